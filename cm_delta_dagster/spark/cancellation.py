@@ -31,9 +31,9 @@ _CONNECT_SECONDS = 5.0
 def run_cancellable(session: SparkSession, action: Callable[[], _Result]) -> _Result:
     """Call ``action`` and return its result. If the caller is interrupted meanwhile, its Spark jobs are cancelled first.
 
-    A classic session runs ``action`` in another thread with the local properties of this one, because py4j cannot use a
-    connection whose call was interrupted. Without pinned threads (``PYSPARK_PIN_THREAD=false``) jobs have no
-    tags, and none are cancelled. Jobs that other threads run in the session go on.
+    A classic session runs ``action`` in another thread, because py4j cannot use a connection whose call was interrupted. The
+    thread has the local properties (job group, description, scheduler pool) and the tags of this one. Without pinned threads
+    (``PYSPARK_PIN_THREAD=false``) jobs have no tags, and none are cancelled. Jobs that other threads run in the session go on.
     """
     if is_connect(session):
         return _on_connect(session, action)
@@ -46,11 +46,14 @@ def _on_classic(session: SparkSession, action: Callable[[], _Result]) -> _Result
     context: Any = session.sparkContext
     tag = _new_tag()
     properties = context._jsc.sc().getLocalProperties().clone()
+    session_tags = session.getTags()
     done: Future[_Result] = Future()
 
     def run() -> None:
         try:
             context._jsc.sc().setLocalProperties(properties)
+            for each in session_tags:
+                session.addTag(each)
             context.addJobTag(tag)
             context._jvm.SparkSession.setActiveSession(session._jsparkSession)
             result = action()

@@ -79,6 +79,21 @@ _REFUSALS = (
         "Get new ones and start a new session, or use credentials that Spark renews, such as a profile or a role.",
     ),
     (
+        re.compile(r"RequestTimeTooSkewed|RequestExpired"),
+        "The clocks of Spark's machines and of the store differ by more than the store accepts",
+        "Set the clocks of the driver and of the executors, e.g. by NTP.",
+    ),
+    (
+        re.compile(r"QuotaExceeded|XMinioStorageFull|Status Code: 507"),
+        "The store is full, or a quota is used up,",
+        "Free space, raise the quota, or write to another bucket.",
+    ),
+    (
+        re.compile(r"MethodNotAllowed|Status Code: 405"),
+        "The server does not permit Spark's request; probably it is not an object store. This happened",
+        "Check the endpoint in storage_options: its host, its port, and that it has no path of a web page.",
+    ),
+    (
         re.compile(r"AWSRedirectException|AuthorizationHeaderMalformed|PermanentRedirect|IllegalLocationConstraint"),
         "The bucket is in another region than Spark's requests",
         'Give its region in storage_options, e.g. client_kwargs={"region_name": "eu-central-1"}.',

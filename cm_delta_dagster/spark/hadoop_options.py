@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.errors import InvalidArgumentError, StoreNotSupportedError
 from cm_delta_dagster.protocol.actions.paths import OBJECT_STORE_SCHEMES
 
 _S3A = "org.apache.hadoop.fs.s3a"
@@ -20,6 +20,9 @@ _PROFILE = f"{_S3A}.auth.ProfileAWSCredentialsProvider"
 ENVIRONMENT_CHAIN = f"{_SESSION_KEYS},{_KEYS},software.amazon.awssdk.auth.credentials.DefaultCredentialsProvider"
 """Keys in Hadoop's settings, then the chain of the AWS SDK: environment, web identity, profile, container, instance."""
 
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+_HOST = re.compile(rf"{_LABEL}|(?:{_LABEL}\.)+(?=[A-Za-z]){_LABEL}")
+"""What ``java.net.URI`` takes for a host, but for addresses."""
 _AWS_HOST = re.compile(r"\.amazonaws\.com(\.cn)?(:\d+)?/?$")
 _AZURE_HOST = "dfs.core.windows.net"
 _ACCOUNT_IN_TEXT = re.compile(r"(?:^|;)\s*(AccountName|AccountKey)=([^;]+)")
@@ -72,6 +75,18 @@ def hadoop_options(location: str, options: Mapping[str, Any], *, scheme: str | N
                 prefix=f"{given}://", spark_prefix=f"{scheme or 'gs'}://", settings=dict(_google(options))
             )
     return None
+
+
+def check_bucket(location: str, places: HadoopOptions) -> None:
+    """Raise StoreNotSupportedError for a bucket that S3A cannot have: S3A reads its name from the host of a Java URI."""
+    bucket = location.partition("://")[2].partition("/")[0]
+    if places.spark_prefix == "s3a://" and not _HOST.fullmatch(bucket):
+        raise StoreNotSupportedError(
+            f"Spark cannot reach the bucket {bucket!r}, so that it can neither read nor write rows there. Nothing was written. "
+            "S3A, Hadoop's client of S3, takes the name of the bucket for the name of a host, which has letters, digits, hyphens "
+            "and dots only, and after a dot a letter. Put the tables into a bucket with such a name. Without Spark the bucket "
+            "can be used: to_arrow, DuckDB, polars and cm-delta read its tables."
+        )
 
 
 def spark_location(location: str, places: HadoopOptions) -> str:

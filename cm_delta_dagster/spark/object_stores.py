@@ -24,6 +24,7 @@ from cm_delta_dagster.spark.hadoop_options import (
     ENVIRONMENT_CHAIN,
     HadoopOptions,
     catalog_location,
+    check_bucket,
     hadoop_options,
     spark_location,
 )
@@ -149,7 +150,8 @@ def spark_storage(session: SparkSession, store: Store, location: str) -> SparkSt
     """How ``session`` reaches the table at ``location``, whose log is in ``store``.
 
     Raises:
-        StoreNotSupportedError: the session lacks the jars of the file system; the message says which and how to get them.
+        StoreNotSupportedError: the session lacks the jars of the file system, or S3A cannot have the name of the bucket; the
+            message says what to do.
         InvalidArgumentError: the options of the store cannot be given to Spark.
     """
     given = location.partition("://")[0].lower()
@@ -166,7 +168,7 @@ def spark_storage(session: SparkSession, store: Store, location: str) -> SparkSt
     with _lock:
         found = _known.get(key)
     if found is None:
-        found = _on_connect(session, plain) if is_connect(session) else _on_classic(session, root, plain, chosen)
+        found = _on_connect(session, root, plain) if is_connect(session) else _on_classic(session, root, plain, chosen)
         found = replace(found, root=root, store_options=options_of(store))
         with _lock:
             _known[key] = found
@@ -201,7 +203,8 @@ def _root(location: str) -> str:
     return "/".join(location.split("/", 3)[:3])
 
 
-def _on_connect(session: SparkSession, places: HadoopOptions) -> SparkStorage:
+def _on_connect(session: SparkSession, root: str, places: HadoopOptions) -> SparkStorage:
+    check_bucket(root, places)
     if any(is_secret(name) for name in places.settings):
         _redact_requests(session)
     # The server's classes are not visible; its own settings choose the committer.
@@ -221,6 +224,7 @@ def _on_classic(session: SparkSession, root: str, places: HadoopOptions, chosen:
     configuration = state.newHadoopConf()
     if chosen is None:
         places = _of_platform(session, configuration, root, places)
+    check_bucket(root, places)
     scheme = places.spark_prefix.partition("://")[0]
     implementation = _file_system_class(session, configuration, scheme)
     google = connector_settings(configuration, implementation) if scheme == "gs" else {}

@@ -61,6 +61,7 @@ class Azure(Backend):
         "azure_tenant_id": "tenant_id",
         "anonymous": "anon",
     }
+    more_booleans = frozenset({"anon", "assume_container_exists"})
 
     def options_for(self, location: str, options: Mapping[str, Any]) -> dict[str, Any]:
         authority = location.partition("://")[2].partition("/")[0]

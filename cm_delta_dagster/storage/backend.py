@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 import fsspec
 
-from cm_delta_dagster.storage.option_names import check_names, parameters_of
+from cm_delta_dagster.storage.option_names import check_names, constructors_of, parameters_of
+from cm_delta_dagster.storage.option_values import boolean_parameters, checked_values
 
 WRITE_ID = "cmdeltawrite"
 """Name in the metadata of an object: identifies the call that created it."""
@@ -28,6 +29,10 @@ class Fault(enum.StrEnum):
     EXPIRED = "expired"
     DENIED = "denied"
     WRONG_REGION = "wrong_region"
+    WRONG_CLOCK = "wrong_clock"
+    FULL = "full"
+    NO_STORE = "no_store"
+    UNSENDABLE = "unsendable"
     REJECTED = "rejected"
     OUT_OF_RANGE = "out_of_range"
     THROTTLED = "throttled"
@@ -41,6 +46,7 @@ _STATUS = {
     "401": Fault.WRONG_KEY,
     "403": Fault.DENIED,
     "404": Fault.MISSING,
+    "405": Fault.NO_STORE,
     "408": Fault.TRANSIENT,
     "412": Fault.EXISTS,
     "416": Fault.OUT_OF_RANGE,
@@ -49,6 +55,7 @@ _STATUS = {
     "502": Fault.TRANSIENT,
     "503": Fault.THROTTLED,
     "504": Fault.TRANSIENT,
+    "507": Fault.FULL,
 }
 
 _TRANSIENT_ERRORS = frozenset(
@@ -94,6 +101,8 @@ class Backend(ABC):
         when_denied: what messages add if access is denied.
         own_options: options that no other store has.
         synonyms: what other programs call an option, and its name here.
+        more_booleans: options that are true or false, and whose default does not show it; ``option.name`` within a mapping.
+        booleans_or_text: options that are true, false or a text.
     """
 
     name: ClassVar[str]
@@ -105,24 +114,35 @@ class Backend(ABC):
     when_denied: ClassVar[str] = ""
     own_options: ClassVar[frozenset[str]]
     synonyms: ClassVar[Mapping[str, str]] = {}
+    more_booleans: ClassVar[frozenset[str]] = frozenset()
+    booleans_or_text: ClassVar[frozenset[str]] = frozenset()
 
-    def check_options(self, options: Mapping[str, Any], others: "Iterable[Backend]") -> None:
-        """Raise InvalidArgumentError for an option that the file system does not take.
+    def checked_options(self, options: Mapping[str, Any], others: "Iterable[Backend]") -> dict[str, Any]:
+        """``options`` as the file system takes them: texts of true and false are decoded.
 
         Args:
             others: stores whose options a user may have given to this one.
 
         Raises:
             ImportError: the file system is not installed.
+            InvalidArgumentError: the file system does not take an option or its value.
         """
         elsewhere = {name: each.name for each in others if each.name != self.name for name in each.own_options}
+        nested = self.nested_options()
         check_names(
             options,
             known=self.option_names(),
-            nested=self.nested_options(),
+            nested=nested,
             synonyms=self.synonyms,
             elsewhere=elsewhere,
             store=self.name,
+        )
+        booleans = boolean_parameters(*constructors_of(fsspec.get_filesystem_class(self.schemes[0])))
+        return checked_values(
+            options,
+            booleans=(booleans | self.more_booleans) - self.booleans_or_text,
+            booleans_or_text=self.booleans_or_text,
+            nested=nested,
         )
 
     def option_names(self) -> frozenset[str]:
@@ -152,6 +172,10 @@ class Backend(ABC):
     def copy(self, filesystem: Any, source: str, target: str) -> None:
         """Copy one object by a request to the server. The copy is complete when the call returns."""
         filesystem.cp_file(source, target)
+
+    def delete_directory(self, filesystem: Any, path: str) -> None:
+        """Delete the empty object that stands for the directory ``path``. Only of S3 such objects are listed."""
+        raise NotImplementedError(path)
 
     def listed(self, filesystem: Any, path: str, *, recursive: bool, start: str = "") -> Iterable[Mapping[str, Any]]:
         """What fsspec knows of the objects below ``path``, or directly in it; names below ``start`` may be left out."""

@@ -14,7 +14,7 @@ def discard_below(store: Store, directory: str) -> None:
     A failure is logged and not raised: callers are handling another error, which must not be hidden.
     """
     try:
-        for status in store.list_recursive(directory):
+        for status in store.list_recursive(directory, with_directories=True):
             store.delete(status.location)
         store.remove_empty_directories(directory)
     except (CmDeltaError, OSError) as error:

@@ -39,7 +39,20 @@ _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 _TRANSIENT = frozenset({Fault.TRANSIENT, Fault.UNREACHABLE, Fault.THROTTLED, Fault.CONFLICT, Fault.CORRUPT})
-_REFUSALS = frozenset({Fault.NO_KEY, Fault.WRONG_KEY, Fault.EXPIRED, Fault.DENIED, Fault.WRONG_REGION, Fault.NO_BUCKET})
+_REFUSALS = frozenset(
+    {
+        Fault.NO_KEY,
+        Fault.WRONG_KEY,
+        Fault.EXPIRED,
+        Fault.DENIED,
+        Fault.WRONG_REGION,
+        Fault.WRONG_CLOCK,
+        Fault.NO_BUCKET,
+        Fault.NO_STORE,
+        Fault.FULL,
+        Fault.UNSENDABLE,
+    }
+)
 _ATTEMPTS, _RETRY_SECONDS = 8, 60
 _MODIFIED_KEYS = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
 
@@ -56,6 +69,14 @@ _WHY = {
     Fault.DENIED: "access is denied. Check the permissions of the credentials on that location",
     Fault.WRONG_REGION: "the {container} {bucket} is in another region. Give its region in storage_options, e.g. "
     'client_kwargs={{"region_name": "eu-central-1"}}',
+    Fault.WRONG_CLOCK: "the clock of this machine and that of the store differ by more than the store accepts, usually 15 minutes. "
+    "Set the clock of this machine, e.g. by NTP",
+    Fault.FULL: "the store is full, or a quota is used up. Free space, raise the quota or write to another {container}; vacuum "
+    "deletes files that no version within the retention needs",
+    Fault.NO_STORE: "the server does not permit the request; probably it is not an object store. Check the endpoint in "
+    "storage_options: its host, its port, and that it has no path of a web page",
+    Fault.UNSENDABLE: "the request cannot be sent, because a credential has a line break or another control character. Remove "
+    "it in storage_options or in the environment, for example at the end of the file that it was read from",
     Fault.THROTTLED: "the store refuses requests because there are too many, also after retries. Try again later, or with "
     "fewer writers",
     Fault.UNREACHABLE: "no connection to the store can be made, also after retries. Check the endpoint and the network, and "
@@ -112,7 +133,7 @@ class FsspecStore:
         self._scheme = scheme
         self._options = dict(options or {})
         try:
-            self._backend.check_options(self._options, BACKENDS)
+            self._options = self._backend.checked_options(self._options, BACKENDS)
             self._filesystem = self._backend.open(self._options)
         except InvalidArgumentError:
             raise
@@ -153,12 +174,12 @@ class FsspecStore:
             if "/" not in status.location[len(directory.rstrip("/")) + 1 :] and status.name >= start
         ]
 
-    def list_recursive(self, directory: str) -> Iterator[ObjectStatus]:
-        """Every object below ``directory``, in order of location."""
+    def list_recursive(self, directory: str, *, with_directories: bool = False) -> Iterator[ObjectStatus]:
+        """Every object below ``directory``, in order of location. Only of S3 the objects that stand for directories are known."""
         path = self._path(directory)
         with self._mapped("list", directory):
             infos = self._listed(lambda: self._backend.listed(self._filesystem, path, recursive=True))
-        yield from self._statuses(directory, path, infos)
+        yield from self._statuses(directory, path, infos, with_directories=with_directories)
 
     def read(self, location: str) -> bytes:
         """The whole object. Raises ObjectNotFoundError."""
@@ -201,7 +222,7 @@ class FsspecStore:
         """Delete the object; a missing one is not an error."""
         with self._mapped("delete", location):
             try:
-                self._retried(lambda: self._filesystem.rm_file(self._path(location)))
+                self._retried(partial(self._delete, location))
             except Exception as error:
                 if self._backend.fault(error) is not Fault.MISSING:
                     raise
@@ -212,6 +233,13 @@ class FsspecStore:
 
     def remove_empty_directories(self, directory: str) -> None:
         """Does nothing: object stores have no directories."""
+
+    def _delete(self, location: str) -> None:
+        path = self._path(location)
+        if location.endswith("/"):
+            self._backend.delete_directory(self._filesystem, path)
+        else:
+            self._filesystem.rm_file(path)
 
     def _retried(self, request: Callable[[], _Result]) -> _Result:
         """Send a request that may be repeated, until it succeeds or fails with an error that is not transient."""
@@ -335,13 +363,15 @@ class FsspecStore:
             raise StoreNotSupportedError(f"{location!r} is not a location of the scheme {self._scheme}.")
         return self._backend.path(rest).rstrip("/")
 
-    def _statuses(self, directory: str, path: str, infos: Any) -> list[ObjectStatus]:
+    def _statuses(self, directory: str, path: str, infos: Any, *, with_directories: bool = False) -> list[ObjectStatus]:
         prefix = directory.rstrip("/")
         found = [
             _status(f"{prefix}/{info['name'][len(path) + 1 :]}", info)
             for info in infos
-            # Left out: the zero-byte "directory" object of a web console, and the object with the name of the directory.
-            if info["type"] == "file" and info["name"].startswith(path + "/") and not info["name"].endswith("/")
+            # Left out: the object with the name of the directory itself.
+            if info["type"] == "file"
+            and info["name"].startswith(path + "/")
+            and (not info["name"].endswith("/") or (with_directories and info["name"] != path + "/"))
         ]
         return sorted(found, key=lambda status: status.location)
 

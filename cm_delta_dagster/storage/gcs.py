@@ -35,6 +35,7 @@ class GoogleStorage(Backend):
         "project_id": "project",
         "endpoint": "endpoint_url",
     }
+    booleans_or_text = frozenset({"requester_pays"})  # Or the project that pays.
 
     def open(self, options: Mapping[str, Any]) -> Any:
         # The class for zonal buckets asks over gRPC for the kind of each bucket. Its base class does not.

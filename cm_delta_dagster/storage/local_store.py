@@ -97,7 +97,7 @@ class LocalStore:
         statuses.sort(key=lambda found: found.location)
         return statuses
 
-    def list_recursive(self, directory: str) -> Iterator[ObjectStatus]:
+    def list_recursive(self, directory: str, *, with_directories: bool = False) -> Iterator[ObjectStatus]:
         """Every object below ``directory``, in order of location; symbolic links to directories are not followed."""
         prefix = directory.rstrip("/")
         with _mapped("list", directory):

@@ -33,12 +33,14 @@ class MemoryStore:
             if (name := found.location[len(prefix) :]) >= start and "/" not in name
         ]
 
-    def list_recursive(self, directory: str) -> Iterator[ObjectStatus]:
+    def list_recursive(self, directory: str, *, with_directories: bool = False) -> Iterator[ObjectStatus]:
         """Every object below ``directory``, in order of location."""
         prefix = directory.rstrip("/") + "/"
         with self._lock:
             found = sorted(
-                (location, value) for location, value in self._objects.items() if location.startswith(prefix)
+                (location, value)
+                for location, value in self._objects.items()
+                if location.startswith(prefix) and (with_directories or not location.endswith("/"))
             )
         for location, (data, modified) in found:
             yield ObjectStatus(location=location, size=len(data), modification_time=modified)

@@ -18,9 +18,13 @@ _LEAST_SIMILARITY = 0.75
 
 def parameters_of(filesystem: type[Any]) -> frozenset[str]:
     """Names that the constructors of the class and its bases take."""
-    constructors = [vars(cls)["__init__"] for cls in filesystem.__mro__ if "__init__" in vars(cls)]
-    found = {name for constructor in constructors for name in named_parameters(constructor)}
+    found = {name for constructor in constructors_of(filesystem) for name in named_parameters(constructor)}
     return frozenset(found) | _CACHES
+
+
+def constructors_of(filesystem: type[Any]) -> list[Any]:
+    """The constructors of the class and its bases."""
+    return [vars(cls)["__init__"] for cls in filesystem.__mro__ if "__init__" in vars(cls)]
 
 
 def named_parameters(function: Any) -> frozenset[str]:

@@ -12,6 +12,7 @@ from cm_delta_dagster.storage.option_names import named_parameters
 
 _SEND_ONCE = {"total_max_attempts": 1}
 _BAD_REQUEST = "BadRequest"
+_UNSENDABLE = "ControlCharacterInHeader"
 _CONNECTIONS = 64
 """Requests at a time. With botocore's default of 10, the footers of 1,000 files would take at least 5 s at 50 ms."""
 
@@ -41,11 +42,15 @@ class S3(Backend):
         "InvalidAccessKeyId": Fault.WRONG_KEY,
         "InvalidRange": Fault.OUT_OF_RANGE,
         "InvalidToken": Fault.WRONG_KEY,
+        "MethodNotAllowed": Fault.NO_STORE,
         "NoSuchBucket": Fault.NO_BUCKET,
         "NoSuchKey": Fault.MISSING,
         "OperationAborted": Fault.CONFLICT,
         "PermanentRedirect": Fault.WRONG_REGION,
         "PreconditionFailed": Fault.EXISTS,
+        "QuotaExceeded": Fault.FULL,
+        "RequestExpired": Fault.WRONG_CLOCK,
+        "RequestTimeTooSkewed": Fault.WRONG_CLOCK,
         "RequestTimeout": Fault.TRANSIENT,
         "ServiceUnavailable": Fault.THROTTLED,
         "SignatureDoesNotMatch": Fault.WRONG_KEY,
@@ -53,8 +58,11 @@ class S3(Backend):
         "Throttling": Fault.THROTTLED,
         "TokenRefreshRequired": Fault.EXPIRED,
         "XAmzContentSHA256Mismatch": Fault.TRANSIENT,
+        "XMinioAdminBucketQuotaExceeded": Fault.FULL,
+        "XMinioStorageFull": Fault.FULL,
         _BAD_REQUEST: Fault.REJECTED,
-        # Of botocore itself.
+        # Of botocore itself, and of this module.
+        _UNSENDABLE: Fault.UNSENDABLE,
         "FlexibleChecksumError": Fault.CORRUPT,
         "NoCredentialsError": Fault.NO_KEY,
         "PartialCredentialsError": Fault.WRONG_KEY,
@@ -83,6 +91,15 @@ class S3(Backend):
         "aws_region": "client_kwargs.region_name",
         "addressing_style": "config_kwargs.s3",
     }
+    more_booleans = frozenset(
+        {
+            "client_kwargs.use_ssl",
+            "config_kwargs.parameter_validation",
+            "config_kwargs.use_dualstack_endpoint",
+            "config_kwargs.use_fips_endpoint",
+        }
+    )
+    booleans_or_text = frozenset({"client_kwargs.verify"})  # Or the path of a file with certificates.
 
     def option_names(self) -> frozenset[str]:
         return super().option_names() | {"profile"}
@@ -130,6 +147,11 @@ class S3(Backend):
                 return found
             request["ContinuationToken"] = page["NextContinuationToken"]
 
+    def delete_directory(self, filesystem: Any, path: str) -> None:
+        # s3fs removes the slash at the end of the key.
+        bucket, _, key = path.partition("/")
+        filesystem.call_s3("delete_object", Bucket=bucket, Key=f"{key}/")
+
     def create(self, filesystem: Any, path: str, data: bytes, *, write_id: str) -> None:
         filesystem.pipe_file(path, data, mode="create", Metadata={WRITE_ID: write_id})
 
@@ -149,7 +171,11 @@ class S3(Backend):
             code = str(response.get("Error", {}).get("Code", ""))
             # The answer to HEAD has no body that would give the reason.
             return (_BAD_REQUEST,) if code == "400" else (code, str(status))
-        return (type(error).__name__,) if type(error).__module__.startswith("botocore") else ()
+        if not type(error).__module__.startswith("botocore"):
+            return ()
+        # aiohttp refuses headers with control characters, as a key from the environment puts them there.
+        refused = isinstance(getattr(error, "kwargs", {}).get("error"), ValueError) and "header" in str(error)
+        return (_UNSENDABLE if refused else type(error).__name__,)
 
 
 @cache

@@ -38,8 +38,13 @@ class Store(typing.Protocol):
         """Objects directly in ``directory`` whose name is >= ``start``, in order of name; sub-directories are left out."""
         ...
 
-    def list_recursive(self, directory: str) -> Iterator[ObjectStatus]:
-        """Every object below ``directory``, however deep, in order of location."""
+    def list_recursive(self, directory: str, *, with_directories: bool = False) -> Iterator[ObjectStatus]:
+        """Every object below ``directory``, however deep, in order of location.
+
+        Args:
+            with_directories: list also the empty objects that stand for directories, if the store has such. Their locations end
+                with a slash.
+        """
         ...
 
     def read(self, location: str) -> bytes:

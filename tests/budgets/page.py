@@ -27,6 +27,8 @@ _RULES = """
 - The `HEAD` at the start of a write shows that the log is there, before anything is written. In the mode `put_if_absent`, each
   refresh is a `GET` of the next commit file.
 - A listing of the log starts at the checkpoint that `_last_checkpoint` names, and takes one request for 1,000 files.
+- S3A keeps what it has read for one to six seconds. The operations waited for that; one that follows at once reads less.
+- A merge writes updated and inserted rows to a file each and leaves the old file, so that `optimize` reads six files here.
 """
 _LISTING = """- After a write, Spark's files are found by one listing of the directory of the transaction.
 """

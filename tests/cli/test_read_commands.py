@@ -143,6 +143,10 @@ def test_sql_runs_through_each_engine(url: str, spark: SparkSession, engine: str
     assert refused.exit_code == 1 and "lake.drop" in refused.output
     wrong = CliRunner().invoke(main, ["--catalog", url, "sql", f"select nothing from {NAME}", "--engine", engine])
     assert wrong.exit_code == 1 and "nothing" in wrong.output and "Traceback" not in wrong.output
+    for name in ("main.sales.orderz", "sales.orders", "orders"):
+        missing = CliRunner().invoke(main, ["--catalog", url, "sql", f"select * from {name}", "--engine", engine])
+        assert missing.exit_code == 1 and f"The catalog has no table {name}, and " in missing.output
+        assert f"Did you mean {NAME}?" in missing.output and "Catalog Error" not in missing.output
 
 
 def test_duckdb_is_preferred_and_loads_no_spark(url: str) -> None:

@@ -164,7 +164,7 @@ def run(
 
     Args:
         mode: the commit mode as in ``cm-delta``, or :data:`SWITCHED`.
-        warehouse: ``local``, ``s3``, ``azure`` or ``gcs``.
+        warehouse: ``local``, ``s3``, ``gofakes3``, ``azure`` or ``gcs``.
     """
     journals = directory / "journals"
     journals.mkdir(parents=True)

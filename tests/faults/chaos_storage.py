@@ -13,10 +13,12 @@ from cm_delta_dagster.storage.fsspec_store import FsspecStore
 from tests.support.fault_proxy import Effect, Fault, FaultProxy, fault_proxy
 from tests.support.object_stores import (
     AZURE_ACCOUNT,
+    RANGES_WITHOUT_CHECKSUM,
     azure_connection_string,
     azurite_server,
     gcs_options,
     gcs_server,
+    gofakes3_server,
     make_bucket,
     s3_options,
 )
@@ -96,7 +98,7 @@ class Bucket:
 
 @contextmanager
 def storage_of(kind: str, directory: Path, *, seed: int) -> Iterator[Storage]:
-    """``local``, ``s3``, ``azure`` or ``gcs``. Requests to the store's server fail until ``calm`` is called."""
+    """``local``, ``s3``, ``gofakes3``, ``azure`` or ``gcs``. Requests to the store's server fail until ``calm`` is called."""
     if kind == "local":
         yield Directory(f"file://{directory}/warehouse")
         return
@@ -116,7 +118,7 @@ def storage_of(kind: str, directory: Path, *, seed: int) -> Iterator[Storage]:
         yield Bucket(f"{scheme}://{bucket}/warehouse", server, proxy)
 
 
-_SCHEMES = {"s3": "s3", "azure": "az", "gcs": "gs"}
+_SCHEMES = {"s3": "s3", "gofakes3": "s3", "azure": "az", "gcs": "gs"}
 WAREHOUSES = ("local", *_SCHEMES)
 
 
@@ -127,7 +129,7 @@ def options_of(location: str, server: str) -> dict[str, object]:
             return {"connection_string": azure_connection_string(server)}
         case "gs":
             return gcs_options(server)
-    return {**s3_options(server), "config_kwargs": {"read_timeout": 2}}
+    return {**s3_options(server), "config_kwargs": {"read_timeout": 2, **RANGES_WITHOUT_CHECKSUM}}
 
 
 def object_url(location: str, server: str) -> str:
@@ -150,6 +152,9 @@ def _server(kind: str) -> Iterator[str]:
                 yield connection_string.rpartition("BlobEndpoint=")[2].rpartition("/")[0]
         case "gcs":
             with gcs_server() as url:
+                yield url
+        case "gofakes3":
+            with gofakes3_server() as url:
                 yield url
         case _:
             with s3_server() as server:

@@ -55,8 +55,14 @@ def test_processes_killed_at_random_with_their_files_in_s3_lose_nothing(tmp_path
     check_outcome(outcome, {**counts, "store faults": 5})
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("warehouse", ["azure", "gcs"])
+@pytest.mark.parametrize(
+    "warehouse",
+    [
+        pytest.param("azure", marks=pytest.mark.slow),
+        pytest.param("gcs", marks=pytest.mark.slow),
+        pytest.param("gofakes3", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_processes_killed_at_random_with_their_files_in_other_stores_lose_nothing(
     warehouse: str, tmp_path: Path
 ) -> None:

@@ -21,7 +21,8 @@ from tests.support.object_stores import make_bucket, object_store
 MODES = (CommitMode.STAGED, CommitMode.INLINE, CommitMode.PUT_IF_ABSENT)
 ENOUGH = 30
 OTHERS = [(kind, mode) for kind in ("azure", "gcs") for mode in (CommitMode.STAGED, CommitMode.PUT_IF_ABSENT)]
-LOCATIONS = {"s3": "s3://{}/w", "azure": "az://{}/w", "gcs": "gs://{}/w"}
+OTHERS.append(("gofakes3", CommitMode.PUT_IF_ABSENT))
+LOCATIONS = {"s3": "s3://{}/w", "gofakes3": "s3://{}/w", "azure": "az://{}/w", "gcs": "gs://{}/w"}
 
 
 @pytest.fixture
@@ -76,8 +77,16 @@ def test_a_writer_killed_at_any_call_loses_nothing_in_s3(
     assert 4 <= kill_at(client, place, tmp_path, mode, range(1, ENOUGH)) < ENOUGH - 1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "mode"), OTHERS)
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [
+        *(pytest.param(*other, marks=pytest.mark.slow) for other in OTHERS),
+        *(
+            pytest.param("gofakes3", mode, marks=pytest.mark.exhaustive)
+            for mode in (CommitMode.STAGED, CommitMode.INLINE)
+        ),
+    ],
+)
 def test_a_writer_killed_at_any_call_loses_nothing_in_other_stores(
     client: DeltaClient, place: Place, tmp_path: Path, mode: CommitMode
 ) -> None:

@@ -21,13 +21,14 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.doctor import doctor
 from cm_delta_dagster.operations.maintenance.publish import publish
-from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, vacuum
+from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, plan_vacuum, vacuum
 from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.storage.fsspec_store import FsspecStore
 from tests.support.fault_proxy import Effect, Fault, FaultProxy, fault_proxy
 from tests.support.lake import SCHEMA
 from tests.support.s3_lake import S3Lake, commit, paths, store_behind
+from tests.support.waiting import until
 
 NAME = "main.test.t"
 MODES = ("staged", "inline", "put_if_absent")
@@ -255,6 +256,23 @@ def test_a_bucket_that_vanishes_is_an_error_and_not_an_empty_table(lake: S3Lake)
     s3.create_bucket(Bucket=lake.bucket)
     for key, data in kept.items():
         s3.put_object(Bucket=lake.bucket, Key=key, Body=data)
+    check(lake, ["a.parquet"])
+
+
+def test_vacuum_deletes_the_empty_object_of_an_interrupted_write(lake: S3Lake) -> None:
+    """VAC-1: S3A leaves an object with the name of the directory and a slash, which s3fs neither shows nor deletes."""
+    lake.create(NAME, "staged")
+    with lake.client() as client:
+        client.catalog.set_maintenance_rule(ALLOWED)
+        table = client.table(NAME)
+        commit(table, "a.parquet")
+        root = table.location.removeprefix(f"s3://{lake.bucket}/")
+        for name in ("delta.txn=0f/", "delta.txn=0f/day=1/", "of a user/"):
+            service(lake).put_object(Bucket=lake.bucket, Key=f"{root}/{name}", Body=b"")
+        until(lambda: plan_vacuum(table, retention_ms=0, retention_check=RetentionCheck.OFF).num_files == 2)
+        assert vacuum(table, retention_ms=0, retention_check=RetentionCheck.OFF).num_files == 2
+        left = [status.name for status in table.store.list_recursive(table.location, with_directories=True)]
+        assert left.count("") == 1 and "a.parquet" in left, "the object of a user stays"
     check(lake, ["a.parquet"])
 
 

@@ -24,6 +24,7 @@ from pyspark.sql import functions as F
 
 from cm_delta_dagster import SchemaMode, connect
 from cm_delta_dagster.api.connection import Connection
+from cm_delta_dagster.api.delta_table import DeltaTable
 from cm_delta_dagster.errors import StorageError
 from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, table_to_adds
@@ -190,7 +191,15 @@ def written_by_a_repeated_task(lake: Connection) -> list[Any]:
     stored = [
         status.location for status in table.table.store.list_recursive(location) if status.location.endswith(".parquet")
     ]
-    return [ids(table.to_df()), table.snapshot().num_files, len(stored)]
+    left = directory_objects(table)
+    table.vacuum(timedelta(0), retention_check=RetentionCheck.OFF)
+    return [ids(table.to_df()), table.snapshot().num_files, len(stored), left, directory_objects(table)]
+
+
+def directory_objects(table: DeltaTable) -> int:
+    """The number of empty objects that stand for directories of writes; S3A leaves them where it deletes the last file."""
+    listed = table.table.store.list_recursive(table.location, with_directories=True)
+    return sum(status.location.endswith("/") for status in listed)
 
 
 def feeds(lake: Connection, home: str, bucket: str, options: dict[str, str]) -> list[list[str]]:

@@ -22,6 +22,7 @@ from tests.support.interrupts import NUM_ROWS, Interrupted, interrupted_once, no
 
 SCHEMA = StructType(fields=(StructField(name="id", type=PrimitiveType(name="long")),))
 TAGS, CALL_SITE, GROUP = "spark.job.tags", "callSite.short", "spark.jobGroup.id"
+DESCRIPTION, POOL = "spark.job.description", "spark.scheduler.pool"
 
 
 def runs(spark: SparkSession, name: str) -> Callable[[], bool]:
@@ -81,8 +82,46 @@ def test_a_write_keeps_the_properties_and_tags_of_its_caller(spark: SparkSession
         assert context.getLocalProperty(TAGS) == "of-the-user"
     finally:
         context.removeJobTag("of-the-user")
-        for name in (CALL_SITE, GROUP, "spark.job.description", "spark.job.interruptOnCancel"):
+        for name in (CALL_SITE, GROUP, DESCRIPTION, "spark.job.interruptOnCancel"):
             context.setLocalProperty(name, None)  # type: ignore[arg-type]  # None removes it.
+
+
+def test_the_jobs_of_a_write_have_group_pool_and_tags_of_its_caller(spark: SparkSession, tmp_path: Path) -> None:
+    layout = TableLayout(location=f"file://{tmp_path}/t", schema=SCHEMA, partition_columns=())
+    context: Any = spark.sparkContext
+    context.setJobGroup("nightly", "load of the night")
+    context.setLocalProperty(POOL, "loads")
+    spark.addTag("of-the-session")
+    context.addJobTag("of-the-context")
+    try:
+        write_files(spark.range(2), store=LocalStore(), layout=layout, spec=WriteSpec())
+        assert spark.getTags() == {"of-the-session"} and set(context.getJobTags()) == {"of-the-context"}
+        assert run_cancellable(spark, lambda: context.getLocalProperty(POOL)) == "loads"
+    finally:
+        spark.removeTag("of-the-session")
+        context.removeJobTag("of-the-context")
+        for name in (GROUP, DESCRIPTION, POOL, "spark.job.interruptOnCancel"):
+            context.setLocalProperty(name, None)
+    spark.range(1).count()
+    jobs = jobs_of(context)
+    of_the_write = [user_tags(tags) for group, tags in jobs if group == "nightly"]
+    assert of_the_write and all(len(tags) == 2 for tags in of_the_write)
+    assert jobs[0][0] is None and not user_tags(jobs[0][1]), "a later job has them too"
+
+
+def jobs_of(context: Any) -> list[tuple[str | None, str]]:
+    """Group and tags of the jobs of the session, newest first."""
+    listed = context._jsc.sc().statusStore().jobsList(None)
+    jobs = [listed.apply(number) for number in range(listed.size())]
+    return [
+        (job.jobGroup().get() if job.jobGroup().isDefined() else None, job.jobTags().mkString(","))
+        for job in sorted(jobs, key=lambda job: -job.jobId())
+    ]
+
+
+def user_tags(shown: str) -> set[str]:
+    """The tags of the test; Spark puts the ids of session and thread before those of a session."""
+    return {name for name in ("of-the-session", "of-the-context") for tag in shown.split(",") if tag.endswith(name)}
 
 
 @pytest.mark.slow
@@ -95,4 +134,9 @@ def test_an_interrupted_write_over_connect_cancels_its_operation(tmp_path: Path)
     assert run.returncode == 0, run.stderr[-4000:]
     seen = json.loads(run.stdout.strip().splitlines()[-1])
     assert seen["raised"] and 0 < seen["noted"] < seen["rows"] and seen["tags"] == []
-    assert list((tmp_path / "t").rglob("*.parquet")) == []
+    # Ctrl-C before the request that starts the operation, and between the request and its first answer.
+    for name in ("sent", "unsent"):
+        early = seen[name]
+        assert early["error"] == "KeyboardInterrupt" and early["tags"] == [], early
+        assert early["reached"][0] == early["reached"][1] < NUM_ROWS, "the operation does not go on"
+    assert list(tmp_path.rglob("*.parquet")) == []

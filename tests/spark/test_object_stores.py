@@ -17,6 +17,7 @@ from cm_delta_dagster.spark.file_values import spark_file_key, spark_file_path
 from cm_delta_dagster.spark.hadoop_options import (
     HadoopOptions,
     catalog_location,
+    check_bucket,
     hadoop_options,
     spark_location,
 )
@@ -57,6 +58,24 @@ def test_spark_gets_the_scheme_of_its_own_file_system(location: str, in_spark: s
     back = location.replace("s3a://", "s3://")
     if location != "az://c":
         assert catalog_location(in_spark, found) == back
+
+
+@pytest.mark.parametrize(
+    "bucket", ["my_bucket", "my-bucket", "a.b", "a.2024", "2024", "1a", "a.b_c", "a-.b", "MyBucket", "a..b"]
+)
+def test_a_bucket_whose_name_is_not_a_host_for_java_is_refused(bucket: str, spark: SparkSession) -> None:
+    """S3A reads the name of the bucket from the host of the URI, of which Java's own parser is asked here."""
+    jvm: Any = spark._jvm
+    try:
+        is_host = jvm.java.net.URI(f"s3a://{bucket}/x").getHost() == bucket
+    except Py4JError:
+        is_host = False
+    if is_host:
+        check_bucket(f"s3://{bucket}/x", places(f"s3://{bucket}/x"))
+    else:
+        with pytest.raises(StoreNotSupportedError, match="Spark cannot reach the bucket"):
+            check_bucket(f"s3://{bucket}/x", places(f"s3://{bucket}/x"))
+    check_bucket(f"s3://{bucket}/x", places(f"s3://{bucket}/x", scheme="s3"))
 
 
 def test_the_scheme_can_be_chosen() -> None:
@@ -180,6 +199,20 @@ def test_the_error_of_a_session_without_jars_names_them(spark: SparkSession, tmp
     assert "spark.jars.packages" in message and "cm-delta spark-jars" in message
 
 
+def test_a_bucket_with_an_underscore_can_be_used_without_spark(
+    spark: SparkSession, tmp_path: Path, s3_endpoint: str
+) -> None:
+    options = {"key": "k", "secret": "s", "endpoint_url": s3_endpoint}
+    fsspec.filesystem("s3", **options, skip_instance_cache=True).mkdir("under_score")
+    catalog = f"sqlite:///{tmp_path}/catalog.db"
+    with connect(catalog, warehouse="s3://under_score/w", storage_options=options, spark=spark) as lake:
+        table = lake.create_table("main.sales.orders", pa.schema([("id", pa.int64())]))
+        assert table.version() == 0 and table.to_arrow().num_rows == 0
+        with pytest.raises(StoreNotSupportedError, match="Spark cannot reach the bucket 'under_score'"):
+            table.append(spark.range(3))
+        assert table.version() == 0
+
+
 @pytest.mark.parametrize(
     ("java", "message"),
     [
@@ -199,6 +232,9 @@ def test_the_error_of_a_session_without_jars_names_them(spark: SparkSession, tmp
             "org.apache.hadoop.fs.s3a.auth.NoAuthWithAWSException: No AWS Credentials provided by EnvironmentVariableProvider",
             "Spark has no credentials for the store",
         ),
+        ("java.nio.file.AccessDeniedException: b: (Status Code: 403):RequestTimeTooSkewed", "Set the clocks"),
+        ("org.apache.hadoop.fs.s3a.AWSServiceIOException: b: (Status Code: 507): XMinioStorageFull", "Free space"),
+        ("org.apache.hadoop.fs.s3a.AWSBadRequestException: b: (Service: S3, Status Code: 405)", "Check the endpoint"),
         ("java.nio.file.AccessDeniedException: b: FORBIDDEN (Service: S3, Status Code: 403)", "permissions"),
         ("org.apache.hadoop.fs.s3a.UnknownStoreException: `s3a://b/': Bucket does not exist", "found no bucket"),
     ],

@@ -10,6 +10,7 @@ import urllib.request
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,19 +39,25 @@ def server() -> Iterator[S3Server]:
 
 
 def run(
-    server: S3Server, jars: list[Path], *, master: str = "local[2,2]", steps: str = "stream", **variables: str
+    server: S3Server,
+    jars: list[Path],
+    *,
+    master: str = "local[2,2]",
+    steps: str = "stream",
+    worker: str = "s3_worker",
+    **variables: str,
 ) -> dict[str, Any]:
     bucket = f"spark-{uuid.uuid4().hex[:12]}"
     request = urllib.request.Request(f"{server.endpoint}/{bucket}", method="PUT")
     urllib.request.urlopen(request).close()
     server.requests.clear()
     arguments = [",".join(map(str, jars)), server.endpoint, bucket, master, steps]
-    worker = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.spark.s3_worker", *arguments],
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", f"tests.spark.{worker}", *arguments],
         cwd=ROOT, env=environment(**variables), capture_output=True, text=True, timeout=900,
     )  # fmt: skip
-    assert worker.returncode == 0, worker.stderr[-4000:]
-    seen: dict[str, Any] = json.loads(worker.stdout.strip().splitlines()[-1])
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    seen: dict[str, Any] = json.loads(ended.stdout.strip().splitlines()[-1])
     return seen
 
 
@@ -104,9 +111,10 @@ def test_a_write_leaves_nothing_but_data_files(seen: dict[str, Any]) -> None:
 
 
 def test_files_of_failed_attempts_are_not_committed(seen: dict[str, Any]) -> None:
-    """Each row is there once, though the first attempt of each task has failed; its files are deleted."""
-    rows, num_files, num_stored = seen["repeated"]
+    """VAC-1: each row is there once, though the first attempt of each task has failed; its files are deleted."""
+    rows, num_files, num_stored, num_directories, num_after_vacuum = seen["repeated"]
     assert rows == list(range(8)) and num_files == num_stored == 8
+    assert num_directories > 0 and num_after_vacuum == 0, "vacuum deletes the empty objects that S3A leaves"
 
 
 def test_secrets_are_not_shown(seen: dict[str, Any]) -> None:
@@ -170,22 +178,66 @@ def cluster(home: Path, hiding: list[str], hosts: Sequence[str] = ("127.0.0.1", 
             process.wait(30)
 
 
-def test_executors_do_not_need_this_package(server: S3Server, jars: list[Path], tmp_path: Path) -> None:
-    """Executors are other processes, which read and write S3 with the settings of each read and write."""
-    hidden = tmp_path / "hidden"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workers:
+    """A running cluster of two workers.
+
+    Attributes:
+        home: its directory.
+        hides: whether the workers do not see the files in ``home/hidden``.
+    """
+
+    master: str
+    home: Path
+    hides: bool
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
+    home = tmp_path_factory.mktemp("cluster")
+    hidden = home / "hidden"
     hidden.mkdir()
-    (tmp_path / "seen").mkdir()
-    hiding = [*HIDING, str(hidden)] if can_hide(hidden) else []
-    with cluster(tmp_path, hiding) as master:
-        # The driver chooses the Python program of the executors: one that has no packages.
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
-        bare = str(tmp_path / "bare" / "bin" / "python")
-        seen = run(server, jars, master=master, steps=f"python,disk={tmp_path}", PYSPARK_PYTHON=bare)
-    check_rows(seen)
-    assert seen["python"] == [[bare, False]]
-    assert seen["executors"] == 2
-    assert server.copies() == []
-    shared, not_shared = seen["disk"]
-    assert shared == "3 rows"
-    if hiding:
-        assert "do not see the files of this machine" in not_shared and not_shared.endswith(" []")
+    (home / "seen").mkdir()
+    hides = can_hide(hidden)
+    with cluster(home, [*HIDING, str(hidden)] if hides else []) as master:
+        yield Workers(master=master, home=home, hides=hides)
+
+
+@pytest.fixture(scope="module")
+def seen_on_cluster(server: S3Server, jars: list[Path], workers: Workers) -> dict[str, Any]:
+    # The driver chooses the Python program of the executors: one that has no packages.
+    home = workers.home
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home / "bare")], check=True)
+    bare = str(home / "bare" / "bin" / "python")
+    found = run(server, jars, master=workers.master, steps=f"python,disk={home}", PYSPARK_PYTHON=bare)
+    return {**found, "bare": bare, "copies": server.copies()}
+
+
+def test_executors_do_not_need_this_package(seen_on_cluster: dict[str, Any]) -> None:
+    """Executors are other processes, which read and write S3 with the settings of each read and write."""
+    check_rows(seen_on_cluster)
+    assert seen_on_cluster["python"] == [[seen_on_cluster["bare"], False]]
+    assert seen_on_cluster["executors"] == 2
+    assert seen_on_cluster["copies"] == []
+    assert seen_on_cluster["disk"][0] == "3 rows"
+
+
+def test_a_disk_that_the_executors_do_not_see_is_refused(seen_on_cluster: dict[str, Any], workers: Workers) -> None:
+    if not workers.hides:
+        pytest.skip("no directory can be hidden from the workers: unshare is not there, or may not mount")
+    refused = seen_on_cluster["disk"][1]
+    assert "do not see the files of this machine" in refused and refused.endswith(" []")
+
+
+def test_streams_read_and_write_on_executors_that_have_this_package(
+    server: S3Server, jars: list[Path], workers: Workers
+) -> None:
+    """A stream of one table into another, in two runs of the query, both tables in S3."""
+    found = run(
+        server, jars, master=workers.master, worker="s3_stream_worker", steps=str(workers.home / "streams"),
+        PYSPARK_PYTHON=sys.executable,
+    )  # fmt: skip
+    assert found["rows"] == [[*range(20)], [*range(25)]]
+    assert found["batches"] == [2, 3], "at most two files of a batch of four, then one of a file"
+    assert found["read by"] == [[sys.executable, True]] and found["executors"] == 2
+    assert found["secrets"] == []

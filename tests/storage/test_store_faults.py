@@ -1,11 +1,14 @@
 """Failing requests to object stores: what is repeated, what a failed creation has done, what the errors say."""
 
 import itertools
+import logging
 import os
+import threading
 import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -332,6 +335,10 @@ def test_another_conditional_write_in_progress_is_waited_for(store: FsspecStore,
         (301, "PermanentRedirect", "is in another region"),
         (400, "AuthorizationHeaderMalformed", "is in another region"),
         (404, "NoSuchBucket", "does not exist. Create it"),
+        (403, "RequestTimeTooSkewed", "Set the clock of this machine"),
+        (403, "QuotaExceeded", "the store is full, or a quota is used up. Free space"),
+        (507, "XMinioStorageFull", "the store is full, or a quota is used up. Free space"),
+        (405, "MethodNotAllowed", "probably it is not an object store. Check the endpoint"),
         (418, "Teapot", "the request failed"),
     ],
 )
@@ -375,6 +382,50 @@ def test_no_credentials_at_all_are_not_called_wrong(
     store = FsspecStore("s3", options={"endpoint_url": s3_endpoint})
     with pytest.raises(WriteRefusedError, match="there are no credentials, neither in storage_options nor in the env"):
         store.write_if_absent("s3://bucket/x", DATA)
+
+
+@pytest.mark.parametrize(("key", "secret"), [("k\n", "s"), ("k\x01", "s")])
+def test_a_key_of_the_environment_with_a_control_character_is_an_error_without_retries(
+    key: str,
+    secret: str,
+    proxy: FaultProxy,
+    bucket: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
+    store = FsspecStore("s3", options={"endpoint_url": proxy.url})
+    message = r"a credential has a line break or another control character\. Remove it"
+    with caplog.at_level(logging.DEBUG), pytest.raises(WriteRefusedError, match=message):
+        store.write_if_absent(f"{bucket}/x", DATA)
+    assert "is repeated" not in caplog.text
+
+
+def test_a_web_server_is_not_taken_for_an_object_store() -> None:
+    """Also if its answers are pages in HTML."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            content = b"<html><body>405 Not Allowed</body></html>"
+            self.send_response(405)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_PUT = do_HEAD = do_GET  # noqa: N815
+
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        store = FsspecStore("s3", options=s3_options(f"http://127.0.0.1:{server.server_port}"))
+        for act in (lambda: store.read("s3://b/x"), lambda: store.write_if_absent("s3://b/x", DATA)):
+            with pytest.raises(StorageError, match="probably it is not an object store"):
+                act()
+        server.shutdown()
 
 
 @pytest.fixture(params=[pytest.param("azure", marks=pytest.mark.slow), "gcs"])

@@ -19,6 +19,9 @@ AZURE_ACCOUNT = "devstoreaccount1"
 AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 """Azurite's well-known account and key."""
 
+RANGES_WITHOUT_CHECKSUM = {"response_checksum_validation": "when_required"}
+"""For a part of an object gofakes3 sends the checksum of the whole, which botocore rejects unless it is set not to ask."""
+
 _AZURITE = "azurite@3.35.0"
 _GOFAKES3 = "gofakes3@v1.2.0"
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "cm-delta-dagster"
@@ -129,8 +132,7 @@ def s3_options(endpoint: str) -> dict[str, object]:
 
 
 def gofakes3_options(endpoint: str) -> dict[str, object]:
-    """For a part of an object this server sends the checksum of the whole, which botocore rejects unless it is set not to ask."""
-    return {**s3_options(endpoint), "config_kwargs": {"response_checksum_validation": "when_required"}}
+    return {**s3_options(endpoint), "config_kwargs": dict(RANGES_WITHOUT_CHECKSUM)}
 
 
 def gcs_options(endpoint: str) -> dict[str, object]:

@@ -59,7 +59,8 @@ class VacuumPlan:
     Attributes:
         version: the version whose files and tombstones are kept.
         retention_ms: files that are younger, or were removed within this time, are kept.
-        paths: decoded paths relative to the table root, in order.
+        paths: decoded paths relative to the table root, in order. One that ends with a slash is an empty object that stands for
+            the directory of a write, as S3A leaves it.
         num_bytes: total size of the files in bytes.
     """
 
@@ -188,7 +189,7 @@ def _list_files(table: Table, *, older_than_ms: int) -> pa.Table:
     root = table.location.rstrip("/") + "/"
     log = log_files.log_directory(table.location).rstrip("/") + "/"
     paths, sizes, times = [], [], []
-    for status in table.store.list_recursive(table.location):
+    for status in table.store.list_recursive(table.location, with_directories=True):
         if status.modification_time >= older_than_ms or not status.location.startswith(root):
             continue
         if not status.location.startswith(log):

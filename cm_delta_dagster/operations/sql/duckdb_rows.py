@@ -1,6 +1,7 @@
 """Statements that DuckDB runs in place of Spark, for the command line: queries in DuckDB's dialect, DESCRIBE and SHOW."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 import pyarrow as pa
 
@@ -11,13 +12,16 @@ from cm_delta_dagster.operations.reading.optional_packages import import_engine
 from cm_delta_dagster.operations.sql.answers import Answer
 from cm_delta_dagster.operations.sql.descriptions import describe, read_description
 from cm_delta_dagster.operations.sql.listings import show
+from cm_delta_dagster.operations.sql.names import Name, resolve, unknown_name
 from cm_delta_dagster.operations.sql.statements import Family, Statement, read_statement
+from cm_delta_dagster.operations.sql.table_references import find_references
 
 
 def duckdb_rows(client: DeltaClient, statement: str, *, limit: int) -> pa.Table:
     """At most ``limit`` rows of the statement. DuckDB runs queries; DESCRIBE and SHOW read only the catalog and the log.
 
     Raises:
+        TableNotFoundError: a name that neither the catalog nor DuckDB has; the message has similar names.
         InvalidArgumentError: DuckDB cannot run the text, or it is a statement that writes.
         EngineError: DuckDB is not installed.
     """
@@ -32,9 +36,26 @@ def _query(client: DeltaClient, statement: Statement, limit: int) -> pa.Table:
             rows = connection.sql(statement.text)
             return pa.table({}) if rows is None else rows.limit(limit).to_arrow_table()
         except library.Error as error:
+            missing = (
+                _missing(client, statement.text, str(error)) if isinstance(error, library.CatalogException) else None
+            )
+            if missing is not None:
+                raise unknown_name(client, missing, engine="DuckDB") from error
             raise InvalidArgumentError(
                 f"DuckDB cannot run the statement: {error} Use --engine spark for the dialect of Spark, which has VERSION AS OF."
             ) from error
+
+
+def _missing(client: DeltaClient, text: str, message: str) -> Name | None:
+    """The name in the statement that DuckDB's message is about, if it is one of a table that the catalog does not have."""
+    if "Table with name" not in message:
+        return None
+    names: list[Name] = []
+    with suppress(InvalidArgumentError):  # Spark's rules differ from DuckDB's in details.
+        names = [table.parts for table in find_references(text).tables if not table.is_shadowed]
+    found = resolve(client, names)
+    # DuckDB names the table, with or without its schema.
+    return next((name for name in names if name not in found and name[-1] in message), None)
 
 
 def _describe(client: DeltaClient, statement: Statement, limit: int) -> pa.Table:

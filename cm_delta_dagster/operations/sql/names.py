@@ -59,11 +59,14 @@ def resolve_one(client: DeltaClient, name: Name) -> LatestVersion:
     return found[name]
 
 
-def unknown_name(client: DeltaClient, name: Name, *, views: Sequence[str] = ()) -> TableNotFoundError:
-    """The error for a name that neither the catalog nor the Spark session has.
+def unknown_name(
+    client: DeltaClient, name: Name, *, views: Sequence[str] = (), engine: str = "the Spark session"
+) -> TableNotFoundError:
+    """The error for a name that neither the catalog nor the engine has.
 
     Args:
         views: other names that could be meant.
+        engine: what runs the statement, as the message calls it.
     """
     identifiers = client.registry.list_tables()
     text = ".".join(name)
@@ -76,5 +79,5 @@ def unknown_name(client: DeltaClient, name: Name, *, views: Sequence[str] = ()) 
     hint = f" Did you mean {' or '.join(proposed)}?" if proposed else ""
     rule = "" if len(name) == 3 else " Tables of the catalog are named catalog.schema.table."
     return TableNotFoundError(
-        f"The catalog has no table {text}, and the Spark session has no table or view of that name.{rule}{hint}"
+        f"The catalog has no table {text}, and {engine} has no table or view of that name.{rule}{hint}"
     )

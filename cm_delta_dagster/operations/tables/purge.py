@@ -180,11 +180,11 @@ def purge_abandoned(client: DeltaClient, *, abandoned_after_ms: int = ABANDONED_
             _refuse_links(store, table)
             _refuse_newer(store, table)
             purging = client.registry.begin_purge(table.table_id, min_age_ms=min_age_ms)
-            listed = list(itertools.islice(store.list_recursive(purging.location), budget))
+            listed = list(itertools.islice(store.list_recursive(purging.location, with_directories=True), budget))
             for status in listed:
                 store.delete(status.location)
             budget -= len(listed)
-            if next(iter(store.list_recursive(purging.location)), None) is not None:
+            if next(iter(store.list_recursive(purging.location, with_directories=True)), None) is not None:
                 continue
             store.remove_empty_directories(purging.location)
             client.registry.finish_purge(table.table_id)
@@ -271,7 +271,7 @@ def _refuse_newer(store: Store, table: InactiveTable) -> None:
 def _delete_all(store: Store, location: str) -> Iterator[ObjectStatus]:
     """Delete every object below ``location``; repeat until the listing is empty, because a writer may still add files."""
     for _ in range(_MAX_PASSES):
-        listed = list(store.list_recursive(location))
+        listed = list(store.list_recursive(location, with_directories=True))
         if not listed:
             store.remove_empty_directories(location)
             return

@@ -34,7 +34,9 @@ FILES_SCHEMA = pa.schema(
         pa.field("modification_time", pa.int64()),
     ]
 )
-"""Listed files: decoded path relative to the table root, size in bytes, modification time in epoch milliseconds."""
+"""Listed files: decoded path relative to the table root, size in bytes, modification time in epoch milliseconds. A path that ends
+with a slash is an object that stands for a directory.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +102,7 @@ def unreferenced_files(
         ]
     )
     expired = files.filter(pc.less(files["modification_time"], oldest_kept))
-    visible = expired.filter(_is_visible(expired["path"], partition_columns))
+    visible = expired.filter(_is_candidate(expired, partition_columns))
     unreferenced = visible.filter(pc.invert(pc.is_in(_listed_keys(location, visible["path"]), value_set=needed)))
     unreferenced = unreferenced.sort_by("path")
     return UnreferencedFiles(
@@ -223,6 +225,14 @@ def _listed_keys(location: str, paths: pa.ChunkedArray) -> pa.Array:
     prefix = normalise_location(location) + "/"
     array = paths.combine_chunks() if isinstance(paths, pa.ChunkedArray) else paths
     return pc.binary_join_element_wise(pa.scalar(prefix), array.cast(pa.string()), pa.scalar(""))
+
+
+def _is_candidate(files: pa.Table, partition_columns: Sequence[str]) -> pa.ChunkedArray:
+    """Whether a file is visible; of objects that stand for directories, those of transactions that are empty."""
+    of_transaction = pc.match_substring_regex(files["path"], rf"^{_quoted(TRANSACTION_COLUMN)}=[0-9a-f]+/")
+    is_directory = pc.ends_with(files["path"], "/")
+    can_go = pc.and_(of_transaction, pc.equal(files["size"], 0))
+    return pc.if_else(is_directory, can_go, _is_visible(files["path"], partition_columns))
 
 
 def _is_visible(paths: pa.ChunkedArray, partition_columns: Sequence[str]) -> pa.ChunkedArray:
