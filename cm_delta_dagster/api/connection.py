@@ -9,7 +9,7 @@ Each method calls one operation of ``operations``; Dagster is not needed.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta, tzinfo
 from types import TracebackType
@@ -30,6 +30,7 @@ from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.path_table import open_path_table
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import duration_ms
+from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion, load_together
 from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection, DuckDBPyConnection
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.purge import (
@@ -145,7 +146,8 @@ class Connection(CreationMethods, PolicyMethods, RecoveryMethods, SqlMethods):
     ) -> DuckDBConnection:
         """Return a DuckDB connection whose statements can name the tables of the catalog: ``select * from main.sales.orders``.
 
-        A statement reads the latest versions of the tables that it names; other tables are not loaded.
+        A statement reads the tables that it names at versions that were the latest ones at one moment; other tables are not
+        loaded.
 
         Args:
             connection: the DuckDB connection to use; None for a new database in memory.
@@ -154,7 +156,15 @@ class Connection(CreationMethods, PolicyMethods, RecoveryMethods, SqlMethods):
         Raises:
             EngineError: DuckDB is not installed.
         """
-        return DuckDBConnection(connection, lambda identifier: self.table(identifier)._in_known_zone(time_zone))
+
+        def load(names: Iterable[TableIdentifier]) -> Mapping[TableIdentifier, LatestVersion]:
+            found = load_together(self.client, names)
+            return {
+                name: replace(latest, table=DeltaTable(self, latest.table)._in_known_zone(time_zone))
+                for name, latest in found.items()
+            }
+
+        return DuckDBConnection(connection, load)
 
     def drop(self, name: TableIdentifier | str) -> None:
         """Remove the name from the catalog; log and data files stay until :meth:`purge`. Raises TableNotFoundError."""
