@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import commits, object_store, queries, tables
+from benchmarks import commits, feeds, object_store, queries, tables
 from benchmarks.shared import Shared
 
 COLUMNS = [
@@ -21,15 +21,23 @@ COLUMNS = [
     "cast(id % 2 = 0 as boolean) as paid", "concat('order-', cast(id % 100000 as string)) as label",
     "timestamp_micros(1700000000000000 + id * 1000) as at", "date_add(date'2024-01-01', cast(id % 365 as int)) as day",
 ]  # fmt: skip
+SCANS_OF_VECTORS = {
+    "scan_deleted": "deleted",
+    "scan_half_deleted": "half",
+    "scan_many_vectors": "vectors",
+    "scan_large_vector": "large_vector",
+}
+"""Tables with deletion vectors of which all rows are read."""
 SPARK_TASKS = frozenset(
     {
         "bulk_append",
         "bulk_append_partitioned",
         "one_row_append",
         "scan",
-        "scan_deleted",
         "scan_partition",
+        *SCANS_OF_VECTORS,
         *queries.SPARK_TASKS,
+        *feeds.SPARK_TASKS,
     }
 )
 PARTITION = tables.DAYS[100]
@@ -91,6 +99,12 @@ class _SparkEngine:
         self.session.sparkContext.setJobGroup(group, group)
         work()
         return {"spark_jobs": len(tracker.getJobIdsForGroup(group))}
+
+    def _scans(self, read: Callable[[str], Any]) -> dict[str, Task]:
+        def task(name: str) -> Task:
+            return lambda: self._jobs(lambda: scan(read(name)))
+
+        return {of: task(name) for of, name in SCANS_OF_VECTORS.items()}
 
     def _place(self, name: str) -> str:
         return str(self.shared.place(name))
@@ -159,9 +173,14 @@ class Ours(_SparkEngine):
             for name, partition_by in (("plain", []), ("partitioned", ["region"]), ("one", [])):
                 self.connection.create_table(f"main.bench.{name}", self.bulk.schema, partition_by=partition_by)
         self.queries = queries.OursQueries(home, shared, self.session) if queries.is_wanted(shared) else None
+        self.feeds = None
+        if set(feeds.TASKS).intersection(shared.tasks):
+            self.feeds = self.package.connect(
+                f"sqlite:///{home}/feeds.db", warehouse=f"file://{home}/feeds", spark=self.session
+            )
         if object_store.is_wanted(shared):
             self._prepare_s3(home, shared)
-        if {"scan", "scan_deleted", "scan_partition"}.intersection(shared.tasks):
+        if {"scan", "scan_partition", *SCANS_OF_VECTORS}.intersection(shared.tasks):
             self.read = importlib.import_module("cm_delta_dagster.operations.reading.read").read
         if any(task.startswith("arrow_") for task in shared.tasks):
             self.read_arrow = importlib.import_module("cm_delta_dagster.operations.reading.read_arrow").read_arrow
@@ -176,6 +195,7 @@ class Ours(_SparkEngine):
         return {
             **(self.commits.tasks() if self.commits else {}),
             **(self.queries.tasks() if self.queries else {}),
+            **(feeds.ours(self.feeds, self.shared) if self.feeds else {}),
             "bulk_append": lambda: self._jobs(lambda: self._named("plain").append(self.bulk)),
             "bulk_append_partitioned": lambda: self._jobs(
                 lambda: self._named("partitioned").append(self.bulk.repartition(8, "region"))
@@ -183,7 +203,7 @@ class Ours(_SparkEngine):
             "one_row_append": lambda: self._jobs(lambda: self._named("one").append(self.small)),
             "scan": lambda: self._jobs(lambda: scan(self._spark("rows"))),
             "scan_partition": lambda: self._jobs(lambda: scan(self._spark("rows", where="region = 3"))),
-            "scan_deleted": lambda: self._jobs(lambda: scan(self._spark("deleted"))),
+            **self._scans(self._spark),
             "arrow_scan": lambda: self._arrow("rows"),
             "arrow_query": lambda: self._arrow("rows", where="region = 3 and amount > 90000"),
             "arrow_deleted": lambda: self._arrow("deleted"),
@@ -265,7 +285,7 @@ class Ours(_SparkEngine):
             self.connection.close()
         if object_store.is_wanted(self.shared):
             self.s3.close()
-        for part in (self.commits, self.queries):
+        for part in (self.commits, self.queries, self.feeds):
             if part is not None:
                 part.close()
         super().close()
@@ -308,7 +328,8 @@ class DeltaSpark(_SparkEngine):
             "one_row_append": lambda: self._append(self.small, "one"),
             "scan": lambda: self._jobs(lambda: scan(self._frame("rows"))),
             "scan_partition": lambda: self._jobs(lambda: scan(self._frame("rows").where("region = 3"))),
-            "scan_deleted": lambda: self._jobs(lambda: scan(self._frame("deleted"))),
+            **self._scans(self._frame),
+            **feeds.delta_spark(self.session, self.shared, self._forget),
             **queries.spark_tasks(
                 "delta-spark", self.home, self.shared, lambda name, _: self._frame(name), self._forget
             ),
@@ -383,6 +404,7 @@ class Deltalake:
 
     def tasks(self) -> dict[str, Task]:
         return {
+            **feeds.deltalake(self.deltalake, self.shared),
             "one_row_append": self._one,
             "one_row_appends": self._appends,
             "first_query": lambda: queries.first_query("deltalake", self.home, self.shared, with_spark=False),

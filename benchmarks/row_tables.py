@@ -1,7 +1,8 @@
 """A table of rows that all engines read, written by pyarrow: the same files for all, in eight partitions (``region``).
 
-``deleted`` holds the same files with every hundredth row deleted by deletion vectors. In a table of small files each file has a
-range of ids, so that a condition on the id needs one of them.
+``deleted`` and ``half`` hold the same files with every hundredth and every second row deleted by deletion vectors, ``vectors`` the
+rows in a thousand files with a vector each, ``large_vector`` in one file. In a table of small files each file has a range of ids,
+so that a condition on the id needs one of them.
 """
 
 import json
@@ -38,8 +39,8 @@ def row_table(root: Path, rows: int) -> Path:
     return root
 
 
-def deleted_table(root: Path, source: Path) -> Path:
-    """Write a table of the files of ``source`` in which every hundredth row is deleted."""
+def deleted_table(root: Path, source: Path, step: int = 100) -> Path:
+    """Write a table of the files of ``source`` in which every ``step``-th row is deleted."""
     adds = []
     for file in sorted(source.glob("region=*/*.parquet")):
         place = root / file.relative_to(source)
@@ -47,15 +48,39 @@ def deleted_table(root: Path, source: Path) -> Path:
         os.link(file, place)
         count = pq.read_metadata(file).num_rows
         region = int(file.parent.name.partition("=")[2])
-        bitmap = encode_bitmap(range(0, count, 100))
-        content, (offset,) = encode_file([bitmap])
-        name = uuid.uuid4()
-        (root / f"deletion_vector_{name}.bin").write_bytes(content)
-        vector = {"storageType": "u", "pathOrInlineDv": encode_relative_name(name), "offset": offset, "sizeInBytes": len(bitmap),
-                  "cardinality": len(range(0, count, 100))}  # fmt: skip
+        (vector,) = _vectors(root, [count], step)
         adds.append(_add(place, root, region, count) | {"deletionVector": vector})
     _write_log(root, adds, {"delta.enableDeletionVectors": "true"})
     return root
+
+
+def vectors_table(root: Path, rows: int, files: int, step: int) -> Path:
+    """Write ``rows`` rows in ``files`` files without partitions, in each of which every ``step``-th row is deleted."""
+    root.mkdir(parents=True)
+    adds, counts = [], []
+    for number in range(files):
+        first, end = number * rows // files, (number + 1) * rows // files
+        file = root / f"part-{number:05d}.parquet"
+        _write_rows(file, first, end - first)
+        adds.append({**_add(file, root, None, end - first), "partitionValues": {}})
+        counts.append(end - first)
+    adds = [add | {"deletionVector": vector} for add, vector in zip(adds, _vectors(root, counts, step), strict=True)]
+    fields = {name: kind for name, kind in _FIELDS.items() if name != "region"}
+    _write_log(root, adds, {"delta.enableDeletionVectors": "true"}, fields, [])
+    return root
+
+
+def _vectors(root: Path, counts: Sequence[int], step: int) -> list[dict[str, object]]:
+    """Write the deletion vectors of files of so many rows into one file."""
+    bitmaps = [encode_bitmap(range(0, count, step)) for count in counts]
+    content, offsets = encode_file(bitmaps)
+    name = uuid.uuid4()
+    (root / f"deletion_vector_{name}.bin").write_bytes(content)
+    return [
+        {"storageType": "u", "pathOrInlineDv": encode_relative_name(name), "offset": offset, "sizeInBytes": len(bitmap),
+         "cardinality": len(range(0, count, step))}
+        for bitmap, offset, count in zip(bitmaps, offsets, counts, strict=True)
+    ]  # fmt: skip
 
 
 def small_files_table(root: Path, files: int) -> Path:
@@ -105,7 +130,7 @@ def _write_rows(file: Path, first: int, count: int) -> None:
         writer.close()
 
 
-def _add(file: Path, root: Path, region: int, count: int) -> dict[str, object]:
+def _add(file: Path, root: Path, region: int | None, count: int) -> dict[str, object]:
     stats = {"numRecords": count}
     return {"path": str(file.relative_to(root)), "partitionValues": {"region": str(region)}, "size": file.stat().st_size,
             "modificationTime": 1700000000000, "dataChange": True, "stats": json.dumps(stats)}  # fmt: skip

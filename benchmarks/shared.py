@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks import row_tables, tables
+from benchmarks import feed_tables, row_tables, tables
 
 _NEEDED = {
     "snapshot_checkpoint": "checkpoint",
@@ -21,12 +21,20 @@ _NEEDED = {
     "arrow_scan": "rows",
     "arrow_query": "rows",
     "arrow_deleted": "deleted",
+    "scan_half_deleted": "half",
+    "scan_many_vectors": "vectors",
+    "scan_large_vector": "large_vector",
+    "changes_spark": "feed",
+    "changes_arrow": "feed",
+    "history": "history",
     "join_pruning": "rows",
     "first_query": "few",
     "first_query_spark": "few",
     "plan_cold": "many",
     **{f"{task}_{name}": name for task in ("late_filter", "early_filter", "plan") for name in ("few", "many")},
 }
+_OF_ROWS = ("rows", "deleted", "half", "vectors", "large_vector")
+_VECTORS = 1000
 COLD_SHARE = 10
 """The table of the cold snapshot has the number of files of the other tables divided by this."""
 
@@ -64,7 +72,7 @@ class Shared:
         """Create the tables that the tasks need, except those of an earlier run with the same sizes."""
         for name in _needed(self.tasks):
             stamp = self.home / f"{name}.json"
-            size = {"rows": self.rows} if name in ("rows", "deleted") else {"files": self._files_of(name)}
+            size = {"rows": self.rows} if name in _OF_ROWS else {"files": self._files_of(name)}
             if stamp.exists() and json.loads(stamp.read_text()) == size:
                 continue
             shutil.rmtree(self.place(name), ignore_errors=True)
@@ -81,6 +89,11 @@ class Shared:
             "cold": lambda root: tables.json_table(root, self.files // COLD_SHARE),
             "rows": lambda root: row_tables.row_table(root, self.rows),
             "deleted": lambda root: row_tables.deleted_table(root, self.place("rows")),
+            "half": lambda root: row_tables.deleted_table(root, self.place("rows"), 2),
+            "vectors": lambda root: row_tables.vectors_table(root, self.rows, min(_VECTORS, self.rows), 100),
+            "large_vector": lambda root: row_tables.vectors_table(root, self.rows, 1, 10),
+            "feed": feed_tables.feed_table,
+            "history": feed_tables.history_table,
             "few": lambda root: row_tables.small_files_table(root, self._files_of("few")),
             "many": lambda root: row_tables.small_files_table(root, self._files_of("many")),
         }
@@ -88,6 +101,6 @@ class Shared:
 
 def _needed(tasks: Iterable[str]) -> list[str]:
     names = {_NEEDED[task] for task in tasks if task in _NEEDED}
-    if "deleted" in names:
+    if names.intersection(("deleted", "half")):
         names.add("rows")
-    return sorted(names, key=["checkpoint", "json", "cold", "rows", "deleted", "few", "many"].index)
+    return sorted(names, key=lambda name: (name != "rows", name))

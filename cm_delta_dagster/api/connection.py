@@ -9,13 +9,11 @@ Each method calls one operation of ``operations``; Dagster is not needed.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta, tzinfo
 from types import TracebackType
-from typing import Any, Self
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any, Self
 
 from cm_delta_dagster.api.creation_methods import CreationMethods
 from cm_delta_dagster.api.delta_table import DeltaTable
@@ -28,23 +26,38 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.path_table import open_path_table
+from cm_delta_dagster.deferred import Deferred, deferred
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import duration_ms
-from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection, DuckDBPyConnection
-from cm_delta_dagster.operations.tables.drop import drop_table
-from cm_delta_dagster.operations.tables.purge import (
-    ABANDONED_AFTER_MS,
-    DROPPED_RETENTION_MS,
-    PurgePlan,
-    PurgeResult,
-    plan_purge,
-    purge,
-)
-from cm_delta_dagster.operations.tables.rename import rename_table
-from cm_delta_dagster.operations.tables.undrop import undrop_table
+from cm_delta_dagster.operations.choices import ABANDONED_AFTER_MS, DROPPED_RETENTION_MS
 from cm_delta_dagster.protocol.predicates.timestamps import as_zone
 from cm_delta_dagster.storage.storage_options import StorageOptions
 from cm_delta_dagster.storage.stores import Stores
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion, load_together
+    from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection, DuckDBPyConnection
+    from cm_delta_dagster.operations.tables.drop import drop_table
+    from cm_delta_dagster.operations.tables.purge import PurgePlan, PurgeResult, plan_purge, purge
+    from cm_delta_dagster.operations.tables.rename import rename_table
+    from cm_delta_dagster.operations.tables.undrop import undrop_table
+else:
+    SparkSession = Deferred("pyspark.sql", "SparkSession")
+    LatestVersion, load_together = deferred(
+        "cm_delta_dagster.operations.reading.consistent_snapshots", "LatestVersion", "load_together"
+    )
+    DuckDBConnection, DuckDBPyConnection = deferred(
+        "cm_delta_dagster.operations.reading.duckdb_connection", "DuckDBConnection", "DuckDBPyConnection"
+    )
+    drop_table = Deferred("cm_delta_dagster.operations.tables.drop", "drop_table")
+    PurgePlan, PurgeResult, plan_purge, purge = deferred(
+        "cm_delta_dagster.operations.tables.purge", "PurgePlan", "PurgeResult", "plan_purge", "purge"
+    )
+    rename_table = Deferred("cm_delta_dagster.operations.tables.rename", "rename_table")
+    undrop_table = Deferred("cm_delta_dagster.operations.tables.undrop", "undrop_table")
+
 
 DEFAULT_CATALOG_URL = "sqlite:///cm_delta/catalog.db"
 DEFAULT_WAREHOUSE = "cm_delta/warehouse"
@@ -145,7 +158,8 @@ class Connection(CreationMethods, PolicyMethods, RecoveryMethods, SqlMethods):
     ) -> DuckDBConnection:
         """Return a DuckDB connection whose statements can name the tables of the catalog: ``select * from main.sales.orders``.
 
-        A statement reads the latest versions of the tables that it names; other tables are not loaded.
+        A statement reads the tables that it names at versions that were the latest ones at one moment; other tables are not
+        loaded.
 
         Args:
             connection: the DuckDB connection to use; None for a new database in memory.
@@ -154,7 +168,15 @@ class Connection(CreationMethods, PolicyMethods, RecoveryMethods, SqlMethods):
         Raises:
             EngineError: DuckDB is not installed.
         """
-        return DuckDBConnection(connection, lambda identifier: self.table(identifier)._in_known_zone(time_zone))
+
+        def load(names: Iterable[TableIdentifier]) -> Mapping[TableIdentifier, LatestVersion]:
+            found = load_together(self.client, names)
+            return {
+                name: replace(latest, table=DeltaTable(self, latest.table)._in_known_zone(time_zone))
+                for name, latest in found.items()
+            }
+
+        return DuckDBConnection(connection, load)
 
     def drop(self, name: TableIdentifier | str) -> None:
         """Remove the name from the catalog; log and data files stay until :meth:`purge`. Raises TableNotFoundError."""

@@ -1,7 +1,8 @@
-"""Deletion vectors as rows that Spark can join with (protocol heading "Deletion Vectors").
+"""Deletion vectors as Spark needs them (protocol heading "Deletion Vectors"): a bit for each row up to the last deleted row of
+a file, regardless of how many rows are deleted.
 
-A bitmap becomes an array of 64-bit words, and ``getbit`` tests each scanned row by its position in the file. The array has
-one bit for each row up to the last deleted row, regardless of how many rows are deleted.
+With a file index the bits are in the JVM of the driver, which is given the bitmaps. Otherwise a bitmap becomes an array of
+64-bit words, which Spark joins with the rows, and ``getbit`` tests each row by its position in the file.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,30 +15,33 @@ from cm_delta_dagster.errors import UnsupportedFeatureError
 from cm_delta_dagster.storage.deletion_vector_reader import read_deletion_vectors
 from cm_delta_dagster.storage.store import Store
 
-_MAX_WORDS = 1 << 25
-"""Maximum for one file: 256 MB of words, for two billion rows."""
-_BATCH_WORDS = 1 << 24
-"""Words that are sent to Spark together: 128 MB."""
+_MAX_BITS = (1 << 31) - 1
+"""Maximum for one file: 256 MB, for two billion rows."""
+_BATCH_BITS = 1 << 30
+"""Bits that one scan has: 128 MB."""
 
 
-def deletion_words(store: Store, *, location: str, files: pa.Table) -> list[pa.Array]:
-    """The deleted positions of each file of ``files``, which all have a deletion vector, as 64-bit words.
+def deletion_bitmaps(store: Store, *, location: str, files: pa.Table) -> list[BitMap64]:
+    """The deleted positions of each file of ``files``, which all have a deletion vector.
 
     Raises:
         CorruptLogError, ObjectNotFoundError: as ``read_deletion_vectors``.
         UnsupportedFeatureError: a deletion vector deletes a row after the first two billion rows of its file.
     """
     bitmaps = read_deletion_vectors(store, location=location, files=files)
-    words = []
     for path, bitmap in zip(files["path"].to_pylist(), bitmaps, strict=True):
-        if len(bitmap) and bitmap.max() >> 6 >= _MAX_WORDS:
+        if num_bits(bitmap) > _MAX_BITS:
             raise UnsupportedFeatureError(
                 f"The deletion vector of {path!r} of the table at {location} deletes row {bitmap.max()}; files with more "
-                f"than {_MAX_WORDS << 6} rows and a deletion vector cannot be read. Rewrite the file, or restore its deletion "
+                f"than {_MAX_BITS} rows and a deletion vector cannot be read. Rewrite the file, or restore its deletion "
                 "vector if the file is smaller."
             )
-        words.append(bitmap_words(bitmap))
-    return words
+    return bitmaps
+
+
+def num_bits(bitmap: BitMap64) -> int:
+    """The number of rows up to the last deleted one."""
+    return bitmap.max() + 1 if len(bitmap) else 0
 
 
 def bitmap_words(bitmap: BitMap64) -> pa.Array:
@@ -52,13 +56,14 @@ def bitmap_words(bitmap: BitMap64) -> pa.Array:
     return pa.array(words.view(np.int64), pa.int64())
 
 
-def word_batches(words: Sequence[pa.Array], limit: int = _BATCH_WORDS) -> Iterator[slice]:
-    """Consecutive parts of ``words``, each of at most ``limit`` words unless a single file has more."""
+def bit_batches(bitmaps: Sequence[BitMap64], limit: int = _BATCH_BITS) -> Iterator[slice]:
+    """Consecutive parts of ``bitmaps``, each of at most ``limit`` bits unless a single file has more."""
     start = held = 0
-    for position, value in enumerate(words):
-        if position > start and held + len(value) > limit:
+    for position, bitmap in enumerate(bitmaps):
+        count = num_bits(bitmap)
+        if position > start and held + count > limit:
             yield slice(start, position)
             start, held = position, 0
-        held += len(value)
-    if len(words):
-        yield slice(start, len(words))
+        held += count
+    if bitmaps:
+        yield slice(start, len(bitmaps))

@@ -18,12 +18,14 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame, SparkSession
+from pyroaring import BitMap64
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
 from cm_delta_dagster.protocol.schema.types import TIMESTAMP, StructType, schema_to_json
+from cm_delta_dagster.spark.bitmaps import num_bits
 from cm_delta_dagster.spark.hand_over import packed_column, packed_files, skipping_columns
 from cm_delta_dagster.spark.object_stores import SparkStorage
 from cm_delta_dagster.spark.session import NETWORK_ERRORS, default_zone, is_connect
@@ -40,6 +42,7 @@ _SMALL_ROWS = 1024
 _JOINED_ROWS = 4096
 _CACHED_FILES = 200_000
 _CACHED_BLOCKS = 256
+_CACHED_BITS = 1 << 26
 
 _HANDED = (
     "path",
@@ -65,6 +68,19 @@ class _Block:
     digest: bytes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeletedRows:
+    """The deleted rows of files in the JVM, one bit for each row up to the last deleted one."""
+
+    handle: Any
+    num_bits: int
+    digest: bytes
+
+    def bit(self, column: str, session: SparkSession) -> Column:
+        """Whether the bit is set whose number is in ``column``. Raises NoFileIndexError."""
+        return Column(_called(self.handle, "bit", column, session._jsparkSession))
+
+
 class NoFileIndexError(Exception):
     """The JVM refused a file index; scans do without."""
 
@@ -80,6 +96,7 @@ class FileIndexes:
     _factory: Any
     _blocks: "OrderedDict[_Key, _Block]" = field(default_factory=OrderedDict)
     _in_memory: dict[_Key, _Key] = field(default_factory=dict)
+    _deleted: "OrderedDict[bytes, DeletedRows]" = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def frame(
@@ -92,8 +109,12 @@ class FileIndexes:
         schemas: "RelationSchemas",
         options: Mapping[str, str],
         without_vectors: bool = False,
+        deleted: DeletedRows | None = None,
     ) -> DataFrame:
         """The columns of ``schemas`` of all ``files``, or of those without a deletion vector.
+
+        Args:
+            deleted: where their deleted rows are, if the extras of ``schemas`` have it.
 
         Raises:
             CorruptLogError: a path or a partition value of the log is damaged.
@@ -111,8 +132,8 @@ class FileIndexes:
         self._drop_old(2 * files.num_rows)
         extras = schemas.extras
         identity = hashlib.sha256(repr((about, without_vectors, extras, schemas.partitions)).encode())
-        for block in blocks:
-            identity.update(block.digest)
+        for digest in (*(block.digest for block in blocks), *([] if deleted is None else [deleted.digest])):
+            identity.update(digest)
         paths = ["\0".join(path) if (path := schemas.paths.get(name)) is not None else None for name in columns]
         frame = self._call(
             "relation",
@@ -121,6 +142,7 @@ class FileIndexes:
             [block.handle for block in blocks],
             without_vectors,
             bytes(extras) if any(extras) else b"",
+            None if deleted is None else deleted.handle,
             schema_to_json(schemas.partitions),
             schema_to_json(schemas.stored),
             packed_column(pa.array(paths, pa.string())),
@@ -129,13 +151,28 @@ class FileIndexes:
         )
         return DataFrame(frame, session)
 
+    def deleted_rows(self, bitmaps: Sequence[BitMap64]) -> DeletedRows:
+        """The rows whose positions are in the bitmaps, one for each file of a scan.
+
+        Raises NoFileIndexError: the JVM refused them.
+        """
+        lengths = [num_bits(bitmap) for bitmap in bitmaps]
+        content = b"".join(bitmap.serialize() for bitmap in bitmaps)
+        digest = hashlib.sha256(content).digest()
+        with self._lock:
+            found = self._deleted.get(digest)
+        if found is None:
+            handle = self._call("deletedRows", packed_column(pa.array(lengths, pa.int64())), content)
+            found = DeletedRows(handle=handle, num_bits=sum(lengths), digest=digest)
+        with self._lock:
+            self._deleted[digest] = found
+            self._deleted.move_to_end(digest)
+            while len(self._deleted) > 1 and sum(item.num_bits for item in self._deleted.values()) > _CACHED_BITS:
+                self._deleted.popitem(last=False)
+        return found
+
     def _call(self, name: str, *arguments: Any) -> Any:
-        try:
-            return getattr(self._factory, name)(*arguments)
-        except NETWORK_ERRORS:
-            raise
-        except _HIDDEN as error:
-            raise NoFileIndexError(str(error)) from error
+        return _called(self._factory, name, *arguments)
 
     def _block(self, files: pa.Table, key: _Key, packed: Callable[[pa.Table], bytes]) -> _Block:
         memory = (key, _memory(files))
@@ -179,14 +216,25 @@ class RelationSchemas:
     Attributes:
         stored: columns that the files hold, under their names in the files.
         partitions: columns whose values the index has: partition columns, and then the chosen ``extras``.
-        extras: whether the number of the file, its base row id and its commit version are among them.
+        extras: whether the number of the first bit of its deleted rows, the number of its bits, its base row id and its commit
+            version are among them.
         paths: for a column of the table, by logical path, the names in ``stored``.
     """
 
     stored: StructType
     partitions: StructType
-    extras: tuple[bool, bool, bool]
+    extras: tuple[bool, ...]
     paths: Mapping[tuple[str, ...], tuple[str, ...]]
+
+
+def _called(target: Any, name: str, *arguments: Any) -> Any:
+    """The answer of a method in the JVM. Raises NoFileIndexError if the JVM refuses."""
+    try:
+        return getattr(target, name)(*arguments)
+    except NETWORK_ERRORS:
+        raise
+    except _HIDDEN as error:
+        raise NoFileIndexError(str(error)) from error
 
 
 _lock = threading.Lock()

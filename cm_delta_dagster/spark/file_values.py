@@ -1,9 +1,8 @@
 """Joining values that the log has for a file (deletion vector, partition values, row ids) with the rows of the file.
 
 A small table of files is joined, by broadcast, with the rows. A row whose file is not in the table fails the query, because
-it would be returned although it is deleted, or without its values. With a file index each file has a number, by which the
-tables are joined. Otherwise the key is a hash of the location, and the location of each row is then compared with the
-location of the file found.
+it would be returned although it is deleted, or without its values. The key is a hash of the location, and the location of
+each row is then compared with the location of the file found. With a file index nothing is joined: the index has the values.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,11 +20,11 @@ OWN_PREFIX = "__cm_delta_"
 """Prefix of the names of all columns that are added to those of files."""
 FILE_COLUMN = "__cm_delta_file"
 """Name of the extra column of ``scan_with_files``: the location of the file, quoted as Spark does."""
-NUMBER_COLUMN = "__cm_delta_number"
-"""Number of the file among those of its scan; only of a scan with a file index."""
 POSITION_COLUMN = "__cm_delta_position"
 """Zero-based position of the row in its file, before any filter."""
 WORDS_COLUMN = "__cm_delta_words"
+READER_POSITION_COLUMN = "_tmp_metadata_row_index"
+"""The name under which Spark's Parquet reader returns the position of a row in its file."""
 BASE_ROW_ID_COLUMN = "__cm_delta_base_row_id"
 COMMIT_VERSION_COLUMN = "__cm_delta_commit_version"
 _KEY_COLUMN = "__cm_delta_key"
@@ -88,35 +87,22 @@ def join_file_values(
     return frame.join(F.broadcast(table), same_key, "left").withColumn(_FOUND_COLUMN, found)
 
 
-def join_numbered_values(session: SparkSession, frame: DataFrame, values: Mapping[str, pa.Array]) -> DataFrame:
-    """``frame``, which has :data:`NUMBER_COLUMN`, with a column for each of ``values`` (one value a file, by its number)."""
-    count = len(next(iter(values.values())))
-    table = session.createDataFrame(pa.table({_KEY_COLUMN: pa.array(range(count), pa.int64()), **values}))
-    same_key = F.expr(f"{NUMBER_COLUMN} = {_KEY_COLUMN}")
-    return frame.join(F.broadcast(table), same_key, "left").withColumn(
-        _FOUND_COLUMN, F.expr(f"{_KEY_COLUMN} IS NOT NULL")
-    )
-
-
-def known(value: str, sql_type: str, *, file: str = FILE_COLUMN) -> str:
+def known(value: str, sql_type: str) -> str:
     """SQL text of ``value``, computed from joined columns; it raises an error for rows of a file that is not in the joined table.
 
     Expressions are text, because Spark parses a text in one call, while a tree of columns takes dozens of calls.
-
-    Args:
-        file: column that names the file in the error.
     """
     before, _, after = _UNMATCHED.partition("{}")
-    text = f"concat('{before}', {file}, '{after}{violation_suffix(Violation.ENGINE)}')"
+    text = f"concat('{before}', {FILE_COLUMN}, '{after}{violation_suffix(Violation.ENGINE)}')"
     error = f"CAST(raise_error({text}) AS {sql_type})"
     return f"CASE WHEN {_FOUND_COLUMN} THEN {value} ELSE {error} END"
 
 
-def is_deleted(*, file: str = FILE_COLUMN) -> str:
-    """SQL text: 1 for rows whose position is set in the joined bitmap, else 0. Argument as of :func:`known`."""
+def is_deleted() -> str:
+    """SQL text: 1 for rows whose position is set in the joined bitmap, else 0."""
     word = f"get({WORDS_COLUMN}, CAST(shiftright({POSITION_COLUMN}, 6) AS INT))"
     bit = f"coalesce(getbit({word}, CAST({POSITION_COLUMN} & 63 AS INT)), CAST(0 AS TINYINT))"
-    return known(bit, "TINYINT", file=file)
+    return known(bit, "TINYINT")
 
 
 def word_lists(words: Sequence[pa.Array]) -> pa.Array:

@@ -1,6 +1,6 @@
 """Reading data files through a file index: Spark asks for the files when it plans the query."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from cm_delta_dagster.protocol.actions.file_columns import partition_column
 from cm_delta_dagster.protocol.features.column_mapping import physical_name
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
-from cm_delta_dagster.spark.bitmaps import deletion_words, word_batches
+from cm_delta_dagster.spark.bitmaps import bit_batches, deletion_bitmaps
 from cm_delta_dagster.spark.columns import (
     Names,
     Path,
@@ -19,31 +19,29 @@ from cm_delta_dagster.spark.columns import (
     stored_schema,
     table_column,
 )
-from cm_delta_dagster.spark.file_index import FileIndexes, RelationSchemas
+from cm_delta_dagster.spark.file_index import DeletedRows, FileIndexes, RelationSchemas
 from cm_delta_dagster.spark.file_values import (
     BASE_ROW_ID_COLUMN,
     COMMIT_VERSION_COLUMN,
     FILE_COLUMN,
-    NUMBER_COLUMN,
     OWN_PREFIX,
     POSITION_COLUMN,
-    WORDS_COLUMN,
+    READER_POSITION_COLUMN,
     file_path,
-    is_deleted,
-    join_numbered_values,
-    row_index,
-    word_lists,
 )
 from cm_delta_dagster.spark.hand_over import skipping_columns
 from cm_delta_dagster.spark.layout import absolute_locations
 from cm_delta_dagster.spark.load import READ_OPTIONS
 from cm_delta_dagster.spark.scan_parts import Scan, by_names, check_own_names, early_condition, held_columns, row_ids
 
-_EXTRAS = (NUMBER_COLUMN, BASE_ROW_ID_COLUMN, COMMIT_VERSION_COLUMN)
+_FIRST_BIT_COLUMN = f"{OWN_PREFIX}first_bit"
+_NUM_BITS_COLUMN = f"{OWN_PREFIX}num_bits"
+_BIT_COLUMN = f"{OWN_PREFIX}bit"
+_EXTRAS = (_FIRST_BIT_COLUMN, _NUM_BITS_COLUMN, BASE_ROW_ID_COLUMN, COMMIT_VERSION_COLUMN)
 
 
 def indexed_parts(scan: Scan, indexes: FileIndexes, files: pa.Table) -> Iterator[DataFrame]:
-    """One DataFrame for each group of files; files with a deletion vector are separate so that the others need no join.
+    """One DataFrame for each group of files; files with a deletion vector are separate so that the others need no test of rows.
 
     Raises ObjectNotFoundError if the first file is missing, as where the whole table is. Spark finds others when it opens them.
     """
@@ -56,10 +54,10 @@ def indexed_parts(scan: Scan, indexes: FileIndexes, files: pa.Table) -> Iterator
             yield _read(scan, indexes, names, named_alike, without_vectors=num_vectors > 0)
         if num_vectors:
             deleted = named_alike.filter(has_vector)
-            words = deletion_words(scan.store, location=scan.layout.location, files=deleted)
-            for rows in word_batches(words):
+            bitmaps = deletion_bitmaps(scan.store, location=scan.layout.location, files=deleted)
+            for rows in bit_batches(bitmaps):
                 part = deleted.slice(rows.start, rows.stop - rows.start)
-                yield _read(scan, indexes, names, part, words=words[rows])
+                yield _read(scan, indexes, names, part, deleted=indexes.deleted_rows(bitmaps[rows]))
 
 
 def _read(
@@ -69,12 +67,13 @@ def _read(
     files: pa.Table,
     *,
     without_vectors: bool = False,
-    words: Sequence[pa.Array] = (),
+    deleted: DeletedRows | None = None,
 ) -> DataFrame:
     stored = scan.stored(names)
-    extras = (bool(words), scan.row_tracking is not None, scan.row_tracking is not None)
-    if any(extras):
+    extras = (*(deleted is not None,) * 2, *(scan.row_tracking is not None,) * 2)
+    if any(extras) or scan.with_files:
         check_own_names(scan, stored)
+        stored = StructType((*stored.fields, StructField(READER_POSITION_COLUMN, LONG)))
     values = _partition_columns(scan, stored, files)
     schemas = _relation_schemas(scan, stored, values, extras)
     locations = (
@@ -88,6 +87,7 @@ def _read(
         schemas=schemas,
         options={**scan.storage.options_for(locations), **READ_OPTIONS},
         without_vectors=without_vectors,
+        deleted=deleted,
     )
     held = {**dict(held_columns(scan, stored)), **values}
     if scan.predicate is not None and (condition := early_condition(scan, stored, held)) is not None:
@@ -100,20 +100,19 @@ def _read(
             # The frame has the right columns already; a projection would only cost round trips.
             return frame
         return frame.select(*[table_column(item, held[item.name]) for item in fields])
-    # Values of files are joined before the columns are built: a later join would prevent Spark from pruning columns.
     place = [file_path(frame, scan.storage).alias(FILE_COLUMN)] if scan.with_files else []
-    numbered = [row_index(frame).alias(POSITION_COLUMN)] if any(extras) or scan.with_files else []
-    frame = frame.select("*", *numbered, *place)
-    if words:
-        frame = join_numbered_values(scan.session, frame, {WORDS_COLUMN: word_lists(words)})
-        frame = frame.where(f"{is_deleted(file=NUMBER_COLUMN)} = 0")
+    if deleted is not None:
+        bit = f"CAST({_FIRST_BIT_COLUMN} + {READER_POSITION_COLUMN} AS INT) AS {_BIT_COLUMN}"
+        has_bit = F.expr(f"{READER_POSITION_COLUMN} < {_NUM_BITS_COLUMN}")
+        frame = frame.selectExpr("*", bit).where(~(has_bit & deleted.bit(_BIT_COLUMN, scan.session)))
+    frame = frame.select("*", F.col(READER_POSITION_COLUMN).alias(POSITION_COLUMN), *place)
     tracked = [] if scan.row_tracking is None else row_ids(scan.row_tracking, BASE_ROW_ID_COLUMN, COMMIT_VERSION_COLUMN)
     named_files = [F.col(FILE_COLUMN), F.col(POSITION_COLUMN)] if scan.with_files else []
     return frame.select(*[table_column(item, held[item.name]) for item in fields], *tracked, *named_files)
 
 
 def _relation_schemas(
-    scan: Scan, stored: StructType, values: Mapping[str, StructField | None], extras: tuple[bool, bool, bool]
+    scan: Scan, stored: StructType, values: Mapping[str, StructField | None], extras: tuple[bool, ...]
 ) -> RelationSchemas:
     found = [item for item in values.values() if item is not None]
     added = [StructField(name, LONG) for name, is_wanted in zip(_EXTRAS, extras, strict=True) if is_wanted]

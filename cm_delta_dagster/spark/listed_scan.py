@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.protocol.schema.types import BINARY, StructField
-from cm_delta_dagster.spark.bitmaps import deletion_words, word_batches
+from cm_delta_dagster.spark.bitmaps import bit_batches, bitmap_words, deletion_bitmaps
 from cm_delta_dagster.spark.columns import (
     Names,
     named,
@@ -43,10 +43,11 @@ def listed_parts(scan: Scan, files: pa.Table) -> Iterator[DataFrame]:
         if (plain := named_alike.filter(pc.invert(has_vector))).num_rows:
             yield _read(scan, names, plain, {})
         if (deleted := named_alike.filter(has_vector)).num_rows:
-            words = deletion_words(scan.store, location=scan.layout.location, files=deleted)
-            for rows in word_batches(words):
+            bitmaps = deletion_bitmaps(scan.store, location=scan.layout.location, files=deleted)
+            for rows in bit_batches(bitmaps):
                 part = deleted.slice(rows.start, rows.stop - rows.start)
-                yield _read(scan, names, part, {WORDS_COLUMN: word_lists(words[rows])})
+                words = word_lists([bitmap_words(bitmap) for bitmap in bitmaps[rows]])
+                yield _read(scan, names, part, {WORDS_COLUMN: words})
 
 
 def _read(scan: Scan, names: Names, files: pa.Table, values: Mapping[str, pa.Array]) -> DataFrame:

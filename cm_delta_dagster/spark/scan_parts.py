@@ -27,6 +27,7 @@ from cm_delta_dagster.spark.file_values import (
     FILE_COLUMN,
     OWN_PREFIX,
     POSITION_COLUMN,
+    READER_POSITION_COLUMN,
 )
 from cm_delta_dagster.spark.layout import absolute_locations
 from cm_delta_dagster.spark.object_stores import SparkStorage
@@ -106,7 +107,8 @@ def by_names(scan: Scan, files: pa.Table) -> Iterator[tuple[Names, pa.Table]]:
 def check_own_names(scan: Scan, stored: StructType) -> None:
     """Raise UnsupportedFeatureError if a column has a name that is reserved for the values of files."""
     names = (*stored.names, *(physical_name(item, scan.layout.mapping) for item in scan.partitions))
-    taken = next((name for name in names if name.lower().startswith(OWN_PREFIX) and not is_absent(name)), None)
+    reserved = (OWN_PREFIX, READER_POSITION_COLUMN)
+    taken = next((name for name in names if name.lower().startswith(reserved) and not is_absent(name)), None)
     if taken is not None:
         raise UnsupportedFeatureError(
             f"The table has a column named {taken!r}; names that begin so are used here while rows are read, so it cannot be read "

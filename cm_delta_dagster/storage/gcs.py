@@ -2,11 +2,15 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import fsspec
-
+from cm_delta_dagster.deferred import DeferredModule
 from cm_delta_dagster.storage.backend import WRITE_ID, Backend, Fault
+
+if TYPE_CHECKING:
+    import fsspec
+else:
+    fsspec = DeferredModule("fsspec")
 
 
 class GoogleStorage(Backend):

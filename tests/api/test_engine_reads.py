@@ -2,7 +2,8 @@
 
 import datetime as dt
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cm_delta_dagster import Connection, DeltaTable, DuckDBConnection, InvalidArgumentError, TableIdentifier, connect
+from cm_delta_dagster.operations.sql.duckdb_rows import duckdb_rows
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.storage.local_store import local_path
 from tests.support.foreign import ForeignTable, field
@@ -88,8 +90,33 @@ def test_each_statement_reads_the_latest_versions_and_loads_no_other_table(
     connection.close()
 
 
+def test_the_tables_of_a_statement_have_versions_that_existed_together(lake: Connection, orders: DeltaTable) -> None:
+    """LOG-19: a writer commits to one table after the other; in the connection and for the command line."""
+    names = ("main.sales.first", "main.sales.second")
+    first, second = (lake.create_table(name, schema=SCHEMA) for name in names)
+    query = f"select (select count(*) from {names[0]}) as a, (select count(*) from {names[1]}) as b"
+
+    def write() -> None:
+        for number in range(8):
+            append(first, number)
+            append(second, number)
+
+    seen = []
+    with ThreadPoolExecutor(1) as threads, lake.duckdb() as connection:
+        writing = threads.submit(write)
+        while not writing.done():
+            relation = connection.sql(query)
+            assert relation is not None
+            seen += relation.fetchall()
+            (row,) = duckdb_rows(lake.client, query, limit=1).to_pylist()
+            seen.append((row["a"], row["b"]))
+        writing.result()
+    assert seen and {a - b for a, b in seen} <= {0, 1}
+    assert duckdb_rows(lake.client, query, limit=1).to_pylist() == [{"a": 8, "b": 8}]
+
+
 def test_an_error_of_the_catalog_or_the_store_is_not_a_missing_table(lake: Connection, orders: DeltaTable) -> None:
-    def refuse(identifier: TableIdentifier) -> Any:
+    def refuse(names: Iterable[TableIdentifier]) -> Any:
         raise InvalidArgumentError("'endpoint' is no storage option. Did you mean 'endpoint_url'?")
 
     with pytest.raises(InvalidArgumentError, match="Did you mean"), DuckDBConnection(None, refuse) as connection:

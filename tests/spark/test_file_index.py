@@ -206,6 +206,9 @@ def test_frames_made_separately_share_what_is_cached(spark: SparkSession, tmp_pa
     files = numbered(spark, tmp_path, count=2)
     first, second, other = files.scan(), files.scan(), files.scan(files.adds[:1])
     assert first.sameSemantics(second) and not first.sameSemantics(other)
+    deleted = [[replace(files.adds[0], deletion_vector=encode_inline([number]))] for number in (1, 1, 2)]
+    first_deleted, second_deleted, other_deleted = map(files.scan, deleted)
+    assert first_deleted.sameSemantics(second_deleted) and not first_deleted.sameSemantics(other_deleted)
     first.cache()
     try:
         assert first.count() == 20
@@ -305,13 +308,14 @@ def test_a_hand_over_that_fails_falls_back(
 ) -> None:
     """As where the JVM has another interface than the source was written for."""
     files = numbered(spark, tmp_path, "p", count=2)
-    wanted = rows_of(files.scan())
+    adds = [files.adds[0], replace(files.adds[1], deletion_vector=encode_inline([2]))]
+    wanted = rows_of(files.scan(adds))
     monkeypatch.setattr(file_index, "_is_reported", False)
-    for name in ("block", "relation"):
+    for name in ("block", "relation", "deletedRows"):
         indexes = file_index.FileIndexes(Refusing(file_index.file_indexes(spark), name))
         monkeypatch.setattr(file_index, "_found", WeakKeyDictionary({spark.sparkContext._gateway: indexes}))
         with caplog.at_level(logging.WARNING, logger="cm_delta_dagster"):
-            assert rows_of(files.scan()) == wanted
+            assert rows_of(files.scan(adds)) == wanted
     assert [record.getMessage().partition(",")[0] for record in caplog.records] == [
         "Tables are read without a file index"
     ]

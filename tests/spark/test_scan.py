@@ -23,6 +23,7 @@ from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.protocol.statistics.statistics import schema_leaves
 from cm_delta_dagster.spark.scan import FILE_COLUMN, scan, scan_with_files, spark_file_key
 from cm_delta_dagster.spark.schema import from_spark
+from cm_delta_dagster.spark.session import temporary_settings
 from cm_delta_dagster.spark.write import WriteSpec, write_files
 from cm_delta_dagster.storage.local_store import LocalStore
 from tests.support.builders import rows_of
@@ -296,7 +297,25 @@ def test_deleted_rows_are_not_returned(spark: SparkSession, tmp_path: Path, part
     assert sorted(row[0] for row in kept) == [60, 61, 62, 65, 66, 67, 68, 69]
 
 
-@pytest.mark.parametrize("name", ["__cm_delta_found", "__CM_DELTA_FILE"])
+@pytest.mark.parametrize("last", [3, 40_000_000])
+def test_deleted_rows_with_bits_in_each_task_and_with_bits_that_are_sent_once(
+    spark: SparkSession, tmp_path: Path, last: int
+) -> None:
+    """DV-4: rows after the last deleted one, other files behind them; with generated code and without."""
+    files = Files(spark, tmp_path, "id long")
+    one, two, three = (files.place(f"{number}.parquet", numbers(100 * number)) for number in range(3))
+    adds = [
+        replace(one, stats=None, deletion_vector=encode_inline([1, last])),
+        replace(two, deletion_vector=encode_inline([0, 7])),
+        replace(three, deletion_vector=encode_inline([])),
+    ]
+    kept = [n for n in range(8) if n not in (1, last)] + list(range(101, 107)) + list(range(200, 208))
+    for settings in ({}, {"spark.sql.codegen.maxFields": "0"}, {"spark.sql.parquet.enableVectorizedReader": "false"}):
+        with temporary_settings(spark, settings):
+            assert sorted(row[0] for row in files.rows(adds)) == kept
+
+
+@pytest.mark.parametrize("name", ["__cm_delta_found", "__CM_DELTA_FILE", "_tmp_metadata_ROW_index"])
 def test_a_column_that_is_called_like_one_of_the_scan_is_refused_where_it_would_be_mistaken(
     spark: SparkSession, tmp_path: Path, name: str
 ) -> None:

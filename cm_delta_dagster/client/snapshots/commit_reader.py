@@ -37,6 +37,9 @@ from cm_delta_dagster.storage.store import Store
 
 _log = logging.getLogger(__name__)
 
+_PARTS_OF_READER = 4
+"""Parts of the commits that each thread reads, one after the other, so that slow answers of the store delay one part only."""
+
 _WARNED: set[tuple[str, int]] = set()
 _WARNED_LOCK = threading.Lock()
 
@@ -135,23 +138,31 @@ class CommitReader:
         """Read, verify and parse commits, in the order given. Raises ObjectNotFoundError, CorruptLogError."""
         here = [source for source in sources if isinstance(source, InlineCommit)]
         if len(here) == len(sources) and all(len(source.content) < commit_json.LARGE_COMMIT_BYTES for source in here):
-            return self._decoded_together(here)
+            return self._decoded_together([(source, source.content) for source in here])
         sources = self.with_digests(sources)
         if len(sources) <= 2 or interpreter_is_exiting():
             return tuple(self.decode(source) for source in sources)
+        num_readers = min(self.threads, len(sources))
+        some = -(-len(sources) // (_PARTS_OF_READER * num_readers))
         # Many threads may wait for the store. Fewer parse large commits, because each thread keeps the memory it has used.
         with (
             ThreadPoolExecutor(max_workers=min(self.threads, os.cpu_count() or 1)) as parsers,
-            ThreadPoolExecutor(max_workers=min(self.threads, len(sources))) as readers,
+            ThreadPoolExecutor(max_workers=num_readers) as readers,
         ):
 
-            def read_one(source: CommitSource) -> CommitActions:
-                data = self.read(source)
-                if len(data) < commit_json.LARGE_COMMIT_BYTES:
-                    return self._decoded(data, source)
-                return parsers.submit(self._decoded, data, source).result()
+            def read_some(part: Sequence[CommitSource]) -> list[bytes | CommitActions]:
+                found: list[bytes | CommitActions] = []
+                for source in part:
+                    data = self.read(source)
+                    is_small = len(data) < commit_json.LARGE_COMMIT_BYTES
+                    found.append(data if is_small else parsers.submit(self._decoded, data, source).result())
+                return found
 
-            return tuple(readers.map(read_one, sources))
+            parts = [sources[first : first + some] for first in range(0, len(sources), some)]
+            read = [item for part in readers.map(read_some, parts) for item in part]
+        small = [(source, item) for source, item in zip(sources, read, strict=True) if isinstance(item, bytes)]
+        decoded = iter(self._decoded_together(small))
+        return tuple(next(decoded) if isinstance(item, bytes) else item for item in read)
 
     def copies(self, versions: Iterable[range]) -> tuple[InlineCommit, ...]:
         """The ratified content of lost commits, if the catalog or a staged file still has it; logs a warning."""
@@ -180,11 +191,11 @@ class CommitReader:
             )
             return self.decode(file)
 
-    def _decoded_together(self, sources: Sequence[InlineCommit]) -> tuple[CommitActions, ...]:
+    def _decoded_together(self, read: Sequence[tuple[CommitSource, bytes]]) -> tuple[CommitActions, ...]:
         try:
-            return commit_json.decode_commits([(source.version, source.content) for source in sources])
+            return commit_json.decode_commits([(source.version, data) for source, data in read])
         except CorruptLogError:
-            return tuple(self.decode(source) for source in sources)  # To name or replace the damaged one.
+            return tuple(self._decoded(data, source) for source, data in read)  # To name or replace the damaged one.
 
     def _from_copy(
         self, source: PublishedCommit | StagedCommit | CompactedCommits, error: CmDeltaError, *, why: str

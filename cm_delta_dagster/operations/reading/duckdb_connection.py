@@ -2,13 +2,13 @@
 
 DuckDB reads a table through :class:`~cm_delta_dagster.arrow.dataset.DeltaDataset`. It cannot look up names in a catalog written in
 Python, and reserves the catalog name ``main``. So :class:`DuckDBConnection` finds the names of tables in a statement before DuckDB
-parses it, and registers these tables and no others.
+parses it, and registers these tables and no others, all at versions that were the latest ones at one moment.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import sqlglot
 from sqlglot import TokenType
@@ -16,8 +16,7 @@ from sqlglot.errors import SqlglotError
 
 from cm_delta_dagster.arrow.dataset import DeltaDataset
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
-from cm_delta_dagster.errors import TableNotFoundError
+from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion
 from cm_delta_dagster.operations.reading.optional_packages import import_engine
 from cm_delta_dagster.operations.reading.read_dataset import snapshot_dataset
 
@@ -27,6 +26,9 @@ else:
     DuckDBPyConnection = DuckDBPyRelation = Any  # So that the hints can be evaluated without the package.
 
 __all__ = ["DuckDBConnection", "DuckDBPyConnection", "DuckDBPyRelation", "to_relation"]
+
+LoadTables: TypeAlias = Callable[[Iterable[TableIdentifier]], Mapping[TableIdentifier, LatestVersion]]
+"""The tables of these names that exist, as ``load_together`` returns them."""
 
 _PARTS = 3
 _PART = re.compile(r"[\w-]+")
@@ -45,9 +47,9 @@ def to_relation(
 class DuckDBConnection:
     """A DuckDB connection in which statements can name tables of the catalog: ``select * from main.sales.orders``.
 
-    ``sql``, ``query``, ``execute``, ``executemany`` and ``from_query`` read each table that a statement names at its latest
-    version. Other tables are not loaded. All other attributes are those of ``duckdb.DuckDBPyConnection``. Tables can be read
-    only.
+    ``sql``, ``query``, ``execute``, ``executemany`` and ``from_query`` read the tables that their text names at versions that were
+    the latest ones at one moment. Other tables are not loaded. All other attributes are those of ``duckdb.DuckDBPyConnection``.
+    Tables can be read only.
 
     In DuckDB a table has the name ``"main.sales.orders"``, with quotes, which other DuckDB clients of ``connection`` can use after
     the first statement. A view that is made from it reads the version that a statement last named.
@@ -56,13 +58,11 @@ class DuckDBConnection:
         connection: the connection of DuckDB.
     """
 
-    def __init__(
-        self, connection: "DuckDBPyConnection | None", open_table: Callable[[TableIdentifier], ReadableTable]
-    ) -> None:
+    def __init__(self, connection: "DuckDBPyConnection | None", load_tables: LoadTables) -> None:
         """Wrap ``connection``, or a new database in memory. Raises EngineError without DuckDB."""
         library = import_engine("duckdb")
         self.connection: DuckDBPyConnection = library.connect() if connection is None else connection
-        self._open_table = open_table
+        self._load_tables = load_tables
         self._registered: dict[str, tuple[str, int, object]] = {}
         # Statements may name variables of the caller, whose frame is behind those of this class.
         self.connection.execute("SET python_scan_all_frames = true")
@@ -107,12 +107,15 @@ class DuckDBConnection:
 
     def table(self, name: str) -> "DuckDBPyRelation":
         """Return a table of the catalog, or one of DuckDB, by its name."""
-        found = self._registered_name(TableIdentifier.parse(name)) if name.count(".") == _PARTS - 1 else None
-        return self.connection.table(name) if found is None else self.connection.from_query(f"FROM {_quoted(found)}")
+        found = self._registered_names([TableIdentifier.parse(name)]) if name.count(".") == _PARTS - 1 else {}
+        if not found:
+            return self.connection.table(name)
+        (registered,) = found.values()
+        return self.connection.from_query(f"FROM {_quoted(registered)}")
 
     def cursor(self) -> "DuckDBConnection":
         """Return another connection to the same database, for another thread."""
-        return DuckDBConnection(self.connection.cursor(), self._open_table)
+        return DuckDBConnection(self.connection.cursor(), self._load_tables)
 
     duplicate = cursor
 
@@ -129,27 +132,27 @@ class DuckDBConnection:
         """The statement with the names that tables of the catalog have in DuckDB; these tables are registered."""
         written: list[str] = []
         position = 0
-        for name in _names_in(text):
-            registered = self._registered_name(name.identifier)
-            if registered is not None:
-                written += (text[position : name.start], _quoted(registered))
+        names = list(_names_in(text))
+        registered = self._registered_names([name.identifier for name in names])
+        for name in names:
+            if name.identifier in registered:
+                written += (text[position : name.start], _quoted(registered[name.identifier]))
                 position = name.end
         return "".join((*written, text[position:]))
 
-    def _registered_name(self, identifier: TableIdentifier) -> str | None:
-        """Register the latest version of the table; None if the catalog has no such table."""
-        if not all(_PART.fullmatch(part) for part in astuple(identifier)):
-            return None  # Not a name that the catalog can have.
-        try:
-            table = self._open_table(identifier)
-        except TableNotFoundError:
-            return None
-        name, snapshot = str(table.identifier), table.snapshot()
-        known = (snapshot.table_id, snapshot.version, snapshot.time_zone)
-        if self._registered.get(name) != known:
-            self.connection.register(name, snapshot_dataset(snapshot, store=table.store))
-            self._registered[name] = known
-        return name
+    def _registered_names(self, identifiers: Iterable[TableIdentifier]) -> Mapping[TableIdentifier, str]:
+        """Register the tables that the catalog has of these, at versions of one moment. Returns their names in DuckDB."""
+        # Only names that the catalog can have.
+        possible = [name for name in dict.fromkeys(identifiers) if all(map(_PART.fullmatch, astuple(name)))]
+        found = {}
+        for identifier, latest in (self._load_tables(possible) if possible else {}).items():
+            name, snapshot = str(latest.table.identifier), latest.snapshot()
+            known = (snapshot.table_id, snapshot.version, snapshot.time_zone)
+            if self._registered.get(name) != known:
+                self.connection.register(name, snapshot_dataset(snapshot, store=latest.table.store))
+                self._registered[name] = known
+            found[identifier] = name
+        return found
 
 
 def _quoted(name: str) -> str:

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 
 import pyarrow as pa
 
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.reading.consistent_snapshots import load_together
 from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection
 from cm_delta_dagster.operations.reading.optional_packages import import_engine
 from cm_delta_dagster.operations.sql.answers import Answer
@@ -31,7 +33,7 @@ def duckdb_rows(client: DeltaClient, statement: str, *, limit: int) -> pa.Table:
 
 def _query(client: DeltaClient, statement: Statement, limit: int) -> pa.Table:
     library = import_engine("duckdb")
-    with DuckDBConnection(None, client.table) as connection:
+    with DuckDBConnection(None, partial(load_together, client)) as connection:
         try:
             rows = connection.sql(statement.text)
             return pa.table({}) if rows is None else rows.limit(limit).to_arrow_table()

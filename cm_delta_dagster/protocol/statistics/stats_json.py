@@ -116,6 +116,8 @@ def _nested_type(leaves: Mapping[ColumnPath, pa.DataType]) -> pa.StructType:
 
 
 _MAX_SLOW_ROWS = 128
+_ONE_THREAD_BYTES = 1 << 16
+"""Up to this size other threads cost more than they save."""
 
 
 def _parse_rows(texts: pa.Array, kind: pa.StructType) -> pa.Array:
@@ -140,7 +142,9 @@ def _parse_fast(texts: pa.Array, kind: pa.StructType) -> pa.Array | None:
     try:
         table = pj.read_json(
             pa.BufferReader(document),
-            read_options=pj.ReadOptions(block_size=min(max(1 << 20, 2 * longest), (1 << 31) - 1)),
+            read_options=pj.ReadOptions(
+                use_threads=len(document) > _ONE_THREAD_BYTES, block_size=min(max(1 << 20, 2 * longest), (1 << 31) - 1)
+            ),
             parse_options=pj.ParseOptions(
                 explicit_schema=pa.schema([pa.field("s", kind)]), unexpected_field_behavior="ignore"
             ),

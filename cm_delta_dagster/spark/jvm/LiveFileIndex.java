@@ -34,7 +34,11 @@ import org.apache.hadoop.fs.LocalFileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.RawLocalFileSystem;
 import org.apache.hadoop.fs.RemoteIterator;
+import org.apache.spark.SparkContext;
+import org.apache.spark.api.java.JavaSparkContext;
+import org.apache.spark.broadcast.Broadcast;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.BasePredicate;
@@ -58,15 +62,20 @@ import org.apache.spark.sql.catalyst.expressions.Not;
 import org.apache.spark.sql.catalyst.expressions.Or;
 import org.apache.spark.sql.catalyst.expressions.Predicate$;
 import org.apache.spark.sql.catalyst.expressions.StartsWith;
+import org.apache.spark.sql.catalyst.expressions.objects.AssertNotNull;
+import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
+import org.apache.spark.sql.classic.ExpressionUtils;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.FileStatusWithMetadata;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
 import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
+import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat$;
 import org.apache.spark.sql.sources.BaseRelation;
-import org.apache.spark.sql.types.ByteType;
+import org.apache.spark.sql.types.BooleanType$;
 import org.apache.spark.sql.types.BooleanType;
+import org.apache.spark.sql.types.ByteType;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DateType;
 import org.apache.spark.sql.types.Decimal;
@@ -74,10 +83,14 @@ import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.FloatType;
 import org.apache.spark.sql.types.IntegerType;
 import org.apache.spark.sql.types.LongType;
+import org.apache.spark.sql.types.ObjectType;
 import org.apache.spark.sql.types.ShortType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.types.YearMonthIntervalType;
 import org.apache.spark.unsafe.types.UTF8String;
+import org.apache.spark.util.collection.BitSet;
+import org.roaringbitmap.PeekableIntIterator;
+import org.roaringbitmap.RoaringBitmap;
 import scala.Option;
 import scala.collection.immutable.Seq;
 
@@ -86,12 +99,15 @@ public final class LiveFileIndex implements FileIndex {
     private static final int THREADS = 32;
     private static final int LISTED_FILES = 8;
     private static final int LISTED_SHARE = 20;
+    /** Number of extras that say where the deleted rows of a file are. */
+    private static final int DELETED = 2;
 
     private final String identity;
     private final String root;
     private final Block[] blocks;
     private final boolean withoutVectors;
     private final boolean[] extras;
+    private final DeletedRows deleted;
     private final StructType partitionSchema;
     private final int numPartitions;
     private final Map statistics;
@@ -99,13 +115,14 @@ public final class LiveFileIndex implements FileIndex {
     private final scala.collection.immutable.Map options;
     private final long sizeInBytes;
 
-    LiveFileIndex(String identity, String root, Block[] blocks, boolean withoutVectors, boolean[] extras,
+    LiveFileIndex(String identity, String root, Block[] blocks, boolean withoutVectors, boolean[] extras, DeletedRows deleted,
             StructType partitionSchema, Map statistics, SparkSession session, scala.collection.immutable.Map options) {
         this.identity = identity;
         this.root = root;
         this.blocks = blocks;
         this.withoutVectors = withoutVectors;
         this.extras = extras;
+        this.deleted = deleted;
         this.partitionSchema = partitionSchema;
         this.numPartitions = partitionSchema.length() - count(extras);
         this.statistics = statistics;
@@ -123,13 +140,25 @@ public final class LiveFileIndex implements FileIndex {
     /** What Python calls. One object for each Java process. */
     public static final class Factory {
 
+        /** Fails if Spark's reader has another name for positions of rows. */
+        public Factory() {
+            if (!"_tmp_metadata_row_index".equals(ParquetFileFormat$.MODULE$.ROW_INDEX_TEMPORARY_COLUMN_NAME())) {
+                throw new UnsupportedOperationException("Spark's Parquet reader has changed.");
+            }
+        }
+
         /** Live files and what the log has about them, as hand_over.py packs them. */
         public Object block(byte[] packed) throws IOException {
             return new Block(packed);
         }
 
+        /** The deleted rows of files, in the order of a relation. */
+        public DeletedRows deletedRows(byte[] lengths, byte[] bitmaps) throws IOException {
+            return new DeletedRows(lengths, bitmaps);
+        }
+
         public Object relation(String identity, String root, List blocks, boolean withoutVectors, byte[] extras,
-                String partitionSchema, String dataSchema, byte[] statistics, byte[] options, SparkSession session) throws Exception {
+                DeletedRows deleted, String partitionSchema, String dataSchema, byte[] statistics, byte[] options, SparkSession session) throws Exception {
             Block[] given = new Block[blocks.size()];
             for (int b = 0; b < given.length; b++) {
                 given[b] = (Block) blocks.get(b);
@@ -155,7 +184,7 @@ public final class LiveFileIndex implements FileIndex {
                     scala.jdk.javaapi.CollectionConverters.asScala(settings));
             StructType partitions = (StructType) DataType.fromJson(partitionSchema);
             LiveFileIndex index = new LiveFileIndex(
-                identity, root, given, withoutVectors, wanted, partitions, numbers, session, scalaOptions);
+                identity, root, given, withoutVectors, wanted, deleted, partitions, numbers, session, scalaOptions);
             // By reflection, since the type of the last parameter differs between versions of Spark.
             Object relation = HadoopFsRelation.class.getConstructors()[0].newInstance(new Object[] {
                 index, partitions, DataType.fromJson(dataSchema), Option.apply(null), new ParquetFileFormat(), scalaOptions,
@@ -284,7 +313,7 @@ public final class LiveFileIndex implements FileIndex {
         int next = numPartitions;
         for (int e = 0; e < extras.length; e++) {
             if (extras[e]) {
-                values[next++] = e == 0 ? Long.valueOf(number) : block.rowIds(e).value(row, null);
+                values[next++] = e < DELETED ? deleted.range(e, (int) number) : block.rowIds(e - DELETED + 1).value(row, null);
             }
         }
         return new GenericInternalRow(values);
@@ -672,6 +701,71 @@ public final class LiveFileIndex implements FileIndex {
 
         boolean has(int row) {
             return isNull[row] == 0;
+        }
+    }
+
+    /**
+     * The deleted rows of files in one set of bits, a range of bits for each file, and the test of a bit in the code that Spark
+     * generates: a call of a class that executors have. They get the bits with each task, or many bits once.
+     */
+    public static final class DeletedRows {
+
+        private static final long MOST_IN_TASKS = 1L << 25;
+
+        private final long[] first;
+        private final long[] lengths;
+        private final BitSet bits;
+        private SparkContext context;
+        private Broadcast sent;
+
+        /** Number of bits of each file, and its bitmap as the protocol stores it, without magic number. */
+        DeletedRows(byte[] packedLengths, byte[] bitmaps) throws IOException {
+            lengths = new Column(packedLengths).longs;
+            first = new long[lengths.length];
+            long total = 0;
+            for (int i = 0; i < lengths.length; i++) {
+                first[i] = total;
+                total += lengths[i];
+            }
+            bits = new BitSet(Math.toIntExact(total));
+            DataInputStream input = new DataInputStream(new ByteArrayInputStream(bitmaps));
+            for (int i = 0; i < lengths.length; i++) {
+                // The number of 32-bit bitmaps, of which positions below two billion need one, and the upper half of its positions.
+                if (Long.reverseBytes(input.readLong()) != 0) {
+                    input.readInt();
+                    RoaringBitmap positions = new RoaringBitmap();
+                    positions.deserialize(input);
+                    PeekableIntIterator each = positions.getIntIterator();
+                    while (each.hasNext()) {
+                        bits.set((int) first[i] + each.next());
+                    }
+                }
+            }
+        }
+
+        Object range(int which, int file) {
+            return Long.valueOf(which == 0 ? first[file] : lengths[file]);
+        }
+
+        /** The value of the bit whose number is in a column; an error for a null. */
+        public org.apache.spark.sql.Column bit(String number, SparkSession session) {
+            Seq none = seq(new Object[0]);
+            ObjectType kind = new ObjectType(BitSet.class);
+            Expression target = bits.capacity() <= MOST_IN_TASKS
+                ? (Expression) new Literal(bits, kind)
+                : new Invoke(new Literal(broadcast(session.sparkContext()), new ObjectType(Broadcast.class)), "value", kind,
+                    none, none, true, false, true);
+            Expression position = new AssertNotNull(UnresolvedAttribute.quoted(number), none);
+            Seq arguments = seq(new Object[] {position});
+            return ExpressionUtils.column(new Invoke(target, "get", BooleanType$.MODULE$, arguments, none, true, false, true));
+        }
+
+        private synchronized Broadcast broadcast(SparkContext wanted) {
+            if (context != wanted) {
+                context = wanted;
+                sent = JavaSparkContext.fromSparkContext(wanted).broadcast(bits);
+            }
+            return sent;
         }
     }
 
