@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from cm_delta_dagster.api.session import HasSession
+from cm_delta_dagster.api.table_reads import HasSession
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.deferred import Deferred, deferred

@@ -2,15 +2,15 @@
 
 import sys
 import threading
-import typing
 from datetime import tzinfo
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.deferred import Deferred, deferred
 from cm_delta_dagster.errors import InvalidArgumentError
 
-if typing.TYPE_CHECKING:
+if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cm_delta_dagster.operations.maintenance.auto_compaction import compact_after_write
@@ -28,26 +28,6 @@ else:
         "session_time_zone",
         "stopped_error",
     )
-
-
-TimeZone: typing.TypeAlias = tzinfo | str | None
-"""A time zone or its name."""
-
-
-class HasSession(typing.Protocol):
-    """The connection of a table: its client, the Spark session, and the time zone."""
-
-    @property
-    def client(self) -> DeltaClient: ...
-
-    @property
-    def spark(self) -> SparkSession: ...
-
-    @property
-    def time_zone(self) -> tzinfo: ...
-
-    @property
-    def running_time_zone(self) -> tzinfo | None: ...
 
 
 class _Origin(StrEnum):

@@ -6,12 +6,13 @@ their name need neither Java nor a Spark session.
 
 import typing
 from collections.abc import Mapping, Sequence
+from datetime import tzinfo
 
 import pyarrow as pa
 
 from cm_delta_dagster.api.engine_reads import EngineReads
-from cm_delta_dagster.api.session import HasSession, TimeZone
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.snapshots.path_table import PathTable
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
@@ -30,7 +31,7 @@ from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.protocol.statistics.metadata_aggregates import MetadataAggregates
 
 if typing.TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from cm_delta_dagster.operations.reading.change_query import ChangeRange
     from cm_delta_dagster.operations.reading.history import HistoryEntry, history
@@ -44,24 +45,46 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.operations.tables.clone import CloneRequest, CloneResult, clone
     from cm_delta_dagster.operations.writing.conditions import Condition
 else:
-    _OPERATIONS = "cm_delta_dagster.operations"
-    DataFrame = Deferred("pyspark.sql", "DataFrame")
-    ChangeRange = Deferred(f"{_OPERATIONS}.reading.change_query", "ChangeRange")
-    HistoryEntry, history = deferred(f"{_OPERATIONS}.reading.history", "HistoryEntry", "history")
-    aggregate = Deferred(f"{_OPERATIONS}.reading.metadata_query", "aggregate")
-    ReadPlan, plan_read, read = deferred(f"{_OPERATIONS}.reading.read", "ReadPlan", "plan_read", "read")
-    read_changes = Deferred(f"{_OPERATIONS}.reading.read_changes", "read_changes")
+    DataFrame, SparkSession = deferred("pyspark.sql", "DataFrame", "SparkSession")
+    ChangeRange = Deferred("cm_delta_dagster.operations.reading.change_query", "ChangeRange")
+    HistoryEntry, history = deferred("cm_delta_dagster.operations.reading.history", "HistoryEntry", "history")
+    aggregate = Deferred("cm_delta_dagster.operations.reading.metadata_query", "aggregate")
+    ReadPlan, plan_read, read = deferred("cm_delta_dagster.operations.reading.read", "ReadPlan", "plan_read", "read")
+    read_changes = Deferred("cm_delta_dagster.operations.reading.read_changes", "read_changes")
     read_change_batches, read_changes_arrow = deferred(
-        f"{_OPERATIONS}.reading.read_changes_arrow", "read_change_batches", "read_changes_arrow"
+        "cm_delta_dagster.operations.reading.read_changes_arrow", "read_change_batches", "read_changes_arrow"
     )
-    stream = Deferred(f"{_OPERATIONS}.reading.read_stream", "stream")
-    TableStream, stream_arrow = deferred(f"{_OPERATIONS}.reading.read_stream_arrow", "TableStream", "stream_arrow")
-    StreamOptions = Deferred(f"{_OPERATIONS}.reading.stream_state", "StreamOptions")
-    CloneRequest, CloneResult, clone = deferred(f"{_OPERATIONS}.tables.clone", "CloneRequest", "CloneResult", "clone")
-    Condition = Deferred(f"{_OPERATIONS}.writing.conditions", "Condition")
+    stream = Deferred("cm_delta_dagster.operations.reading.read_stream", "stream")
+    TableStream, stream_arrow = deferred(
+        "cm_delta_dagster.operations.reading.read_stream_arrow", "TableStream", "stream_arrow"
+    )
+    StreamOptions = Deferred("cm_delta_dagster.operations.reading.stream_state", "StreamOptions")
+    CloneRequest, CloneResult, clone = deferred(
+        "cm_delta_dagster.operations.tables.clone", "CloneRequest", "CloneResult", "clone"
+    )
+    Condition = Deferred("cm_delta_dagster.operations.writing.conditions", "Condition")
 
 
 TableT = typing.TypeVar("TableT", bound=ReadableTable)
+
+TimeZone: typing.TypeAlias = tzinfo | str | None
+"""A time zone or its name."""
+
+
+class HasSession(typing.Protocol):
+    """The connection of a table: its client, the Spark session, and the time zone."""
+
+    @property
+    def client(self) -> DeltaClient: ...
+
+    @property
+    def spark(self) -> SparkSession: ...
+
+    @property
+    def time_zone(self) -> tzinfo: ...
+
+    @property
+    def running_time_zone(self) -> tzinfo | None: ...
 
 
 class TableReads(EngineReads, typing.Generic[TableT]):
