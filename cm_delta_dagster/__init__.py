@@ -10,7 +10,6 @@ are for the operations of this package: they are not part of the public API, ret
 in any release.
 """
 
-import gc
 import importlib
 import typing
 
@@ -456,13 +455,7 @@ _MODULES = {
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    is_collecting = gc.isenabled()
-    gc.disable()  # A collection during imports takes time and finds nothing.
-    try:
-        return getattr(importlib.import_module(_MODULES.get(name, _ERRORS)), name)
-    finally:
-        if is_collecting:
-            gc.enable()
+    return getattr(importlib.import_module(_MODULES.get(name, _ERRORS)), name)
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta, tzinfo
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
+
+from pyspark.sql import SparkSession
 
 from cm_delta_dagster.api.creation_methods import CreationMethods
 from cm_delta_dagster.api.delta_table import DeltaTable
@@ -26,38 +28,24 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.path_table import open_path_table
-from cm_delta_dagster.deferred import Deferred, deferred
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import duration_ms
-from cm_delta_dagster.operations.choices import ABANDONED_AFTER_MS, DROPPED_RETENTION_MS
+from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion, load_together
+from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection, DuckDBPyConnection
+from cm_delta_dagster.operations.tables.drop import drop_table
+from cm_delta_dagster.operations.tables.purge import (
+    ABANDONED_AFTER_MS,
+    DROPPED_RETENTION_MS,
+    PurgePlan,
+    PurgeResult,
+    plan_purge,
+    purge,
+)
+from cm_delta_dagster.operations.tables.rename import rename_table
+from cm_delta_dagster.operations.tables.undrop import undrop_table
 from cm_delta_dagster.protocol.predicates.timestamps import as_zone
 from cm_delta_dagster.storage.storage_options import StorageOptions
 from cm_delta_dagster.storage.stores import Stores
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion, load_together
-    from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection, DuckDBPyConnection
-    from cm_delta_dagster.operations.tables.drop import drop_table
-    from cm_delta_dagster.operations.tables.purge import PurgePlan, PurgeResult, plan_purge, purge
-    from cm_delta_dagster.operations.tables.rename import rename_table
-    from cm_delta_dagster.operations.tables.undrop import undrop_table
-else:
-    SparkSession = Deferred("pyspark.sql", "SparkSession")
-    LatestVersion, load_together = deferred(
-        "cm_delta_dagster.operations.reading.consistent_snapshots", "LatestVersion", "load_together"
-    )
-    DuckDBConnection, DuckDBPyConnection = deferred(
-        "cm_delta_dagster.operations.reading.duckdb_connection", "DuckDBConnection", "DuckDBPyConnection"
-    )
-    drop_table = Deferred("cm_delta_dagster.operations.tables.drop", "drop_table")
-    PurgePlan, PurgeResult, plan_purge, purge = deferred(
-        "cm_delta_dagster.operations.tables.purge", "PurgePlan", "PurgeResult", "plan_purge", "purge"
-    )
-    rename_table = Deferred("cm_delta_dagster.operations.tables.rename", "rename_table")
-    undrop_table = Deferred("cm_delta_dagster.operations.tables.undrop", "undrop_table")
-
 
 DEFAULT_CATALOG_URL = "sqlite:///cm_delta/catalog.db"
 DEFAULT_WAREHOUSE = "cm_delta/warehouse"

@@ -1,24 +1,11 @@
 """ALTER TABLE for constraints, defaults and identity columns."""
 
-from typing import TYPE_CHECKING
-
 from cm_delta_dagster.api.table_reads import HasSession
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.deferred import Deferred, deferred
-
-if TYPE_CHECKING:
-    from cm_delta_dagster.operations.tables.alter import AlterResult
-    from cm_delta_dagster.operations.tables.computed_columns import set_default, sync_identity
-    from cm_delta_dagster.operations.tables.constraints import add_constraint, drop_constraint
-else:
-    AlterResult = Deferred("cm_delta_dagster.operations.tables.alter", "AlterResult")
-    set_default, sync_identity = deferred(
-        "cm_delta_dagster.operations.tables.computed_columns", "set_default", "sync_identity"
-    )
-    add_constraint, drop_constraint = deferred(
-        "cm_delta_dagster.operations.tables.constraints", "add_constraint", "drop_constraint"
-    )
+from cm_delta_dagster.operations.tables.alter import AlterResult
+from cm_delta_dagster.operations.tables.computed_columns import set_default, sync_identity
+from cm_delta_dagster.operations.tables.constraints import add_constraint, drop_constraint
 
 
 class ConstraintMethods:

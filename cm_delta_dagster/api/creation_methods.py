@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
 
 from cm_delta_dagster.api.delta_table import DeltaTable
 from cm_delta_dagster.api.session import ClientSession
@@ -13,64 +15,32 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, Idempotency
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.write_target import WriteTarget
-from cm_delta_dagster.deferred import Deferred, DeferredModule, deferred
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import Timestamp
-from cm_delta_dagster.operations.choices import CloneMode, MergeMode
+from cm_delta_dagster.operations.tables.clone import CloneMode, CloneResult, open_source
+from cm_delta_dagster.operations.tables.create import (
+    TableDesign,
+    check_partitioning,
+    create_table,
+    create_table_as,
+    first_schema,
+    open_or_create,
+    write_or_create,
+)
+from cm_delta_dagster.operations.writing.conditions import Condition
+from cm_delta_dagster.operations.writing.merge import MergeMode, merge
+from cm_delta_dagster.operations.writing.write import append, overwrite
+from cm_delta_dagster.operations.writing.write_result import WriteResult
+from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from cm_delta_dagster.protocol.features.column_specs import Column, schema_of_columns
 from cm_delta_dagster.protocol.features.default_columns import has_defaults
 from cm_delta_dagster.protocol.features.generated_columns import generated_columns
 from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.protocol.schema.types import StructType
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql import types as T
-
-    from cm_delta_dagster.operations.tables.clone import CloneResult, open_source
-    from cm_delta_dagster.operations.tables.create import (
-        TableDesign,
-        check_partitioning,
-        create_table,
-        create_table_as,
-        first_schema,
-        open_or_create,
-        write_or_create,
-    )
-    from cm_delta_dagster.operations.writing.conditions import Condition
-    from cm_delta_dagster.operations.writing.merge import merge
-    from cm_delta_dagster.operations.writing.write import append, overwrite
-    from cm_delta_dagster.operations.writing.write_result import WriteResult
-    from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
-    from cm_delta_dagster.spark.constraints import check_expression_types
-    from cm_delta_dagster.spark.schema import from_spark, schema_of
-    from cm_delta_dagster.spark.session import check_frame
-else:
-    DataFrame = Deferred("pyspark.sql", "DataFrame")
-    T = DeferredModule("pyspark.sql.types")
-    CloneResult, open_source = deferred("cm_delta_dagster.operations.tables.clone", "CloneResult", "open_source")
-    TableDesign, check_partitioning, create_table, create_table_as, first_schema, open_or_create, write_or_create = (
-        deferred(
-            "cm_delta_dagster.operations.tables.create",
-            "TableDesign",
-            "check_partitioning",
-            "create_table",
-            "create_table_as",
-            "first_schema",
-            "open_or_create",
-            "write_or_create",
-        )
-    )
-    Condition = Deferred("cm_delta_dagster.operations.writing.conditions", "Condition")
-    merge = Deferred("cm_delta_dagster.operations.writing.merge", "merge")
-    append, overwrite = deferred("cm_delta_dagster.operations.writing.write", "append", "overwrite")
-    WriteResult = Deferred("cm_delta_dagster.operations.writing.write_result", "WriteResult")
-    CommitOptions = Deferred("cm_delta_dagster.operations.writing.write_transaction", "CommitOptions")
-    check_expression_types = Deferred("cm_delta_dagster.spark.constraints", "check_expression_types")
-    from_spark, schema_of = deferred("cm_delta_dagster.spark.schema", "from_spark", "schema_of")
-    check_frame = Deferred("cm_delta_dagster.spark.session", "check_frame")
-
+from cm_delta_dagster.spark.constraints import check_expression_types
+from cm_delta_dagster.spark.schema import from_spark, schema_of
+from cm_delta_dagster.spark.session import check_frame
 
 AnySchema: TypeAlias = StructType | T.StructType | pa.Schema | Sequence[Column]
 """Columns as a schema of this package, of pyspark or of pyarrow, or as a list of :class:`Column` values."""

@@ -2,72 +2,26 @@
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from cm_delta_dagster.api.table_writes import TableWrites
 from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind
-from cm_delta_dagster.deferred import deferred
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import duration_ms
-from cm_delta_dagster.operations.choices import Depth, RetentionCheck
+from cm_delta_dagster.operations.doctor import Depth, DoctorReport, RepairPlan, doctor, plan_repair
+from cm_delta_dagster.operations.maintenance.checkpoint import CheckpointResult, checkpoint
+from cm_delta_dagster.operations.maintenance.clean_log import CleanLogPlan, CleanLogResult, clean_log, plan_clean_log
+from cm_delta_dagster.operations.maintenance.clean_staged_commits import (
+    CleanStagedCommitsPlan,
+    CleanStagedCommitsResult,
+    clean_staged_commits,
+    plan_clean_staged_commits,
+)
+from cm_delta_dagster.operations.maintenance.compact_log import CompactLogResult, compact_log
+from cm_delta_dagster.operations.maintenance.optimize import OptimizePlan, OptimizeResult, optimize, plan_optimize
+from cm_delta_dagster.operations.maintenance.publish import PublishResult, publish
+from cm_delta_dagster.operations.maintenance.reorg import plan_reorg, reorg
+from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, VacuumPlan, VacuumResult, plan_vacuum, vacuum
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
-
-if TYPE_CHECKING:
-    from cm_delta_dagster.operations.doctor import DoctorReport, RepairPlan, doctor, plan_repair
-    from cm_delta_dagster.operations.maintenance.checkpoint import CheckpointResult, checkpoint
-    from cm_delta_dagster.operations.maintenance.clean_log import (
-        CleanLogPlan,
-        CleanLogResult,
-        clean_log,
-        plan_clean_log,
-    )
-    from cm_delta_dagster.operations.maintenance.clean_staged_commits import (
-        CleanStagedCommitsPlan,
-        CleanStagedCommitsResult,
-        clean_staged_commits,
-        plan_clean_staged_commits,
-    )
-    from cm_delta_dagster.operations.maintenance.compact_log import CompactLogResult, compact_log
-    from cm_delta_dagster.operations.maintenance.optimize import OptimizePlan, OptimizeResult, optimize, plan_optimize
-    from cm_delta_dagster.operations.maintenance.publish import PublishResult, publish
-    from cm_delta_dagster.operations.maintenance.reorg import plan_reorg, reorg
-    from cm_delta_dagster.operations.maintenance.vacuum import VacuumPlan, VacuumResult, plan_vacuum, vacuum
-else:
-    DoctorReport, RepairPlan, doctor, plan_repair = deferred(
-        "cm_delta_dagster.operations.doctor", "DoctorReport", "RepairPlan", "doctor", "plan_repair"
-    )
-    CheckpointResult, checkpoint = deferred(
-        "cm_delta_dagster.operations.maintenance.checkpoint", "CheckpointResult", "checkpoint"
-    )
-    CleanLogPlan, CleanLogResult, clean_log, plan_clean_log = deferred(
-        "cm_delta_dagster.operations.maintenance.clean_log",
-        "CleanLogPlan",
-        "CleanLogResult",
-        "clean_log",
-        "plan_clean_log",
-    )
-    CleanStagedCommitsPlan, CleanStagedCommitsResult, clean_staged_commits, plan_clean_staged_commits = deferred(
-        "cm_delta_dagster.operations.maintenance.clean_staged_commits",
-        "CleanStagedCommitsPlan",
-        "CleanStagedCommitsResult",
-        "clean_staged_commits",
-        "plan_clean_staged_commits",
-    )
-    CompactLogResult, compact_log = deferred(
-        "cm_delta_dagster.operations.maintenance.compact_log", "CompactLogResult", "compact_log"
-    )
-    OptimizePlan, OptimizeResult, optimize, plan_optimize = deferred(
-        "cm_delta_dagster.operations.maintenance.optimize",
-        "OptimizePlan",
-        "OptimizeResult",
-        "optimize",
-        "plan_optimize",
-    )
-    PublishResult, publish = deferred("cm_delta_dagster.operations.maintenance.publish", "PublishResult", "publish")
-    plan_reorg, reorg = deferred("cm_delta_dagster.operations.maintenance.reorg", "plan_reorg", "reorg")
-    VacuumPlan, VacuumResult, plan_vacuum, vacuum = deferred(
-        "cm_delta_dagster.operations.maintenance.vacuum", "VacuumPlan", "VacuumResult", "plan_vacuum", "vacuum"
-    )
 
 
 class DeltaTable(TableWrites):

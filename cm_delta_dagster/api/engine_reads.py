@@ -3,36 +3,19 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import tzinfo
-from typing import TYPE_CHECKING
 
+from cm_delta_dagster.arrow.dataset import DeltaDataset
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
-from cm_delta_dagster.deferred import Deferred, deferred
 from cm_delta_dagster.operations.arguments import Timestamp
+from cm_delta_dagster.operations.reading.duckdb_connection import (
+    DuckDBConnection,
+    DuckDBPyConnection,
+    DuckDBPyRelation,
+    to_relation,
+)
+from cm_delta_dagster.operations.reading.read_dataset import read_dataset
+from cm_delta_dagster.operations.reading.read_polars import PolarsDataFrame, PolarsLazyFrame, scan_polars
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
-
-if TYPE_CHECKING:
-    from cm_delta_dagster.arrow.dataset import DeltaDataset
-    from cm_delta_dagster.operations.reading.duckdb_connection import (
-        DuckDBConnection,
-        DuckDBPyConnection,
-        DuckDBPyRelation,
-        to_relation,
-    )
-    from cm_delta_dagster.operations.reading.read_dataset import read_dataset
-    from cm_delta_dagster.operations.reading.read_polars import PolarsDataFrame, PolarsLazyFrame, scan_polars
-else:
-    DeltaDataset = Deferred("cm_delta_dagster.arrow.dataset", "DeltaDataset")
-    DuckDBConnection, DuckDBPyConnection, DuckDBPyRelation, to_relation = deferred(
-        "cm_delta_dagster.operations.reading.duckdb_connection",
-        "DuckDBConnection",
-        "DuckDBPyConnection",
-        "DuckDBPyRelation",
-        "to_relation",
-    )
-    read_dataset = Deferred("cm_delta_dagster.operations.reading.read_dataset", "read_dataset")
-    PolarsDataFrame, PolarsLazyFrame, scan_polars = deferred(
-        "cm_delta_dagster.operations.reading.read_polars", "PolarsDataFrame", "PolarsLazyFrame", "scan_polars"
-    )
 
 
 class EngineReads(ABC):

@@ -2,31 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column
 
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.deferred import Deferred, deferred
 from cm_delta_dagster.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-
-    from cm_delta_dagster.operations.writing.conditions import Condition
-    from cm_delta_dagster.operations.writing.merge_rows import merge_rows
-    from cm_delta_dagster.operations.writing.row_change import Expression, RowChange, RowClause
-    from cm_delta_dagster.operations.writing.write_result import WriteResult
-    from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
-    from cm_delta_dagster.spark.row_changes import ClauseAction, ClauseKind
-else:
-    Column = Deferred("pyspark.sql", "Column")
-    Condition = Deferred("cm_delta_dagster.operations.writing.conditions", "Condition")
-    merge_rows = Deferred("cm_delta_dagster.operations.writing.merge_rows", "merge_rows")
-    Expression, RowChange, RowClause = deferred(
-        "cm_delta_dagster.operations.writing.row_change", "Expression", "RowChange", "RowClause"
-    )
-    WriteResult = Deferred("cm_delta_dagster.operations.writing.write_result", "WriteResult")
-    CommitOptions = Deferred("cm_delta_dagster.operations.writing.write_transaction", "CommitOptions")
-    ClauseAction, ClauseKind = deferred("cm_delta_dagster.spark.row_changes", "ClauseAction", "ClauseKind")
+from cm_delta_dagster.operations.writing.conditions import Condition
+from cm_delta_dagster.operations.writing.merge_rows import merge_rows
+from cm_delta_dagster.operations.writing.row_change import Expression, RowChange, RowClause
+from cm_delta_dagster.operations.writing.write_result import WriteResult
+from cm_delta_dagster.operations.writing.write_transaction import DEFAULT_OPTIONS, CommitOptions
+from cm_delta_dagster.spark.row_changes import ClauseAction, ClauseKind
 
 
 class MergeBuilder:
@@ -37,10 +23,10 @@ class MergeBuilder:
     methods are those of ``DeltaMergeBuilder`` of delta-spark and ``TableMerger`` of deltalake.
     """
 
-    def __init__(self, table: Table, *, change: RowChange, options: CommitOptions | None = None) -> None:
+    def __init__(self, table: Table, *, change: RowChange, options: CommitOptions = DEFAULT_OPTIONS) -> None:
         self._table = table
         self._change = change
-        self._options = CommitOptions() if options is None else options
+        self._options = options
 
     def when_matched_update(
         self, assignments: Mapping[str, Expression], condition: Condition | None = None

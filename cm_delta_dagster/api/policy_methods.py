@@ -1,18 +1,11 @@
 """Methods of a connection that set policies of the catalog: commit modes and permissions for maintenance."""
 
-from typing import TYPE_CHECKING
-
 from cm_delta_dagster.api.delta_table import maintenance_kind
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind, CommitPolicyRule
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.deferred import Deferred
 from cm_delta_dagster.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    from cm_delta_dagster.operations.tables.set_commit_mode import choose_commit_policy
-else:
-    choose_commit_policy = Deferred("cm_delta_dagster.operations.tables.set_commit_mode", "choose_commit_policy")
+from cm_delta_dagster.operations.tables.set_commit_mode import choose_commit_policy
 
 
 class PolicyMethods:

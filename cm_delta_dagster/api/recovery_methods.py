@@ -3,33 +3,15 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.deferred import deferred
 from cm_delta_dagster.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    from cm_delta_dagster.operations.recovery.plan import KeptHistory, RecoveryPlan, RecoveryResult
-    from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
-    from cm_delta_dagster.operations.recovery.recover_warehouse import plan_warehouse_recovery, recover_warehouse
-    from cm_delta_dagster.operations.recovery.relocate import RelocationPlan, TableMove, plan_relocation, relocate
-    from cm_delta_dagster.operations.recovery.warehouse_plan import AdoptionResult, WarehousePlan
-else:
-    KeptHistory, RecoveryPlan, RecoveryResult = deferred(
-        "cm_delta_dagster.operations.recovery.plan", "KeptHistory", "RecoveryPlan", "RecoveryResult"
-    )
-    plan_recovery, recover = deferred("cm_delta_dagster.operations.recovery.recover", "plan_recovery", "recover")
-    plan_warehouse_recovery, recover_warehouse = deferred(
-        "cm_delta_dagster.operations.recovery.recover_warehouse", "plan_warehouse_recovery", "recover_warehouse"
-    )
-    RelocationPlan, TableMove, plan_relocation, relocate = deferred(
-        "cm_delta_dagster.operations.recovery.relocate", "RelocationPlan", "TableMove", "plan_relocation", "relocate"
-    )
-    AdoptionResult, WarehousePlan = deferred(
-        "cm_delta_dagster.operations.recovery.warehouse_plan", "AdoptionResult", "WarehousePlan"
-    )
+from cm_delta_dagster.operations.recovery.plan import KeptHistory, RecoveryPlan, RecoveryResult
+from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
+from cm_delta_dagster.operations.recovery.recover_warehouse import plan_warehouse_recovery, recover_warehouse
+from cm_delta_dagster.operations.recovery.relocate import RelocationPlan, TableMove, plan_relocation, relocate
+from cm_delta_dagster.operations.recovery.warehouse_plan import AdoptionResult, WarehousePlan
 
 
 class RecoveryMethods:

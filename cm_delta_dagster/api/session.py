@@ -1,33 +1,16 @@
 """The Spark session of a connection: given by the caller, the one that runs, or one that the connection starts."""
 
-import sys
 import threading
 from datetime import tzinfo
 from enum import StrEnum
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.deferred import Deferred, deferred
 from cm_delta_dagster.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from cm_delta_dagster.operations.maintenance.auto_compaction import compact_after_write
-    from cm_delta_dagster.spark.java import ensure_java
-    from cm_delta_dagster.spark.session import default_zone, is_gone, running_session, session_time_zone, stopped_error
-else:
-    SparkSession = Deferred("pyspark.sql", "SparkSession")
-    compact_after_write = Deferred("cm_delta_dagster.operations.maintenance.auto_compaction", "compact_after_write")
-    ensure_java = Deferred("cm_delta_dagster.spark.java", "ensure_java")
-    default_zone, is_gone, running_session, session_time_zone, stopped_error = deferred(
-        "cm_delta_dagster.spark.session",
-        "default_zone",
-        "is_gone",
-        "running_session",
-        "session_time_zone",
-        "stopped_error",
-    )
+from cm_delta_dagster.operations.maintenance.auto_compaction import compacts_after_writes
+from cm_delta_dagster.spark.java import ensure_java
+from cm_delta_dagster.spark.session import default_zone, is_gone, running_session, session_time_zone, stopped_error
 
 
 class _Origin(StrEnum):
@@ -50,7 +33,7 @@ class ClientSession:
         self._spark = spark
         self._origin = None if spark is None else _Origin.GIVEN
         self._lock = threading.Lock()
-        client.compact = lambda identifier: compact_after_write(client, identifier, session=lambda: self.spark)
+        compacts_after_writes(client, lambda: self.spark)
 
     @property
     def spark(self) -> SparkSession:
@@ -77,19 +60,12 @@ class ClientSession:
             self._spark = running
             return running
 
-    def _running(self) -> SparkSession | None:
-        """The session of this connection, or the running one; None if there is none, or it has ended."""
-        with self._lock:
-            if self._spark is None and "pyspark" not in sys.modules:
-                return None
-            running = self._spark or running_session()
-            return None if running is None or is_gone(running) else running
-
     @property
     def running_time_zone(self) -> tzinfo | None:
         """The time zone of the Spark session, looked up when a time is converted; None if no session runs."""
-        running = self._running()
-        return None if running is None else default_zone(None, running)
+        with self._lock:
+            running = self._spark or running_session()
+        return None if running is None or is_gone(running) else default_zone(None, running)
 
     @property
     def time_zone(self) -> tzinfo:
@@ -99,8 +75,9 @@ class ClientSession:
             InvalidArgumentError: no session runs, or Python does not know its time zone. The property starts no
                 session, since reading through Arrow needs no Java.
         """
-        running = self._running()
-        if running is None:
+        with self._lock:
+            running = self._spark or running_session()
+        if running is None or is_gone(running):
             raise InvalidArgumentError(
                 "The timestamp names no time zone, and no Spark session runs whose time zone applies. Name a time zone, as in "
                 "'2026-01-31T12:00:00Z' or datetime(2026, 1, 31, tzinfo=UTC), or connect with spark=... or time_zone=..."

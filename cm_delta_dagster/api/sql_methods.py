@@ -1,26 +1,16 @@
 """The method of a connection that runs SQL statements."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame
 
 from cm_delta_dagster.api.session import ClientSession
-from cm_delta_dagster.deferred import Deferred, deferred
 from cm_delta_dagster.operations.sql.answers import Answer
+from cm_delta_dagster.operations.sql.descriptions import describe, read_description
+from cm_delta_dagster.operations.sql.listings import show
+from cm_delta_dagster.operations.sql.queries import Arguments, run_query
 from cm_delta_dagster.operations.sql.statements import Family, Statement, read_statement
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from cm_delta_dagster.operations.sql.descriptions import describe, read_description
-    from cm_delta_dagster.operations.sql.listings import show
-    from cm_delta_dagster.operations.sql.queries import Arguments, run_query
-else:
-    DataFrame = Deferred("pyspark.sql", "DataFrame")
-    describe, read_description = deferred(
-        "cm_delta_dagster.operations.sql.descriptions", "describe", "read_description"
-    )
-    show = Deferred("cm_delta_dagster.operations.sql.listings", "show")
-    Arguments, run_query = deferred("cm_delta_dagster.operations.sql.queries", "Arguments", "run_query")
 
 
 class SqlMethods(ClientSession):

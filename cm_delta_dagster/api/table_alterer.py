@@ -2,70 +2,33 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
+
+from pyspark.sql import types as T
 
 from cm_delta_dagster.api.constraint_methods import ConstraintMethods
 from cm_delta_dagster.client.commits.context import CommitContext
-from cm_delta_dagster.deferred import Deferred, DeferredModule, deferred
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.tables.alter import AlterResult, alter_table
+from cm_delta_dagster.operations.tables.alterations import (
+    AddColumns,
+    Alteration,
+    ChangeColumn,
+    DropColumns,
+    DropFeature,
+    EnableFeature,
+    NewColumn,
+    RenameColumn,
+    SetComment,
+    SetProperties,
+    UnsetProperties,
+    position_of,
+)
+from cm_delta_dagster.operations.tables.clustering import cluster_by
 from cm_delta_dagster.protocol.schema.alterations import Position
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath, column_path, path_text
 from cm_delta_dagster.protocol.schema.types import DataType
-
-if TYPE_CHECKING:
-    from pyspark.sql import types as T
-
-    from cm_delta_dagster.operations.tables.alter import AlterResult, alter_table
-    from cm_delta_dagster.operations.tables.alterations import (
-        AddColumns,
-        Alteration,
-        ChangeColumn,
-        DropColumns,
-        DropFeature,
-        EnableFeature,
-        NewColumn,
-        RenameColumn,
-        SetComment,
-        SetProperties,
-        UnsetProperties,
-        position_of,
-    )
-    from cm_delta_dagster.operations.tables.clustering import cluster_by
-    from cm_delta_dagster.spark.schema import from_spark
-else:
-    T = DeferredModule("pyspark.sql.types")
-    AlterResult, alter_table = deferred("cm_delta_dagster.operations.tables.alter", "AlterResult", "alter_table")
-    (
-        AddColumns,
-        Alteration,
-        ChangeColumn,
-        DropColumns,
-        DropFeature,
-        EnableFeature,
-        NewColumn,
-        RenameColumn,
-        SetComment,
-        SetProperties,
-        UnsetProperties,
-        position_of,
-    ) = deferred(
-        "cm_delta_dagster.operations.tables.alterations",
-        "AddColumns",
-        "Alteration",
-        "ChangeColumn",
-        "DropColumns",
-        "DropFeature",
-        "EnableFeature",
-        "NewColumn",
-        "RenameColumn",
-        "SetComment",
-        "SetProperties",
-        "UnsetProperties",
-        "position_of",
-    )
-    cluster_by = Deferred("cm_delta_dagster.operations.tables.clustering", "cluster_by")
-    from_spark = Deferred("cm_delta_dagster.spark.schema", "from_spark")
-
+from cm_delta_dagster.spark.schema import from_spark
 
 AnyType: TypeAlias = DataType | T.DataType | str
 """A type of this package or of pyspark, or SQL text such as ``bigint`` or ``struct<a: int>``."""

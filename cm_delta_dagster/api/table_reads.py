@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import tzinfo
 
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.api.engine_reads import EngineReads
 from cm_delta_dagster.catalog.tables import TableIdentifier
@@ -17,11 +18,20 @@ from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.snapshots.path_table import PathTable
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.deferred import Deferred, deferred
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import Timestamp, as_predicate, epoch_milliseconds
-from cm_delta_dagster.operations.choices import CloneMode
+from cm_delta_dagster.operations.reading.change_query import ChangeRange
+from cm_delta_dagster.operations.reading.history import HistoryEntry, history
+from cm_delta_dagster.operations.reading.metadata_query import aggregate
+from cm_delta_dagster.operations.reading.read import ReadPlan, plan_read, read
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow, read_batches
+from cm_delta_dagster.operations.reading.read_changes import read_changes
+from cm_delta_dagster.operations.reading.read_changes_arrow import read_change_batches, read_changes_arrow
+from cm_delta_dagster.operations.reading.read_stream import stream
+from cm_delta_dagster.operations.reading.read_stream_arrow import TableStream, stream_arrow
+from cm_delta_dagster.operations.reading.stream_state import StreamOptions
+from cm_delta_dagster.operations.tables.clone import CloneMode, CloneRequest, CloneResult, clone
+from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.protocol.changes.batch_planning import DEFAULT_MAX_FILES, ChangeHandling
 from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
@@ -29,41 +39,6 @@ from cm_delta_dagster.protocol.predicates.timestamps import as_zone
 from cm_delta_dagster.protocol.schema.column_paths import path_text
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.protocol.statistics.metadata_aggregates import MetadataAggregates
-
-if typing.TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from cm_delta_dagster.operations.reading.change_query import ChangeRange
-    from cm_delta_dagster.operations.reading.history import HistoryEntry, history
-    from cm_delta_dagster.operations.reading.metadata_query import aggregate
-    from cm_delta_dagster.operations.reading.read import ReadPlan, plan_read, read
-    from cm_delta_dagster.operations.reading.read_changes import read_changes
-    from cm_delta_dagster.operations.reading.read_changes_arrow import read_change_batches, read_changes_arrow
-    from cm_delta_dagster.operations.reading.read_stream import stream
-    from cm_delta_dagster.operations.reading.read_stream_arrow import TableStream, stream_arrow
-    from cm_delta_dagster.operations.reading.stream_state import StreamOptions
-    from cm_delta_dagster.operations.tables.clone import CloneRequest, CloneResult, clone
-    from cm_delta_dagster.operations.writing.conditions import Condition
-else:
-    DataFrame, SparkSession = deferred("pyspark.sql", "DataFrame", "SparkSession")
-    ChangeRange = Deferred("cm_delta_dagster.operations.reading.change_query", "ChangeRange")
-    HistoryEntry, history = deferred("cm_delta_dagster.operations.reading.history", "HistoryEntry", "history")
-    aggregate = Deferred("cm_delta_dagster.operations.reading.metadata_query", "aggregate")
-    ReadPlan, plan_read, read = deferred("cm_delta_dagster.operations.reading.read", "ReadPlan", "plan_read", "read")
-    read_changes = Deferred("cm_delta_dagster.operations.reading.read_changes", "read_changes")
-    read_change_batches, read_changes_arrow = deferred(
-        "cm_delta_dagster.operations.reading.read_changes_arrow", "read_change_batches", "read_changes_arrow"
-    )
-    stream = Deferred("cm_delta_dagster.operations.reading.read_stream", "stream")
-    TableStream, stream_arrow = deferred(
-        "cm_delta_dagster.operations.reading.read_stream_arrow", "TableStream", "stream_arrow"
-    )
-    StreamOptions = Deferred("cm_delta_dagster.operations.reading.stream_state", "StreamOptions")
-    CloneRequest, CloneResult, clone = deferred(
-        "cm_delta_dagster.operations.tables.clone", "CloneRequest", "CloneResult", "clone"
-    )
-    Condition = Deferred("cm_delta_dagster.operations.writing.conditions", "Condition")
-
 
 TableT = typing.TypeVar("TableT", bound=ReadableTable)
 

@@ -1,50 +1,29 @@
 """Methods that write to one table of the catalog. Each method calls one operation of ``operations``."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, overload
+from typing import overload
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
 from cm_delta_dagster.api.merge_builder import MergeBuilder, key_columns, merge_condition
 from cm_delta_dagster.api.table_alterer import TableAlterer
 from cm_delta_dagster.api.table_reads import TableReads
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, Idempotency
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.deferred import Deferred, deferred
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import Timestamp
-from cm_delta_dagster.operations.choices import MergeMode, MissingFiles, OutputMode, PartitionOverwrite
+from cm_delta_dagster.operations.tables.restore import MissingFiles, RestorePlan, RestoreResult, plan_restore, restore
+from cm_delta_dagster.operations.writing.conditions import Condition
+from cm_delta_dagster.operations.writing.delete import delete
+from cm_delta_dagster.operations.writing.merge import MergeMode, merge
+from cm_delta_dagster.operations.writing.row_change import Expression, RowChange
+from cm_delta_dagster.operations.writing.update import update
+from cm_delta_dagster.operations.writing.write import PartitionOverwrite, append, overwrite
+from cm_delta_dagster.operations.writing.write_result import WriteResult
+from cm_delta_dagster.operations.writing.write_stream import BatchWriter, OutputMode, StreamWrite, write_stream
+from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
-
-    from cm_delta_dagster.operations.tables.restore import RestorePlan, RestoreResult, plan_restore, restore
-    from cm_delta_dagster.operations.writing.conditions import Condition
-    from cm_delta_dagster.operations.writing.delete import delete
-    from cm_delta_dagster.operations.writing.merge import merge
-    from cm_delta_dagster.operations.writing.row_change import Expression, RowChange
-    from cm_delta_dagster.operations.writing.update import update
-    from cm_delta_dagster.operations.writing.write import append, overwrite
-    from cm_delta_dagster.operations.writing.write_result import WriteResult
-    from cm_delta_dagster.operations.writing.write_stream import BatchWriter, StreamWrite, write_stream
-    from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
-else:
-    Column, DataFrame = deferred("pyspark.sql", "Column", "DataFrame")
-    StreamingQuery = Deferred("pyspark.sql.streaming.query", "StreamingQuery")
-    RestorePlan, RestoreResult, plan_restore, restore = deferred(
-        "cm_delta_dagster.operations.tables.restore", "RestorePlan", "RestoreResult", "plan_restore", "restore"
-    )
-    Condition = Deferred("cm_delta_dagster.operations.writing.conditions", "Condition")
-    delete = Deferred("cm_delta_dagster.operations.writing.delete", "delete")
-    merge = Deferred("cm_delta_dagster.operations.writing.merge", "merge")
-    Expression, RowChange = deferred("cm_delta_dagster.operations.writing.row_change", "Expression", "RowChange")
-    update = Deferred("cm_delta_dagster.operations.writing.update", "update")
-    append, overwrite = deferred("cm_delta_dagster.operations.writing.write", "append", "overwrite")
-    WriteResult = Deferred("cm_delta_dagster.operations.writing.write_result", "WriteResult")
-    BatchWriter, StreamWrite, write_stream = deferred(
-        "cm_delta_dagster.operations.writing.write_stream", "BatchWriter", "StreamWrite", "write_stream"
-    )
-    CommitOptions = Deferred("cm_delta_dagster.operations.writing.write_transaction", "CommitOptions")
 
 
 class TableWrites(TableReads[Table]):

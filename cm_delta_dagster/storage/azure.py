@@ -1,18 +1,13 @@
 """Azure Blob Storage and Data Lake Storage Gen2, through adlfs."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from cm_delta_dagster.deferred import Deferred, DeferredModule
+import fsspec
+from fsspec.asyn import sync
+
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.storage.backend import WRITE_ID, Backend, Fault
-
-if TYPE_CHECKING:
-    import fsspec
-    from fsspec.asyn import sync
-else:
-    fsspec = DeferredModule("fsspec")
-    sync = Deferred("fsspec.asyn", "sync")
 
 
 class Azure(Backend):

@@ -6,16 +6,12 @@ Each store has one module with a subclass of :class:`Backend`; ``fsspec_store.BA
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from cm_delta_dagster.deferred import DeferredModule
+import fsspec
+
 from cm_delta_dagster.storage.option_names import check_names, constructors_of, parameters_of
 from cm_delta_dagster.storage.option_values import boolean_parameters, checked_values
-
-if TYPE_CHECKING:
-    import fsspec
-else:
-    fsspec = DeferredModule("fsspec")
 
 WRITE_ID = "cmdeltawrite"
 """Name in the metadata of an object: identifies the call that created it."""

@@ -2,15 +2,11 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from cm_delta_dagster.deferred import DeferredModule
+import fsspec
+
 from cm_delta_dagster.storage.backend import WRITE_ID, Backend, Fault
-
-if TYPE_CHECKING:
-    import fsspec
-else:
-    fsspec = DeferredModule("fsspec")
 
 
 class GoogleStorage(Backend):

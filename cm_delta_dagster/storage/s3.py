@@ -3,16 +3,12 @@
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from cm_delta_dagster.deferred import DeferredModule
+import fsspec
+
 from cm_delta_dagster.storage.backend import WRITE_ID, Backend, Fault
 from cm_delta_dagster.storage.option_names import named_parameters
-
-if TYPE_CHECKING:
-    import fsspec
-else:
-    fsspec = DeferredModule("fsspec")
 
 _SEND_ONCE = {"total_max_attempts": 1}
 _BAD_REQUEST = "BadRequest"

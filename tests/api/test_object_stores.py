@@ -7,7 +7,6 @@ import traceback
 import urllib.request
 import uuid
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 
 import dagster as dg
@@ -125,7 +124,7 @@ def test_a_scheme_without_its_package_names_the_extra(
     warehouse: str, module: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for scheme in backend_of(warehouse.partition("://")[0]).schemes:
-        monkeypatch.delitem(import_module("fsspec.registry")._registry, scheme, raising=False)
+        monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, scheme, raising=False)
     for name in [name for name in sys.modules if name.partition(".")[0] == module]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)

@@ -17,8 +17,7 @@ from alembic.script import ScriptDirectory
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.commit_locks import AdvisoryCommitLocks
 from cm_delta_dagster.catalog.sql.database import Database
-from cm_delta_dagster.catalog.sql.migrate import HEAD, VERSION_TABLE
-from cm_delta_dagster.catalog.sql.revisions import alembic_config
+from cm_delta_dagster.catalog.sql.migrate import HEAD, VERSION_TABLE, alembic_config
 from cm_delta_dagster.catalog.sql.schema import METADATA
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import (

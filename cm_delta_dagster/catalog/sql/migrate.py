@@ -1,22 +1,26 @@
-"""Creates or migrates the schema of a catalog database; the check of an up-to-date database does not import Alembic."""
+"""Creates or migrates the schema of a catalog database. The revisions are in ``migrations``."""
 
-import importlib
+from pathlib import Path
 
 import sqlalchemy as sa
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+
+from cm_delta_dagster.errors import CatalogVersionError
 
 VERSION_TABLE = "cm_delta_alembic_version"
 HEAD = "0006"
 """Newest revision of this release; a constant, so that the check of an up-to-date database is one query."""
 
-_REVISIONS = "cm_delta_dagster.catalog.sql.revisions"
 _ADVISORY_LOCK = 4_862_170_233_771
-READ_VERSION = sa.text(f"SELECT version_num FROM {VERSION_TABLE}")
+_READ_VERSION = sa.text(f"SELECT version_num FROM {VERSION_TABLE}")
 
 
 def is_current(connection: sa.Connection) -> bool:
     """Whether the database has exactly this release's schema. False for a database without a schema."""
     try:
-        return connection.execute(READ_VERSION).scalars().all() == [HEAD]
+        return connection.execute(_READ_VERSION).scalars().all() == [HEAD]
     except (sa.exc.OperationalError, sa.exc.ProgrammingError):
         return False
 
@@ -37,5 +41,24 @@ def upgrade(connection: sa.Connection, *, url: str) -> None:
     """
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
-    revisions = importlib.import_module(_REVISIONS)
-    revisions.upgrade_with_alembic(connection, url=url)
+    config = alembic_config()
+    if has_catalog(connection):
+        known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+        unknown = sorted(set(connection.execute(_READ_VERSION).scalars()) - known)
+        if unknown:
+            raise CatalogVersionError(
+                f"The catalog {url} has schema revision {', '.join(unknown)}, which this release does not know (its "
+                f"own is {HEAD}): a newer release of cm-delta-dagster migrated it. Nothing was changed. Upgrade the package "
+                "here."
+            )
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def alembic_config() -> Config:
+    """Alembic's configuration in memory."""
+    config = Config()
+    # Alembic reads the option with ConfigParser's interpolation.
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config

@@ -4,8 +4,6 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cm_delta_dagster.operations.choices import Depth as Depth
-
 _DOCTOR_ADVICE = re.compile(r"[;.]\s*`cm-delta doctor\b[^`]*`[^.;]*(?=[.;])")
 """A clause of an error message that advises to run doctor."""
 
@@ -66,6 +64,15 @@ class Repair(StrEnum):
     REPLACE_CHECKPOINT = "replace_checkpoint"
     SET_ASIDE_COMPACTION = "set_aside_compaction"
     UPDATE_DEFINITION = "update_definition"
+
+
+class Depth(StrEnum):
+    """How ``doctor`` checks data files. LISTING: existence and size. FOOTERS: footers and deletion vectors too, which takes one or
+    two requests per file.
+    """
+
+    LISTING = "listing"
+    FOOTERS = "footers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,14 +53,11 @@ def compacts_after_writes(client: DeltaClient, session: Callable[[], SparkSessio
     Args:
         session: the Spark session that rewrites the files.
     """
-    client.compact = lambda identifier: compact_after_write(client, identifier, session=session)
 
+    def compact(identifier: TableIdentifier) -> None:
+        try:
+            auto_compact(client.table(identifier), spark=session())
+        except (MaintenanceInProgressError, CommitConflictError) as error:  # The next write starts another compaction.
+            _log.info("%s is not compacted after the write: %s", identifier, error)
 
-def compact_after_write(
-    client: DeltaClient, identifier: TableIdentifier, *, session: Callable[[], SparkSession]
-) -> None:
-    """Compact a table with ``delta.autoOptimize.autoCompact``, unless other maintenance or a write prevents it."""
-    try:
-        auto_compact(client.table(identifier), spark=session())
-    except (MaintenanceInProgressError, CommitConflictError) as error:  # The next write starts another compaction.
-        _log.info("%s is not compacted after the write: %s", identifier, error)
+    client.compact = compact

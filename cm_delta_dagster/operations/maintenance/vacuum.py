@@ -10,6 +10,7 @@ import typing
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import StrEnum
 
 import pyarrow as pa
 
@@ -21,7 +22,6 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import RetentionTooShortError
 from cm_delta_dagster.operations.arguments import check_milliseconds
-from cm_delta_dagster.operations.choices import RetentionCheck as RetentionCheck
 from cm_delta_dagster.operations.maintenance.authorization import (
     MaintenanceLease,
     maintenance_lease,
@@ -42,6 +42,14 @@ _DAY_MS = 24 * 60 * 60 * 1000
 _COMMITS_PER_BATCH = 64
 _DELETES_PER_BATCH = 1000
 _DELETE_THREADS = 16
+
+
+class RetentionCheck(StrEnum):
+    """Whether a retention shorter than that of the table is refused."""
+
+    ENFORCED = "enforced"
+    OFF = "off"
+    """Dangerous: with a short retention, vacuum deletes files that running readers and writers use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

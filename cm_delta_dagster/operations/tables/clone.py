@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.tables import StagingTable, TableIdentifier
@@ -24,7 +25,6 @@ from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, ObjectNotFoundError
-from cm_delta_dagster.operations.choices import CloneMode as CloneMode
 from cm_delta_dagster.operations.maintenance.clone_files import leases_with_sources
 from cm_delta_dagster.operations.tables.copy_files import copy_files, plan_copies
 from cm_delta_dagster.operations.tables.missing_files import missing_files
@@ -42,6 +42,15 @@ _UNPROTECTED = (
     "The clone reads the files of the table at {location}, which this catalog cannot protect: VACUUM of that table by another "
     "program deletes files that the clone needs. Make a deep clone to be independent of it."
 )
+
+
+class CloneMode(StrEnum):
+    """What a clone does with the data files of its source."""
+
+    SHALLOW = "shallow"
+    """The clone names them."""
+    DEEP = "deep"
+    """The clone has copies of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,11 +25,15 @@ from cm_delta_dagster.errors import (
     TableNotFoundError,
 )
 from cm_delta_dagster.operations.arguments import check_milliseconds
-from cm_delta_dagster.operations.choices import ABANDONED_AFTER_MS as ABANDONED_AFTER_MS
-from cm_delta_dagster.operations.choices import DROPPED_RETENTION_MS as DROPPED_RETENTION_MS
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.log_files import CommitFile
 from cm_delta_dagster.storage.store import ObjectStatus, Store
+
+_DAY_MS = 24 * 60 * 60 * 1000
+DROPPED_RETENTION_MS = 7 * _DAY_MS
+"""Milliseconds for which a dropped table is not purged."""
+ABANDONED_AFTER_MS = 7 * _DAY_MS
+"""Age in milliseconds from which a creation without a registered table counts as abandoned; longer than any creation takes."""
 
 _log = logging.getLogger(__name__)
 

@@ -21,7 +21,6 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CommitConflictError, InvalidArgumentError, ObjectNotFoundError
 from cm_delta_dagster.operations.arguments import names_table
-from cm_delta_dagster.operations.choices import MissingFiles as MissingFiles
 from cm_delta_dagster.operations.maintenance.clone_files import leases_with_sources
 from cm_delta_dagster.operations.tables.missing_files import missing_files as find_missing_files
 from cm_delta_dagster.operations.tables.missing_files import vectors_by_key
@@ -42,6 +41,14 @@ _log = logging.getLogger(__name__)
 OPERATION = "RESTORE"
 
 _SHOWN = 5
+
+
+class MissingFiles(StrEnum):
+    """What a restore does if storage does not hold all files of the restored version."""
+
+    REFUSE = "refuse"
+    IGNORE = "ignore"
+    """Restore the other files. The rows of the missing ones are lost."""
 
 
 class RestoreOutcome(StrEnum):

@@ -1,6 +1,7 @@
 """MERGE by key: upsert, insert, update, replace a slice, in one commit. A shorthand for the clauses of :mod:`.merge_rows`."""
 
 from collections.abc import Sequence
+from enum import StrEnum
 from functools import reduce
 from operator import and_
 
@@ -11,7 +12,6 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError, PartitionMismatchError
 from cm_delta_dagster.operations.arguments import names_table
-from cm_delta_dagster.operations.choices import MergeMode as MergeMode
 from cm_delta_dagster.operations.writing.conditions import Condition, write_condition
 from cm_delta_dagster.operations.writing.merge_rows import cached, merge_parameters, run_merge
 from cm_delta_dagster.operations.writing.resolve_change import resolve_change
@@ -46,6 +46,19 @@ from cm_delta_dagster.spark.object_stores import spark_storage
 from cm_delta_dagster.spark.row_changes import ClauseAction, ClauseKind
 from cm_delta_dagster.spark.schema import quoted, schema_of
 from cm_delta_dagster.spark.session import check_frame
+
+
+class MergeMode(StrEnum):
+    """What a merge does to matched and unmatched rows."""
+
+    UPSERT = "upsert"
+    """Update matched target rows; insert unmatched source rows."""
+    INSERT_ONLY = "insert_only"
+    """Insert unmatched source rows; target rows stay as they are."""
+    UPDATE_ONLY = "update_only"
+    """Update matched target rows; insert nothing."""
+    DELETE_UNMATCHED = "delete_unmatched"
+    """As UPSERT, and delete the unmatched target rows within ``within``."""
 
 
 @names_table

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from enum import StrEnum
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -10,7 +11,6 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import CommitConflictError, InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.operations.arguments import names_table
-from cm_delta_dagster.operations.choices import PartitionOverwrite as PartitionOverwrite
 from cm_delta_dagster.operations.writing.change_rows import ChangeCounts
 from cm_delta_dagster.operations.writing.conditions import Condition, write_condition
 from cm_delta_dagster.operations.writing.merge import key_names
@@ -38,6 +38,15 @@ __all__ = ["WriteOutcome", "WriteResult", "append", "overwrite"]
 _log = logging.getLogger(__name__)
 
 OPERATION = "WRITE"
+
+
+class PartitionOverwrite(StrEnum):
+    """Which partitions an overwrite replaces, as Spark's partitionOverwriteMode."""
+
+    STATIC = "static"
+    """All of them."""
+    DYNAMIC = "dynamic"
+    """Those in which the new rows are."""
 
 
 _MAX_RENUMBERINGS = 10

@@ -6,6 +6,7 @@ query's id and the number of the batch (protocol heading "Transaction Identifier
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -15,7 +16,6 @@ from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, I
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import EngineError, InvalidArgumentError
 from cm_delta_dagster.operations.arguments import names_table
-from cm_delta_dagster.operations.choices import OutputMode as OutputMode
 from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.operations.writing.write_transaction import CommitOptions, check_not_append_only, target_shape
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
@@ -28,6 +28,17 @@ _TRIGGERS = ("availableNow", "processingTime", "once", "continuous")
 
 BatchWriter = Callable[[DataFrame, Idempotency], object]
 """Writes the rows of one batch; passes the second argument to the write as ``idempotency``."""
+
+
+class OutputMode(StrEnum):
+    """What a query hands to the table, as Spark names it."""
+
+    APPEND = "append"
+    """New rows; each batch is appended."""
+    COMPLETE = "complete"
+    """The whole result of an aggregation; each batch replaces all rows."""
+    UPDATE = "update"
+    """The rows of an aggregation that changed; needs a function that writes them, such as a merge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -321,7 +321,7 @@ def _file_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Tabl
 
 
 _SCHEMAS = (ADD_SCHEMA, REMOVE_SCHEMA)
-_NO_FILES = (pa.Table.from_batches([], REMOVE_SCHEMA), pa.Table.from_batches([], ADD_SCHEMA))
+_NO_FILES = (REMOVE_SCHEMA.empty_table(), ADD_SCHEMA.empty_table())
 _MAPS_AND_STRUCT = tuple(
     ([field.name for field in schema if pa.types.is_map(field.type)], pa.struct(list(schema)))
     for schema in (REMOVE_SCHEMA, ADD_SCHEMA)
