@@ -7,9 +7,11 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.operations.sql.answers import Answer
 from cm_delta_dagster.operations.sql.descriptions import column_type, comment_of
+from cm_delta_dagster.operations.sql.lexemes import literal_text
 from cm_delta_dagster.operations.sql.names import resolve_one
 from cm_delta_dagster.operations.sql.rewriting import quoted
-from cm_delta_dagster.operations.sql.statements import Statement, Words
+from cm_delta_dagster.operations.sql.statements import Statement
+from cm_delta_dagster.operations.sql.words import Words
 from cm_delta_dagster.protocol.schema.types import StructField
 
 
@@ -89,16 +91,18 @@ def create_statement(snapshot: Snapshot) -> str:
     lines = []
     for item in snapshot.schema.fields:
         comment = comment_of(item)
-        suffix = ("" if item.nullable else " NOT NULL") + ("" if comment is None else f" COMMENT {_literal(comment)}")
+        suffix = ("" if item.nullable else " NOT NULL") + (
+            "" if comment is None else f" COMMENT {literal_text(comment)}"
+        )
         lines.append(f"  {quoted(item.name)} {_type_text(item)}{suffix}")
     clauses = [f"CREATE TABLE {snapshot.identifier} (", ",\n".join(lines) + ")", "USING delta"]
     if snapshot.partition_columns:
         clauses.append(f"PARTITIONED BY ({', '.join(map(quoted, snapshot.partition_columns))})")
     if snapshot.metadata.description:
-        clauses.append(f"COMMENT {_literal(snapshot.metadata.description)}")
+        clauses.append(f"COMMENT {literal_text(snapshot.metadata.description)}")
     if snapshot.metadata.configuration:
         held = sorted(snapshot.metadata.configuration.items())
-        pairs = ",\n".join(f"  {_literal(key)} = {_literal(value)}" for key, value in held)
+        pairs = ",\n".join(f"  {literal_text(key)} = {literal_text(value)}" for key, value in held)
         clauses.append(f"TBLPROPERTIES (\n{pairs})")
     return "\n".join(clauses)
 
@@ -107,10 +111,6 @@ def _type_text(item: StructField) -> str:
     """The type in upper case, unless it has names of fields."""
     text = column_type(item)
     return text if "<" in text else text.upper()
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _table(client: DeltaClient, words: Words, *before: str) -> Snapshot:

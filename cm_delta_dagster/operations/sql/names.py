@@ -59,11 +59,14 @@ def resolve_one(client: DeltaClient, name: Name) -> LatestVersion:
     return found[name]
 
 
-def unknown_name(client: DeltaClient, name: Name, *, views: Sequence[str] = ()) -> TableNotFoundError:
+def unknown_name(
+    client: DeltaClient, name: Name, *, views: Sequence[str] = (), or_view: bool = True
+) -> TableNotFoundError:
     """The error for a name that neither the catalog nor the Spark session has.
 
     Args:
         views: other names that could be meant.
+        or_view: whether the name may be that of a view of the session.
     """
     identifiers = client.registry.list_tables()
     text = ".".join(name)
@@ -75,6 +78,5 @@ def unknown_name(client: DeltaClient, name: Name, *, views: Sequence[str] = ()) 
     proposed = list(dict.fromkeys((*ends, *near, *same_table)))[:_MAX_SHOWN]
     hint = f" Did you mean {' or '.join(proposed)}?" if proposed else ""
     rule = "" if len(name) == 3 else " Tables of the catalog are named catalog.schema.table."
-    return TableNotFoundError(
-        f"The catalog has no table {text}, and the Spark session has no table or view of that name.{rule}{hint}"
-    )
+    session = ", and the Spark session has no table or view of that name" if or_view else ""
+    return TableNotFoundError(f"The catalog has no table {text}{session}.{rule}{hint}")
