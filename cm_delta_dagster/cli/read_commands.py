@@ -16,7 +16,7 @@ from cm_delta_dagster.operations.arguments import as_predicate
 from cm_delta_dagster.operations.reading.history import history as commits_of
 from cm_delta_dagster.operations.reading.read_arrow import read_batches
 from cm_delta_dagster.operations.sql.descriptions import column_type, comment_of
-from cm_delta_dagster.operations.sql.statements import READS, read_statement
+from cm_delta_dagster.operations.sql.statements import READS, Family, read_statement
 from cm_delta_dagster.protocol.statistics.statistics import num_records
 
 
@@ -46,9 +46,9 @@ ENGINES: Mapping[str, SqlEngine] = {
 """Engines in order of preference."""
 
 
-def _engine(name: str | None, statement: str) -> SqlEngine:
+def _engine(name: str | None, family: Family) -> SqlEngine:
     """The engine that was chosen, or the first that is installed and runs statements of this kind."""
-    writes = read_statement(statement).family not in READS
+    writes = family not in READS
     if writes and name is not None and not ENGINES[name].writes:
         able = ", ".join(known for known, engine in ENGINES.items() if engine.writes)
         raise click.UsageError(f"{name} runs only statements that read. Leave --engine out, or give {able}.")
@@ -83,7 +83,10 @@ def sql(
     A statement that writes, such as INSERT, MERGE or ALTER TABLE, is carried out; Spark runs it.
     """
     with open_client(context, warehouse) as client:
-        chosen = _engine(engine, statement)
+        family = read_statement(statement).family
+        if family is Family.CREATE and warehouse is None:
+            raise click.UsageError("CREATE TABLE needs --warehouse: the directory or URI of new tables.")
+        chosen = _engine(engine, family)
         run = getattr(importlib.import_module(chosen.module), chosen.function)
         table = run(client, statement, limit=limit + 1)
     if table.num_columns or any(output.values()):
