@@ -103,7 +103,7 @@ BAD: list[tuple[str, type[CmDeltaError], str]] = [
     ("INSERT INTO {t} BY NAME SELECT 1 AS id, 2 AS nix", SchemaMismatchError, "'nix' does not exist"),
     ("INSERT INTO {t} SELECT nothing FROM {t}", InvalidArgumentError, "nothing"),
     ("INSERT INTO {t} SELECT * FROM main.sales.nothing", TableNotFoundError, "main.sales.nothing"),
-    ("INSERT INTO {t} (id) SELECT 1 FROM FROM", InvalidArgumentError, "line 1, column"),
+    ("INSERT INTO {t} (id) SELECT 1 WHERE WHERE x y", InvalidArgumentError, "line 1, column"),
     ("INSERT INTO {t} PARTITION (id = 1) SELECT 1", InvalidArgumentError, "not a partition column"),
     ("INSERT INTO main.sales.nothing VALUES (1)", TableNotFoundError, "no table main.sales.nothing. Did"),
     ("INSERT INTO orders VALUES (1)", TableNotFoundError, "named catalog.schema.table. Did you mean main.sales.orders"),
@@ -115,7 +115,7 @@ BAD: list[tuple[str, type[CmDeltaError], str]] = [
     ("UPDATE {t} SET line = 3", InvalidArgumentError, "identity column 'line'"),
     ("UPDATE {t} SET id = NULL", InvalidDataError, "id"),
     ("UPDATE {t} SET name = 'a' WHERE id = (SELECT 1)", InvalidArgumentError, "contains a query"),
-    ("UPDATE {t} SET name 'a'", InvalidArgumentError, "needs '=' at line 1, column 36"),
+    ("UPDATE {t} SET name 'a'", InvalidArgumentError, "needs '=' at line 1, column 35"),
     ("DELETE FROM {t} WHERE", InvalidArgumentError, "needs the condition"),
     ("DELETE FROM {t} WHERE id >", InvalidArgumentError, "id >"),
     ("DELETE FROM {t} WHERE nix = 1", InvalidArgumentError, "nix"),
@@ -135,7 +135,7 @@ BAD: list[tuple[str, type[CmDeltaError], str]] = [
     ("MERGE INTO {t} USING {t} ON TRUE WHEN MATCHED THEN DELETE", InvalidArgumentError, "same alias"),
     ("MERGE INTO {t} t USING (SELECT 1) ON TRUE", InvalidArgumentError, "needs an alias of the source query"),
     ("ALTER TABLE {t} ADD COLUMN x int DEFAULT 3", InvalidArgumentError, "SET DEFAULT"),
-    ("ALTER TABLE {t} DROP COLUMN id", InvalidArgumentError, "id"),
+    ("ALTER TABLE {t} DROP COLUMN id", CmDeltaError, "column mapping"),
     ("ALTER TABLE {t} ALTER COLUMN id TYPE int", InvalidArgumentError, "id"),
     ("ALTER TABLE {t} ADD CONSTRAINT c CHECK (id > 1)", InvalidDataError, "c"),
     ("ALTER TABLE {t} ALTER COLUMN nix COMMENT 'a'", InvalidArgumentError, "nix"),
@@ -172,7 +172,7 @@ def test_bad_input_is_a_clear_error_and_nothing_is_written(lake: Connection, ord
             wrong.append(f"{text}: {type(error).__name__}: {error}")
         else:
             wrong.append(f"{text}: no error")
-    assert wrong == []
+    assert not wrong, "\n".join(wrong)
     assert (latest(lake, orders), lake.tables()) == (version, tables)
 
 
@@ -324,7 +324,7 @@ def test_a_statement_that_reads_its_table_conflicts_with_a_concurrent_write(
 ) -> None:
     """The rows of the query and the write build on one version of the table, also if it changes in between."""
     name = "main.sales.counted"
-    lake.sql(f"CREATE TABLE {name} AS SELECT 1 AS id")
+    lake.sql(f"CREATE TABLE {name} AS SELECT id FROM range(1, 3)")
     table = lake.table(name)
     load_tables = type(lake.client.registry).load_tables
     written: list[int] = []
@@ -333,16 +333,17 @@ def test_a_statement_that_reads_its_table_conflicts_with_a_concurrent_write(
         """What the statement resolves; another client then writes, once."""
         found = load_tables(registry, names)
         if not written:
-            written.append(table.append(lake.spark.sql("SELECT 5 AS id")).version)
+            written.append(table.delete("id > 1").version)
         return found
 
     monkeypatch.setattr(type(lake.client.registry), "load_tables", and_then_write)
     with pytest.raises(CommitConflictError):
         lake.sql(f"INSERT INTO {name} SELECT max(id) + 1 FROM {name}")
-    assert sorted(rows(lake, f"SELECT id FROM {name}")) == [(1,), (5,)]
+    assert rows(lake, f"SELECT id FROM {name}") == [(1,)]
+    table.append(lake.spark.sql("SELECT 2L AS id"))
     written.clear()
     lake.sql(f"INSERT INTO {name} SELECT 7")
-    assert sorted(rows(lake, f"SELECT id FROM {name}")) == [(1,), (5,), (5,), (7,)]
+    assert sorted(rows(lake, f"SELECT id FROM {name}")) == [(1,), (7,)]
 
 
 def test_the_definition_that_is_shown_creates_the_table_again(lake: Connection, orders: str) -> None:
