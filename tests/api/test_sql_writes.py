@@ -159,7 +159,7 @@ BAD: list[tuple[str, type[CmDeltaError], str]] = [
 
 
 def test_bad_input_is_a_clear_error_and_nothing_is_written(lake: Connection, orders: str) -> None:
-    """UP-1: the table is as it was after each refused statement, and there is no new one."""
+    """DEF-3: the table is as it was after each refused statement, and there is no new one."""
     version, tables = latest(lake, orders), lake.tables()
     wrong = []
     for text, kind, message in BAD:
@@ -203,6 +203,25 @@ def test_rows_are_updated_deleted_and_merged(lake: Connection) -> None:
     assert answer(lake, evolving)["num_inserted_rows"] == 2
     assert lake.sql("TRUNCATE TABLE main.sales.t").columns == []
     assert rows(lake, "SELECT * FROM main.sales.t") == []
+
+
+def test_default_is_a_value_in_every_statement(lake: Connection) -> None:
+    """DEF-2, DEF-5, GEN-2: DEFAULT is the default, the identity or the generated value, or NULL."""
+    name = "main.sales.defaults"
+    lake.sql(f"""
+        CREATE TABLE {name} (
+            `i d` int, s string DEFAULT 'new', n bigint GENERATED ALWAYS AS IDENTITY, g int GENERATED ALWAYS AS (`i d` + 1), p int
+        )
+    """)
+    lake.sql(f"INSERT INTO {name} VALUES (1, 'a', DEFAULT, DEFAULT, DEFAULT)")
+    lake.sql(f"INSERT INTO {name} (`i d`, s) SELECT 2, DEFAULT")
+    lake.sql(f"UPDATE {name} SET s = DEFAULT, p = 5 WHERE `i d` = 1")
+    lake.sql(f"""
+        MERGE INTO {name} t USING (VALUES (2), (3)) AS v(id) ON t.`i d` = v.id
+        WHEN MATCHED THEN UPDATE SET s = NULL WHEN NOT MATCHED THEN INSERT (`i d`, s) VALUES (v.id, DEFAULT)
+    """)
+    found = rows(lake, f"SELECT `i d`, s, n > 0, g, p FROM {name} ORDER BY 1")
+    assert found == [(1, "new", True, 2, 5), (2, None, True, 3, None), (3, "new", True, 4, None)]
 
 
 def test_overwrites_replace_partitions_conditions_and_keys(lake: Connection, spark: SparkSession) -> None:

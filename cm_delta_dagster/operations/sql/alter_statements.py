@@ -165,6 +165,10 @@ def _typed(words: Words, column: str) -> ChangeColumn:
         words.part()
         first = words.type()
     options = column_options(words, column, first)
+    if (options.default, options.generated, options.identity) != (None, None, None):
+        raise words.refusal(
+            "a default or a computed value with a new type", "Write ALTER COLUMN name SET DEFAULT value."
+        )
     return ChangeColumn(
         column=column, type=first, comment=options.comment, nullable=None if options.nullable else False
     )

@@ -21,7 +21,7 @@ from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.protocol.schema.types import StructField, StructType
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.fill import computed_columns
-from cm_delta_dagster.spark.schema import from_spark, quoted, schema_of, sql_type
+from cm_delta_dagster.spark.schema import from_spark, schema_of, sql_type
 from cm_delta_dagster.spark.store_assignment import by_name, by_position
 
 QUERY_WORDS = ("SELECT", "WITH", "VALUES", "TABLE", "FROM", "MAP", "REDUCE", "(")
@@ -78,7 +78,7 @@ def insert(session: SqlSession, statement: Statement) -> Answer:
     changed = Span(text=query.text, start=read.query.start, lexemes=read.query.lexemes)
     frame = source_query(statement, changed).run(session.client, found, spark=session.spark)
     frame = _assigned(frame, read, fields, snapshot)
-    frame = frame.drop(*[quoted(fields[position].name) for position in query.computed])
+    frame = frame.drop(*[fields[position].name for position in query.computed])
     frame = _with_partition(frame, static, snapshot)
     _write(session.spark, table, frame, read, static)
     return NOTHING
