@@ -307,6 +307,7 @@ def test_a_table_is_maintained_cloned_dropped_and_found_again(lake: Connection) 
     metrics = optimized["metrics"]
     assert optimized["path"] == lake.table(name).snapshot().location
     assert (metrics["numFilesAdded"], metrics["partitionsOptimized"]) == (1, 1) and metrics["numFilesRemoved"] >= 3
+    assert (metrics["totalConsideredFiles"], metrics["totalFilesSkipped"]) == (metrics["numFilesRemoved"], 0)
     assert metrics["filesRemoved"]["totalFiles"] == metrics["numFilesRemoved"]
     assert metrics["filesAdded"]["max"] == metrics["filesAdded"]["totalSize"] > 0
     assert answer(lake, f"OPTIMIZE {name}")["metrics"]["numFilesAdded"] == 0

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.maintenance.optimize import OptimizeOutcome, OptimizeResult
 from cm_delta_dagster.operations.maintenance.optimize import optimize as optimize_table
+from cm_delta_dagster.operations.maintenance.partition_filter import partition_predicate
 from cm_delta_dagster.operations.maintenance.reorg import reorg as reorg_table
 from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, plan_vacuum
 from cm_delta_dagster.operations.maintenance.vacuum import vacuum as vacuum_table
@@ -26,7 +27,7 @@ _OPTIMIZED = {
     "path": "string",
     "metrics": (
         f"struct<numFilesAdded: bigint, numFilesRemoved: bigint, filesAdded: {_SIZES}, filesRemoved: {_SIZES}, "
-        "partitionsOptimized: bigint, numBins: bigint, numBatches: bigint, totalConsideredFiles: bigint>"
+        "partitionsOptimized: bigint, numBins: bigint, totalConsideredFiles: bigint, totalFilesSkipped: bigint>"
     ),
 }
 """The part of delta-spark's metrics that applies here, under its names."""
@@ -57,9 +58,10 @@ def optimize(session: SqlSession, statement: Statement) -> Answer:
         columns = words.listed(lambda: path_text(words.name()), brackets=words.peek() == "(")
     words.done()
     table = open_table(session, name)
-    before = table.snapshot().num_files
-    result = optimize_table(table, spark=session.spark, where=_condition(table, where), z_order_by=columns, full=full)
-    return _optimized(table, result, num_files=before)
+    condition = _condition(table, where)
+    considered = _considered(table, condition)
+    result = optimize_table(table, spark=session.spark, where=condition, z_order_by=columns, full=full)
+    return _optimized(table, result, considered=considered)
 
 
 def reorg(session: SqlSession, statement: Statement) -> Answer:
@@ -79,9 +81,10 @@ def reorg(session: SqlSession, statement: Statement) -> Answer:
     words.bracket(")")
     words.done()
     table = open_table(session, name)
-    before = table.snapshot().num_files
-    result = reorg_table(table, spark=session.spark, where=_condition(table, where))
-    return _optimized(table, result, num_files=before)
+    condition = _condition(table, where)
+    considered = _considered(table, condition)
+    result = reorg_table(table, spark=session.spark, where=condition)
+    return _optimized(table, result, considered=considered)
 
 
 def vacuum(session: SqlSession, statement: Statement) -> Answer:
@@ -157,7 +160,13 @@ def _condition(table: Table, where: str | None) -> str | None:
     return TableNames(table.identifier, None, table.snapshot().schema).expression(where)
 
 
-def _optimized(table: Table, result: OptimizeResult, *, num_files: int) -> Answer:
+def _considered(table: Table, where: str | None) -> int:
+    """The number of files in the partitions of a condition."""
+    snapshot = table.snapshot()
+    return int(snapshot.matching_files(partition_predicate(snapshot, where)).num_rows)
+
+
+def _optimized(table: Table, result: OptimizeResult, *, considered: int) -> Answer:
     sizes: dict[str, tuple[Any, ...]] = dict.fromkeys(("adds", "removes"), (None, None, 0.0, 0, 0))
     partitions = 0
     if result.outcome is OptimizeOutcome.COMMITTED:
@@ -171,8 +180,8 @@ def _optimized(table: Table, result: OptimizeResult, *, num_files: int) -> Answe
         sizes["removes"],
         partitions,
         result.num_bins,
-        min(1, result.num_bins),
-        num_files,
+        considered,
+        max(0, considered - result.num_removed_files),
     )
     return Answer(columns=_OPTIMIZED, rows=((table.location, metrics),))
 

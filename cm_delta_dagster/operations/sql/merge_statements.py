@@ -91,6 +91,10 @@ def _source(words: Words, statement: Statement) -> _Source:
         words.bracket(")")
     else:
         name = words.table()
+        if words.symbol("("):  # A function that returns rows.
+            name = ()
+            words.until(what="the arguments")
+            words.bracket(")")
         time_travel(words, statement)
     alias = words.alias("ON")
     words.at = after

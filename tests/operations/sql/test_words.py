@@ -10,6 +10,7 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.sql.column_definitions import column_definition, properties
 from cm_delta_dagster.operations.sql.default_values import without_default
+from cm_delta_dagster.operations.sql.insert_statements import read_insert
 from cm_delta_dagster.operations.sql.lexemes import literal_text, literal_value
 from cm_delta_dagster.operations.sql.parameters import literal, with_values
 from cm_delta_dagster.operations.sql.qualifiers import TableNames, with_aliases
@@ -159,3 +160,23 @@ def test_default_becomes_the_default_of_its_column() -> None:
     assert without("values (default), (default) as t(a)", numbered) == ("values (NULL), (NULL) as t(a)", frozenset([0]))
     with pytest.raises(InvalidArgumentError, match="'n', which the table computes, is DEFAULT in 1 of 2 rows"):
         without("values (default), (3)", numbered)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("into a.b.c (select 1)", (None, None, "(select 1)")),
+        ("into a.b.c (values, select) values (1, 2)", (("values", "select"), None, "values (1, 2)")),
+        ("into table identifier('a.b.c') by name table d.e.f", (None, None, "table d.e.f")),
+        ("into a.b.c -- x\n (x) /* y */ values ('a;b')", (("x",), None, "values ('a;b')")),
+        (
+            "into a.b.c replace where x between 1 and 2 and y is distinct from z with q as (select 1) select * from q",
+            (None, "x between 1 and 2 and y is distinct from z", "with q as (select 1) select * from q"),
+        ),
+        ("overwrite a.b.c partition (p = 'x', q) (a) values (1)", (("a",), None, "values (1)")),
+    ],
+)
+def test_parts_of_an_insert(text: str, expected: tuple[Any, ...]) -> None:
+    read = read_insert(read_statement(f"insert {text}"))
+    assert read.name == ("a", "b", "c") and (read.columns, read.where, read.query.text) == expected
+    assert read.by_name == ("by name" in text) and read.static == ({"p": "'x'"} if "partition" in text else {})
