@@ -58,8 +58,9 @@ def _show(lake: ClientSession, statement: Statement, args: Arguments) -> DataFra
 
 
 def _frame(lake: ClientSession, answer: Answer) -> DataFrame:
-    schema = answer.ddl or T.StructType([])
-    return lake.spark.createDataFrame(list(answer.rows), schema)
+    if not answer.columns:
+        return lake.spark.createDataFrame([], T.StructType([]))
+    return lake.spark.createDataFrame(list(answer.rows), answer.ddl)
 
 
 def _write(lake: ClientSession, statement: Statement, args: Arguments) -> DataFrame:

@@ -1,5 +1,6 @@
 """Definitions of columns, and lists of columns and properties, in CREATE TABLE and ALTER TABLE."""
 
+from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.sql.words import Words
 from cm_delta_dagster.protocol.features.column_specs import Column
 from cm_delta_dagster.protocol.features.identity_columns import Identity
@@ -55,7 +56,7 @@ def column_options(words: Words, name: str, data_type: str) -> Column:
     )
 
 
-def _refused_constraint(words: Words) -> Exception:
+def _refused_constraint(words: Words) -> InvalidArgumentError:
     return words.refusal(
         f"{words.peek()} in the definition of columns",
         "Create the table, then add the condition with ALTER TABLE name ADD CONSTRAINT other CHECK (condition).",

@@ -1,6 +1,6 @@
 """OPTIMIZE, REORG, VACUUM and RESTORE."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -39,6 +39,7 @@ _RESTORED = {
     "removed_files_size": "bigint",
     "restored_files_size": "bigint",
 }
+_NO_FILES: tuple[Any, ...] = (None, None, 0.0, 0, 0)
 _RETENTION_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
 
 
@@ -167,17 +168,17 @@ def _considered(table: Table, where: str | None) -> int:
 
 
 def _optimized(table: Table, result: OptimizeResult, *, considered: int) -> Answer:
-    sizes: dict[str, tuple[Any, ...]] = dict.fromkeys(("adds", "removes"), (None, None, 0.0, 0, 0))
+    added = removed = _NO_FILES
     partitions = 0
     if result.outcome is OptimizeOutcome.COMMITTED:
         for commit in table.commit_actions(result.version, result.version):
-            sizes = {"adds": _sizes(commit.adds["size"]), "removes": _sizes(commit.removes["size"])}
+            added, removed = _sizes(commit.adds["size"]), _sizes(commit.removes["size"])
             partitions = len(_partitions(commit.adds["partitionValues"].to_pylist()))
     metrics = (
         result.num_added_files,
         result.num_removed_files,
-        sizes["adds"],
-        sizes["removes"],
+        added,
+        removed,
         partitions,
         result.num_bins,
         considered,
@@ -188,14 +189,12 @@ def _optimized(table: Table, result: OptimizeResult, *, considered: int) -> Answ
 
 def _sizes(column: pa.ChunkedArray) -> tuple[Any, ...]:
     if not len(column):
-        return (None, None, 0.0, 0, 0)
+        return _NO_FILES
     bounds = pc.min_max(column)
     total = pc.sum(column).as_py()
     return (bounds["min"].as_py(), bounds["max"].as_py(), total / len(column), len(column), total)
 
 
 def _partitions(values: Iterable[Any]) -> set[tuple[tuple[str, str | None], ...]]:
-    """The distinct partition values of files."""
-    return {
-        tuple(sorted(dict(value.items() if isinstance(value, Mapping) else value or ()).items())) for value in values
-    }
+    """The distinct partition values of files, which Arrow returns as pairs."""
+    return {tuple(sorted(dict(value or ()).items())) for value in values}
