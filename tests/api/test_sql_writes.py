@@ -196,6 +196,7 @@ def test_rows_are_updated_deleted_and_merged(lake: Connection) -> None:
     counts = {"num_affected_rows": 3, "num_updated_rows": 1, "num_deleted_rows": 1, "num_inserted_rows": 1}
     assert answer(lake, merged) == counts
     assert sorted(rows(lake, "SELECT id, name FROM main.sales.t")) == [(0, "zero"), (2, "n2"), (9, "it's")]
+    assert answer(lake, "DELETE FROM main.sales.t WHERE name = :n", {"n": "it's"}) == {"num_affected_rows": 1}
     evolving = """
         MERGE WITH SCHEMA EVOLUTION INTO main.sales.t t USING main.sales.t VERSION AS OF 0 AS old ON t.id = old.id
         WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *
