@@ -211,17 +211,17 @@ def test_default_is_a_value_in_every_statement(lake: Connection) -> None:
     name = "main.sales.defaults"
     lake.sql(f"""
         CREATE TABLE {name} (
-            `i d` int, s string DEFAULT 'new', n bigint GENERATED ALWAYS AS IDENTITY, g int GENERATED ALWAYS AS (`i d` + 1), p int
+            `i-d` int, s string DEFAULT 'new', n bigint GENERATED ALWAYS AS IDENTITY, g int GENERATED ALWAYS AS (`i-d` + 1), p int
         )
     """)
     lake.sql(f"INSERT INTO {name} VALUES (1, 'a', DEFAULT, DEFAULT, DEFAULT)")
-    lake.sql(f"INSERT INTO {name} (`i d`, s) SELECT 2, DEFAULT")
-    lake.sql(f"UPDATE {name} SET s = DEFAULT, p = 5 WHERE `i d` = 1")
+    lake.sql(f"INSERT INTO {name} (`i-d`, s) SELECT 2, DEFAULT")
+    lake.sql(f"UPDATE {name} SET s = DEFAULT, p = 5 WHERE `i-d` = 1")
     lake.sql(f"""
-        MERGE INTO {name} t USING (VALUES (2), (3)) AS v(id) ON t.`i d` = v.id
-        WHEN MATCHED THEN UPDATE SET s = NULL WHEN NOT MATCHED THEN INSERT (`i d`, s) VALUES (v.id, DEFAULT)
+        MERGE INTO {name} t USING (VALUES (2), (3)) AS v(id) ON t.`i-d` = v.id
+        WHEN MATCHED THEN UPDATE SET s = NULL WHEN NOT MATCHED THEN INSERT (`i-d`, s) VALUES (v.id, DEFAULT)
     """)
-    found = rows(lake, f"SELECT `i d`, s, n > 0, g, p FROM {name} ORDER BY 1")
+    found = rows(lake, f"SELECT `i-d`, s, n > 0, g, p FROM {name} ORDER BY 1")
     assert found == [(1, "new", True, 2, 5), (2, None, True, 3, None), (3, "new", True, 4, None)]
 
 

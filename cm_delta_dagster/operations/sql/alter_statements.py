@@ -8,7 +8,6 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.sql.answers import NOTHING, Answer
 from cm_delta_dagster.operations.sql.column_definitions import (
-    column_definition,
     column_options,
     columns_in_brackets,
     properties,
@@ -85,7 +84,8 @@ def _add_columns(words: Words) -> _Change:
 
 
 def _new_column(words: Words) -> NewColumn:
-    defined = column_definition(words)
+    name = path_text(words.name())
+    defined = column_options(words, name, words.type())
     computed = {"DEFAULT": defined.default, "GENERATED ALWAYS AS": defined.generated, "IDENTITY": defined.identity}
     for word, value in computed.items():
         if value is not None:
@@ -96,7 +96,7 @@ def _new_column(words: Words) -> NewColumn:
             )
     first, after = _place(words)
     return NewColumn(
-        defined.name,
+        name,
         defined.type,
         comment=defined.comment,
         nullable=defined.nullable,

@@ -14,7 +14,7 @@ def column_definition(words: Words) -> Column:
     """``name type [NOT NULL] [DEFAULT ...] [GENERATED ...] [COMMENT ...]``. Raises InvalidArgumentError."""
     if words.peek() in ("CONSTRAINT", "CHECK", "PRIMARY", "FOREIGN") and words.peek(1) not in (",", ")"):
         raise _refused_constraint(words)
-    name = path_text(words.name())
+    name = words.part()
     return column_options(words, name, words.type())
 
 

@@ -31,7 +31,7 @@ def words_of(text: str) -> Words:
     ("text", "expected"),
     [
         ("id bigint", Column("id", "bigint")),
-        ("`a b` decimal(10, 2) not null", Column("`a b`", "decimal(10, 2)", nullable=False)),
+        ("`a b` decimal(10, 2) not null", Column("a b", "decimal(10, 2)", nullable=False)),
         (
             "s struct<a: int not null, b: map<string, array<int>>> comment 'it''s'",
             Column("s", "struct<a: int not null, b: map<string, array<int>>>", comment="it's"),
