@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import types as T
 
 from cm_delta_dagster.api.session import ClientSession
 from cm_delta_dagster.operations.sql.answers import Answer
@@ -11,13 +12,18 @@ from cm_delta_dagster.operations.sql.descriptions import describe, read_descript
 from cm_delta_dagster.operations.sql.listings import show
 from cm_delta_dagster.operations.sql.queries import Arguments, run_query
 from cm_delta_dagster.operations.sql.statements import Family, Statement, read_statement
+from cm_delta_dagster.operations.sql.writers import WRITERS, run_writer
 
 
 class SqlMethods(ClientSession):
     """A base of :class:`~cm_delta_dagster.api.connection.Connection`."""
 
     def sql(self, statement: str, args: Mapping[str, Any] | Sequence[Any] | None = None) -> DataFrame:
-        """Run a query, EXPLAIN, DESCRIBE or SHOW of Spark SQL in which tables of the catalog have three-part names.
+        """Run a statement of Spark SQL in which tables of the catalog have three-part names.
+
+        Queries, EXPLAIN, DESCRIBE and SHOW read. INSERT, UPDATE, DELETE, MERGE, CREATE TABLE, ALTER TABLE, DROP TABLE, OPTIMIZE,
+        VACUUM, RESTORE and others write; they run at this call, by the operation of the method of that name, and return the rows
+        that delta-spark returns.
 
         All tables of a statement are read at versions that were the latest ones at one moment, unless the statement names a
         version or time. Other names are those of tables and views of the Spark session; a name that both have is the catalog's.
@@ -29,8 +35,9 @@ class SqlMethods(ClientSession):
         Raises:
             TableNotFoundError: neither the catalog nor the session has the name; the message has similar names.
             VersionNotFoundError: the table has no such version, or none at that time.
-            InvalidArgumentError: the text cannot be parsed or resolved, or is a statement that writes; the message has the place,
-                or the Python call.
+            InvalidArgumentError: the text cannot be parsed or resolved, or the statement is not supported; the message has the
+                place, or what to use.
+            CmDeltaError: a statement that writes raises what the method raises.
         """
         read = read_statement(statement)
         return _RUNNERS[read.family](self, read, args)
@@ -51,12 +58,19 @@ def _show(lake: ClientSession, statement: Statement, args: Arguments) -> DataFra
 
 
 def _frame(lake: ClientSession, answer: Answer) -> DataFrame:
+    if not answer.columns:
+        return lake.spark.createDataFrame([], T.StructType([]))
     return lake.spark.createDataFrame(list(answer.rows), answer.ddl)
+
+
+def _write(lake: ClientSession, statement: Statement, args: Arguments) -> DataFrame:
+    return _frame(lake, run_writer(lake, statement, args))
 
 
 _RUNNERS: Mapping[Family, Callable[[ClientSession, Statement, Arguments], DataFrame]] = {
     Family.QUERY: _query,
     Family.DESCRIBE: _describe,
     Family.SHOW: _show,
+    **dict.fromkeys(WRITERS, _write),
 }
 """How the statements of each family run."""

@@ -7,7 +7,6 @@ import click
 _BEFORE = ("--catalog", "--storage-option")
 _METHODS = {
     "vacuum": "vacuum",
-    "optimize": "optimize",
     "compact": "optimize",
     "checkpoint": "checkpoint",
     "publish": "publish",
@@ -28,9 +27,9 @@ class HintingGroup(click.Group):
             return super().resolve_command(ctx, args)
         if name in _METHODS:
             ctx.fail(
-                f"There is no command {name!r}: the commands write no rows and delete no files of tables in use. In Python, call "
-                f"{_METHODS[name]}() of a table: connect(...).table(NAME).{_METHODS[name]}(). In Dagster, use the jobs that "
-                "docs/maintenance.md describes. `cm-delta policy` says what maintenance is allowed."
+                f"There is no command {name!r}. In Python, call {_METHODS[name]}() of a table: "
+                f"connect(...).table(NAME).{_METHODS[name]}(). In Dagster, use the jobs that docs/maintenance.md describes. "
+                "`cm-delta sql` runs VACUUM and OPTIMIZE; `cm-delta policy` says what maintenance is allowed."
             )
         ctx.fail(f"There is no command {name!r}. The commands are {', '.join(sorted(self.commands))}.")
 

@@ -1,4 +1,4 @@
-"""Commands of ``cm-delta`` that read tables without Spark, and ``cm-delta sql``."""
+"""Commands of ``cm-delta`` that read tables without Spark, and ``cm-delta sql``, which also writes."""
 
 import importlib
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ from cm_delta_dagster.operations.arguments import as_predicate
 from cm_delta_dagster.operations.reading.history import history as commits_of
 from cm_delta_dagster.operations.reading.read_arrow import read_batches
 from cm_delta_dagster.operations.sql.descriptions import column_type, comment_of
+from cm_delta_dagster.operations.sql.statements import READS, Family, read_statement
 from cm_delta_dagster.protocol.statistics.statistics import num_records
 
 
@@ -27,41 +28,71 @@ class SqlEngine:
         library: the package that must be installed.
         module, function: ``function(client, statement, limit=...)`` of ``module`` returns an Arrow table. It is imported when a
             statement runs, since the command line starts without the library.
+        writes: whether it runs statements that write.
     """
 
     library: str
     module: str
     function: str
+    writes: bool = False
 
 
 ENGINES: Mapping[str, SqlEngine] = {
     "duckdb": SqlEngine(library="duckdb", module="cm_delta_dagster.operations.sql.duckdb_rows", function="duckdb_rows"),
-    "spark": SqlEngine(library="pyspark", module="cm_delta_dagster.api.sql_engines", function="spark_rows"),
+    "spark": SqlEngine(
+        library="pyspark", module="cm_delta_dagster.api.command_engines", function="spark_rows", writes=True
+    ),
 }
 """Engines in order of preference."""
 
 
-def _engine(name: str | None) -> SqlEngine:
-    for known, engine in ENGINES.items():
-        if name in (None, known) and find_spec(engine.library) is not None:
+def _engine(name: str | None, family: Family) -> SqlEngine:
+    """The engine that was chosen, or the first that is installed and runs statements of this kind."""
+    writes = family not in READS
+    if writes and name is not None and not ENGINES[name].writes:
+        able = ", ".join(known for known, engine in ENGINES.items() if engine.writes)
+        raise click.UsageError(f"{name} runs only statements that read. Leave --engine out, or give {able}.")
+    usable = {
+        known: engine for known, engine in ENGINES.items() if name in (None, known) and (engine.writes or not writes)
+    }
+    for engine in usable.values():
+        if find_spec(engine.library) is not None:
             return engine
-    needed = " or ".join(engine.library for known, engine in ENGINES.items() if name in (None, known))
-    raise click.ClickException(f"No engine for SQL is installed: install {needed}.")
+    needed = " or ".join(engine.library for engine in usable.values())
+    raise click.ClickException(f"No engine for this SQL statement is installed: install {needed}.")
 
 
 @click.command()
 @click.argument("statement")
-@click.option("--engine", type=click.Choice(list(ENGINES)), help="What runs it. Default: the first that is installed.")
+@click.option("--engine", type=click.Choice(list(ENGINES)), help="What runs it. Default: the first that is able to.")
+@click.option("--warehouse", help="Directory or URI in which CREATE TABLE places tables.")
 @limit_option(1000)
 @output_options
 @click.pass_context
-def sql(context: click.Context, statement: str, engine: str | None, limit: int, as_json: bool, as_csv: bool) -> None:
-    """Run the SQL STATEMENT, a query, EXPLAIN, DESCRIBE or SHOW over tables catalog.schema.table, and print its rows."""
-    chosen = _engine(engine)
-    run = getattr(importlib.import_module(chosen.module), chosen.function)
-    with open_client(context) as client:
+def sql(
+    context: click.Context,
+    /,
+    statement: str,
+    engine: str | None,
+    warehouse: str | None,
+    limit: int,
+    **output: bool,
+) -> None:
+    """Run the SQL STATEMENT over tables catalog.schema.table, and print its rows.
+
+    A statement that writes, such as INSERT, MERGE or ALTER TABLE, is carried out; Spark runs it.
+    """
+    with open_client(context, warehouse) as client:
+        family = read_statement(statement).family
+        if family is Family.CREATE and warehouse is None:
+            raise click.UsageError("CREATE TABLE needs --warehouse: the directory or URI of new tables.")
+        chosen = _engine(engine, family)
+        run = getattr(importlib.import_module(chosen.module), chosen.function)
         table = run(client, statement, limit=limit + 1)
-    echo_rows(Rows.of_arrow(table), limit=limit, as_json=as_json, as_csv=as_csv)
+    if table.num_columns or any(output.values()):
+        echo_rows(Rows.of_arrow(table), limit=limit, **output)
+    else:
+        click.echo("Done.")
 
 
 @click.command()

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -154,8 +155,8 @@ def _most_partitions(frame: DataFrame) -> int:
         if str(execution.executedPlan().getClass().getSimpleName()) == _ADAPTIVE:
             return setting  # The number is known only when the stages before have run.
         return max(1, int(execution.toRdd().getNumPartitions()))
-    except Py4JError:
-        return setting
+    except (Py4JError, PySparkException):
+        return setting  # A value that cannot be computed is an error of the write.
 
 
 def _check_sources(schema: StructType, offered: StructType, missing: Sequence[str]) -> None:

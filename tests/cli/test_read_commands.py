@@ -139,14 +139,43 @@ def test_sql_runs_through_each_engine(url: str, spark: SparkSession, engine: str
     assert limited.stdout == "a  b\n-  -\n0  0\n" and "first 1 rows" in limited.stderr
     assert sql("show tables").stdout.splitlines()[-1].split() == ["main.sales", "orders", "false"]
     assert "WRITE" in sql(f"describe history {NAME}").stdout
-    refused = CliRunner().invoke(main, ["--catalog", url, "sql", "drop table main.sales.orders", "--engine", engine])
-    assert refused.exit_code == 1 and "lake.drop" in refused.output
+    refused = CliRunner().invoke(main, ["--catalog", url, "sql", "create view v as select 1", "--engine", engine])
+    assert refused.exit_code == 1 and "createOrReplaceTempView" in refused.output
     wrong = CliRunner().invoke(main, ["--catalog", url, "sql", f"select nothing from {NAME}", "--engine", engine])
     assert wrong.exit_code == 1 and "nothing" in wrong.output and "Traceback" not in wrong.output
     for name in ("main.sales.orderz", "sales.orders", "orders"):
         missing = CliRunner().invoke(main, ["--catalog", url, "sql", f"select * from {name}", "--engine", engine])
         assert missing.exit_code == 1 and f"The catalog has no table {name}, and " in missing.output
         assert f"Did you mean {NAME}?" in missing.output and "Catalog Error" not in missing.output
+
+
+def test_spark_runs_what_writes(url: str, spark: SparkSession, tmp_path: Path) -> None:
+    inserted = f"INSERT INTO {NAME} VALUES (7, 'new', DATE '2026-01-01'), (8, 'new', DATE '2026-01-01')"
+    assert run(url, "sql", inserted).stdout == "Done.\n"
+    assert run(url, "sql", f"DELETE FROM {NAME} WHERE id = 8").stdout.splitlines()[-1].strip() == "1"
+    assert json.loads(run(url, "sql", inserted, "--json").stdout) == []
+    for arguments, message in (
+        ((inserted, "--engine", "duckdb"), "duckdb runs only statements that read"),
+        (("CREATE TABLE main.sales.t AS SELECT 1 AS a",), "needs --warehouse"),
+        ((f"INSERT INTO {NAME} VALUES (1)",), "1 columns"),
+    ):
+        refused = CliRunner().invoke(main, ["--catalog", url, "sql", *arguments])
+        assert refused.exit_code != 0 and message in refused.output and "Traceback" not in refused.output
+    warehouse = f"file://{tmp_path}/warehouse"
+    run(url, "sql", "CREATE TABLE main.sales.t AS SELECT 1 AS a", "--warehouse", warehouse)
+    assert run(url, "head", "main.sales.t").stdout.splitlines()[-1] == "1"
+
+
+def test_optimize_shows_its_plan_and_rewrites(url: str, spark: SparkSession) -> None:
+    for number in range(2):
+        run(url, "sql", f"INSERT INTO {NAME} VALUES ({number}, 'new', DATE '2026-03-01')")
+    where = ("--zorder", "id", "--where", "day = DATE '2026-03-01'")
+    assert "2 files (" in run(url, "optimize", NAME, *where).stdout
+    refused = CliRunner().invoke(main, ["--catalog", url, "optimize", NAME, *where, "--apply"])
+    assert refused.exit_code == 1 and "DATA_REORGANIZATION" in refused.output
+    run(url, "policy", "allow", NAME, "DATA_REORGANIZATION")
+    assert "2 files (" in run(url, "optimize", NAME, *where, "--apply").stdout
+    assert "would be rewritten; nothing was changed" in run(url, "optimize", NAME, "--where", where[-1]).stdout
 
 
 def test_duckdb_is_preferred_and_loads_no_spark(url: str) -> None:

@@ -29,17 +29,9 @@ _DIFFERENT: Mapping[str, str] = {
 }
 
 
-def _needs_insert(sequence: Mapping[str, Any]) -> bool:
-    """Whether the sequence has an INSERT, which ``lake.sql`` does not run."""
-    return any(act.get("via") == "insert" for act in sequence["acts"])
-
-
-_EXPECTED = _DIFFERENT.keys() | {sequence["id"] for sequence in _SEQUENCES if _needs_insert(sequence)}
-
-
-def replayed(tmp_path: Path, *choice: str) -> list[str]:
+def replayed(tmp_path: Path, *choice: str, adapter: str = "dml_adapter") -> list[str]:
     """Replay the sequences of ``choice``, options of the checker; return the differences as lines of text."""
-    command = [sys.executable, str(_HERE / "check_dml.py"), "--adapter", "tests.golden.dml_adapter:open"]
+    command = [sys.executable, str(_HERE / "check_dml.py"), "--adapter", f"tests.golden.{adapter}:open"]
     command += ["--path", str(_ROOT), "--json", str(tmp_path / "out.json"), *choice]
     done = subprocess.run(command, capture_output=True, text=True, cwd=_ROOT, timeout=3400)
     assert "comparisons passed" in done.stdout, done.stdout[-2000:] + done.stderr[-2000:]
@@ -47,7 +39,7 @@ def replayed(tmp_path: Path, *choice: str) -> list[str]:
 
 
 def unexpected(lines: list[str]) -> list[str]:
-    return [line for line in lines if line.split()[1] not in _EXPECTED]
+    return [line for line in lines if line.split()[1] not in _DIFFERENT]
 
 
 def test_one_sequence_ends_as_recorded(tmp_path: Path) -> None:
@@ -64,6 +56,18 @@ def test_sequences_of_features_end_as_recorded(tmp_path: Path) -> None:
 @pytest.mark.timeout(3600)
 def test_all_sequences_end_as_recorded(tmp_path: Path) -> None:
     assert unexpected(replayed(tmp_path)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_statements_of_sql_end_as_recorded(tmp_path: Path) -> None:
+    assert unexpected(replayed(tmp_path, "--group", "defaults,identity", adapter="dml_sql_adapter")) == []
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
+def test_all_sequences_as_statements_of_sql_end_as_recorded(tmp_path: Path) -> None:
+    assert unexpected(replayed(tmp_path, adapter="dml_sql_adapter")) == []
 
 
 def test_each_listed_difference_is_a_sequence() -> None:

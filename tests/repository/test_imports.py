@@ -48,15 +48,20 @@ WITHOUT_SPARK = (
     "cm_delta_dagster.operations.doctor",
     "cm_delta_dagster.operations.recovery",
     "cm_delta_dagster.operations.sql.answers",
+    "cm_delta_dagster.operations.sql.column_definitions",
+    "cm_delta_dagster.operations.sql.default_values",
     "cm_delta_dagster.operations.sql.descriptions",
     "cm_delta_dagster.operations.sql.duckdb_rows",
     "cm_delta_dagster.operations.sql.lexemes",
     "cm_delta_dagster.operations.sql.listings",
     "cm_delta_dagster.operations.sql.names",
+    "cm_delta_dagster.operations.sql.parameters",
+    "cm_delta_dagster.operations.sql.qualifiers",
     "cm_delta_dagster.operations.sql.rewriting",
     "cm_delta_dagster.operations.sql.statements",
     "cm_delta_dagster.operations.sql.table_references",
     "cm_delta_dagster.operations.sql.time_travel",
+    "cm_delta_dagster.operations.sql.words",
 )
 
 IMPURE_CALLS = frozenset({"input", "now", "open", "print"})

@@ -29,7 +29,18 @@ def main(root: str) -> None:
             lake.sql(wrong)
         except CmDeltaError as error:
             errors.append(f"{type(error).__name__}: {error}")
+    lake.sql("CREATE TABLE main.sales.w (id bigint, n string DEFAULT 'x', g bigint GENERATED ALWAYS AS (id + 1))")
+    lake.sql("INSERT INTO main.sales.w (id, n) VALUES (:id, DEFAULT), (2, 'b')", {"id": 1})
+    merge = "MERGE INTO main.sales.w t USING main.sales.refunds r ON t.id = r.id WHEN MATCHED THEN UPDATE SET n = r.why"
+    written = [
+        list(lake.sql("UPDATE main.sales.w SET n = upper(n) WHERE id = 2").collect()[0]),
+        list(lake.sql(merge).collect()[0]),
+        list(lake.sql("DELETE FROM main.sales.w WHERE id > 5").collect()[0]),
+        lake.sql("ALTER TABLE main.sales.w ADD COLUMN more int").collect(),
+        [list(row) for row in lake.sql("SELECT * FROM main.sales.w ORDER BY id").collect()],
+    ]
     seen = {
+        "written": written,
         "connect": is_connect(spark),
         "rows": [list(row) for row in frame.collect()],
         "again": [list(row) for row in frame.select("why").collect()],

@@ -74,6 +74,7 @@ def test_sql_over_tables_of_the_catalog_works_over_connect(tmp_path: Path) -> No
     unknown, column, syntax = seen.pop("errors")
     assert seen == {
         "connect": True,
+        "written": [[1], [1, 1, 0, 0], [0], [], [[1, "late", 2, None], [2, "B", 3, None]]],
         "rows": [[1, "late", "{x}"]],
         "again": [["late"]],
         "now": [0, 2],

@@ -16,3 +16,7 @@ class Answer:
     def ddl(self) -> str:
         """The columns as DDL text."""
         return ", ".join(f"`{name}` {type_text}" for name, type_text in self.columns.items())
+
+
+NOTHING = Answer(columns={}, rows=())
+"""The answer of a statement that returns no rows."""

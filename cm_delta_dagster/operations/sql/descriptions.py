@@ -13,7 +13,8 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.operations.reading.history import history
 from cm_delta_dagster.operations.sql.answers import Answer
 from cm_delta_dagster.operations.sql.names import Name, resolve, unknown_name
-from cm_delta_dagster.operations.sql.statements import Statement, Words
+from cm_delta_dagster.operations.sql.statements import Statement
+from cm_delta_dagster.operations.sql.words import Words
 from cm_delta_dagster.protocol.features.table_features import reader_features, writer_features
 from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA
 from cm_delta_dagster.protocol.schema.types import StructField, data_type_text

@@ -28,7 +28,12 @@ def duckdb_rows(client: DeltaClient, statement: str, *, limit: int) -> pa.Table:
         EngineError: DuckDB is not installed.
     """
     read = read_statement(statement)
-    return _RUNNERS[read.family](client, read, limit)
+    run = _RUNNERS.get(read.family)
+    if run is None:
+        raise InvalidArgumentError(
+            "DuckDB runs only statements that read. Nothing was changed. Run the statement with Spark."
+        )
+    return run(client, read, limit)
 
 
 def _query(client: DeltaClient, statement: Statement, limit: int) -> pa.Table:

@@ -143,6 +143,31 @@ def string_value(lexeme: Lexeme) -> str:
     return source[1:-1]
 
 
+_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
+_CONTROLS = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+
+
+def literal_value(source: str) -> str:
+    """The value of a literal in quotes, with the escapes that Spark knows; ``r'...'`` has none."""
+    if source[0] in "rR":
+        return source[2:-1]
+    quote = source[0]
+    inner = source[1:-1].replace(quote * 2, quote)
+    return _ESCAPE.sub(_unescaped, inner)
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    code = match[1] or match[2]
+    if code is not None:
+        return chr(int(code, 16))
+    return chr(int(match[3], 8)) if match[3] is not None else _CONTROLS.get(match[4], match[4])
+
+
+def literal_text(value: str) -> str:
+    """A literal with this value."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 def parts_of(text: str) -> tuple[str, ...]:
     """The parts of a name given as a text, which may have backquotes."""
     if "`" not in text:

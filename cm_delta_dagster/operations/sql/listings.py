@@ -5,11 +5,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.sql.answers import Answer
 from cm_delta_dagster.operations.sql.descriptions import column_type, comment_of
+from cm_delta_dagster.operations.sql.lexemes import literal_text
 from cm_delta_dagster.operations.sql.names import resolve_one
 from cm_delta_dagster.operations.sql.rewriting import quoted
-from cm_delta_dagster.operations.sql.statements import Statement, Words
+from cm_delta_dagster.operations.sql.statements import Statement
+from cm_delta_dagster.operations.sql.words import Words
+from cm_delta_dagster.protocol.features.default_columns import default_of
+from cm_delta_dagster.protocol.features.generated_columns import generation_expression
+from cm_delta_dagster.protocol.features.identity_columns import IdentityColumn, identity_columns
+from cm_delta_dagster.protocol.features.table_properties import CONSTRAINT_PREFIX, check_user_properties
 from cm_delta_dagster.protocol.schema.types import StructField
 
 
@@ -85,32 +92,57 @@ _LISTINGS: Mapping[tuple[str, ...], Callable[[DeltaClient, Words], Answer]] = {
 
 
 def create_statement(snapshot: Snapshot) -> str:
-    """A CREATE TABLE statement with the columns, partitions, comment and properties of the table."""
-    lines = []
-    for item in snapshot.schema.fields:
-        comment = comment_of(item)
-        suffix = ("" if item.nullable else " NOT NULL") + ("" if comment is None else f" COMMENT {_literal(comment)}")
-        lines.append(f"  {quoted(item.name)} {_type_text(item)}{suffix}")
+    """A CREATE TABLE statement that creates a table with the same columns, layout, comment and properties.
+
+    Constraints, and properties that only the client sets, are left out.
+    """
+    identities = identity_columns(snapshot.schema)
+    lines = [f"  {quoted(item.name)} {_type_text(item)}{_options(item, identities)}" for item in snapshot.schema.fields]
     clauses = [f"CREATE TABLE {snapshot.identifier} (", ",\n".join(lines) + ")", "USING delta"]
     if snapshot.partition_columns:
         clauses.append(f"PARTITIONED BY ({', '.join(map(quoted, snapshot.partition_columns))})")
+    if snapshot.clustering_columns:
+        columns = (".".join(map(quoted, path)) for path in snapshot.clustering_columns)
+        clauses.append(f"CLUSTER BY ({', '.join(columns)})")
     if snapshot.metadata.description:
-        clauses.append(f"COMMENT {_literal(snapshot.metadata.description)}")
-    if snapshot.metadata.configuration:
-        held = sorted(snapshot.metadata.configuration.items())
-        pairs = ",\n".join(f"  {_literal(key)} = {_literal(value)}" for key, value in held)
+        clauses.append(f"COMMENT {literal_text(snapshot.metadata.description)}")
+    held = {key: value for key, value in sorted(snapshot.metadata.configuration.items()) if _may_be_set(key, value)}
+    if held:
+        pairs = ",\n".join(f"  {literal_text(key)} = {literal_text(value)}" for key, value in held.items())
         clauses.append(f"TBLPROPERTIES (\n{pairs})")
     return "\n".join(clauses)
+
+
+def _may_be_set(key: str, value: str) -> bool:
+    try:
+        check_user_properties({key: value}, any_name=True)
+    except InvalidArgumentError:
+        return False
+    return not key.startswith(CONSTRAINT_PREFIX)
+
+
+def _options(item: StructField, identities: Mapping[str, IdentityColumn]) -> str:
+    """What follows the type of a column."""
+    parts = [] if item.nullable else ["NOT NULL"]
+    default, generated, identity = default_of(item), generation_expression(item), identities.get(item.name)
+    if default is not None:
+        parts.append(f"DEFAULT {default}")
+    if generated is not None:
+        parts.append(f"GENERATED ALWAYS AS ({generated})")
+    if identity is not None:
+        rule = identity.identity
+        always = "ALWAYS" if rule.always else "BY DEFAULT"
+        parts.append(f"GENERATED {always} AS IDENTITY (START WITH {rule.start} INCREMENT BY {rule.step})")
+    comment = comment_of(item)
+    if comment is not None:
+        parts.append(f"COMMENT {literal_text(comment)}")
+    return "".join(f" {part}" for part in parts)
 
 
 def _type_text(item: StructField) -> str:
     """The type in upper case, unless it has names of fields."""
     text = column_type(item)
     return text if "<" in text else text.upper()
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _table(client: DeltaClient, words: Words, *before: str) -> Snapshot:

@@ -60,13 +60,13 @@ def resolve_one(client: DeltaClient, name: Name) -> LatestVersion:
 
 
 def unknown_name(
-    client: DeltaClient, name: Name, *, views: Sequence[str] = (), engine: str = "the Spark session"
+    client: DeltaClient, name: Name, *, views: Sequence[str] = (), engine: str | None = "the Spark session"
 ) -> TableNotFoundError:
     """The error for a name that neither the catalog nor the engine has.
 
     Args:
         views: other names that could be meant.
-        engine: what runs the statement, as the message calls it.
+        engine: what runs the statement, as the message calls it; None if only tables of the catalog can be meant.
     """
     identifiers = client.registry.list_tables()
     text = ".".join(name)
@@ -78,6 +78,5 @@ def unknown_name(
     proposed = list(dict.fromkeys((*ends, *near, *same_table)))[:_MAX_SHOWN]
     hint = f" Did you mean {' or '.join(proposed)}?" if proposed else ""
     rule = "" if len(name) == 3 else " Tables of the catalog are named catalog.schema.table."
-    return TableNotFoundError(
-        f"The catalog has no table {text}, and {engine} has no table or view of that name.{rule}{hint}"
-    )
+    other = "" if engine is None else f", and {engine} has no table or view of that name"
+    return TableNotFoundError(f"The catalog has no table {text}{other}.{rule}{hint}")

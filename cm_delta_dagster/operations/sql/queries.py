@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import tzinfo
 from typing import Any, TypeAlias
 
 from py4j.protocol import Py4JError
@@ -67,12 +68,47 @@ def run_query(client: DeltaClient, text: str, *, spark: SparkSession, args: Argu
         InvalidArgumentError: Spark cannot parse or resolve the text; the message has the place.
         VersionNotFoundError: no such version or time.
     """
-    query = _Query(client=client, spark=spark, text=text, args=_plain(args))
+    query = prepare_query(text, args)
+    return query.run(client, resolve(client, query.names), spark=spark)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedQuery:
+    """A query whose tables are known by name and not read yet."""
+
+    text: str
+    args: dict[str, Any] | list[Any] | None
+    references: References
+
+    @property
+    def names(self) -> tuple[Name, ...]:
+        """The names that may be those of tables of the catalog."""
+        tables = (one.parts for one in self.references.tables)
+        return (*tables, *(parts_of(one.name) for one in self.references.changes))
+
+    def reads(self, found: Mapping[Name, LatestVersion], table_id: str) -> bool:
+        """Whether the query depends on the latest version of a table."""
+        latest = {one.parts for one in self.references.tables if one.version is None}
+        latest |= {parts_of(one.name) for one in self.references.changes if one.last is None}
+        return any(name in found and found[name].table.table_id == table_id for name in latest)
+
+    def run(self, client: DeltaClient, found: Mapping[Name, LatestVersion], *, spark: SparkSession) -> DataFrame:
+        """The rows.
+
+        Args:
+            found: the tables of :attr:`names` that the catalog has.
+
+        Raises:
+            TableNotFoundError, InvalidArgumentError, VersionNotFoundError: as :func:`run_query`.
+        """
+        query = _Query(client=client, spark=spark, text=self.text, args=self.args)
+        return query.run(self.references, found)
+
+
+def prepare_query(text: str, args: Arguments = None) -> PreparedQuery:
+    """Find the tables that a query names. Raises InvalidArgumentError."""
     references = find_references(text, args if isinstance(args, Mapping) else {})
-    names: list[Name] = [one.parts for one in references.tables]
-    names += [parts_of(one.name) for one in references.changes]
-    found = resolve(client, names)
-    return query.run(references, found)
+    return PreparedQuery(text=text, args=_plain(args), references=references)
 
 
 def _plain(args: Arguments) -> dict[str, Any] | list[Any] | None:
@@ -165,20 +201,11 @@ class _Query:
         return None, self._time_ms(expression, latest)
 
     def _time_ms(self, expression: str, latest: LatestVersion) -> int:
-        found = lexemes(expression)
-        if len(found) == 1 and found[0].kind is Kind.STRING:
-            zone = latest.table.time_zone
-            return epoch_milliseconds(string_value(found[0]), zone=lambda: zone or session_time_zone(self.spark))
-        with spark_errors(f"computing the time {expression}"):
-            row = self._value(expression).select(F.expr("unix_millis(CAST(value AS TIMESTAMP))")).first()
-        if row is None or row[0] is None:
-            raise InvalidArgumentError(f"The time {expression} is NULL. Give a time such as '2026-01-31 12:00:00'.")
-        return int(row[0])
+        named = self.args if isinstance(self.args, dict) else None
+        return time_ms(expression, spark=self.spark, zone=latest.table.time_zone, args=named)
 
     def _value(self, expression: str) -> DataFrame:
-        named = self.args if isinstance(self.args, dict) else None
-        with spark_errors(f"computing {expression}"):
-            return self.spark.sql(f"SELECT ({expression}) AS value", args=named)
+        return _value(expression, self.spark, self.args if isinstance(self.args, dict) else None)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -220,6 +247,31 @@ class _Query:
             return [one.name for one in self.spark.catalog.listTables()]
         except (PySparkException, Py4JError):
             return []
+
+
+def time_ms(expression: str, *, spark: SparkSession, zone: tzinfo | None, args: Mapping[str, Any] | None = None) -> int:
+    """The time that an SQL expression gives, in epoch milliseconds.
+
+    Args:
+        zone: of times as text that name no time zone; None for that of the session.
+        args: values of named parameters.
+
+    Raises:
+        InvalidArgumentError: Spark cannot compute the expression, or it is NULL.
+    """
+    found = lexemes(expression)
+    if len(found) == 1 and found[0].kind is Kind.STRING:
+        return epoch_milliseconds(string_value(found[0]), zone=lambda: zone or session_time_zone(spark))
+    with spark_errors(f"computing the time {expression}"):
+        row = _value(expression, spark, args).select(F.expr("unix_millis(CAST(value AS TIMESTAMP))")).first()
+    if row is None or row[0] is None:
+        raise InvalidArgumentError(f"The time {expression} is NULL. Give a time such as '2026-01-31 12:00:00'.")
+    return int(row[0])
+
+
+def _value(expression: str, spark: SparkSession, args: Mapping[str, Any] | None) -> DataFrame:
+    with spark_errors(f"computing {expression}"):
+        return spark.sql(f"SELECT ({expression}) AS value", args=None if args is None else dict(args))
 
 
 def _identifier(latest: LatestVersion) -> tuple[str, str, str]:

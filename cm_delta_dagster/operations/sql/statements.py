@@ -1,6 +1,7 @@
 """The kind of a statement, from its first words, and what is refused with the Python call to use instead.
 
-A new kind of statement is an entry of ``STATEMENTS``, a module of this package, and an entry of the dispatch table in ``api``.
+A new kind of statement is an entry of ``STATEMENTS``, a function in a module of this package, and an entry of a table:
+``writers.WRITERS`` for a statement that writes, that of ``api.sql_methods`` for another.
 """
 
 from collections.abc import Mapping
@@ -12,11 +13,29 @@ from cm_delta_dagster.operations.sql.lexemes import Lexeme, lexemes, place
 
 
 class Family(StrEnum):
-    """Statements that one module runs."""
+    """Statements that one function runs."""
 
     QUERY = "query"
     DESCRIBE = "describe"
     SHOW = "show"
+    INSERT = "insert"
+    UPDATE = "update"
+    DELETE = "delete"
+    MERGE = "merge"
+    TRUNCATE = "truncate"
+    CREATE = "create"
+    ALTER = "alter"
+    COMMENT = "comment"
+    DROP = "drop"
+    UNDROP = "undrop"
+    OPTIMIZE = "optimize"
+    REORG = "reorg"
+    VACUUM = "vacuum"
+    RESTORE = "restore"
+
+
+READS = frozenset((Family.QUERY, Family.DESCRIBE, Family.SHOW))
+"""The families that change nothing."""
 
 
 STATEMENTS: Mapping[tuple[str, ...], Family] = {
@@ -37,33 +56,47 @@ STATEMENTS: Mapping[tuple[str, ...], Family] = {
     ("DESCRIBE",): Family.DESCRIBE,
     ("DESC",): Family.DESCRIBE,
     ("SHOW",): Family.SHOW,
+    ("INSERT",): Family.INSERT,
+    ("UPDATE",): Family.UPDATE,
+    ("DELETE",): Family.DELETE,
+    ("MERGE",): Family.MERGE,
+    ("TRUNCATE", "TABLE"): Family.TRUNCATE,
+    ("CREATE", "TABLE"): Family.CREATE,
+    ("ALTER", "TABLE"): Family.ALTER,
+    ("COMMENT", "ON", "TABLE"): Family.COMMENT,
+    ("DROP", "TABLE"): Family.DROP,
+    ("UNDROP",): Family.UNDROP,
+    ("OPTIMIZE",): Family.OPTIMIZE,
+    ("REORG",): Family.REORG,
+    ("VACUUM",): Family.VACUUM,
+    ("RESTORE",): Family.RESTORE,
 }
 """The family by the first words; the longest match counts."""
 
-_TABLE = "lake.table(name)"
+_VIEW = 'lake.sql("SELECT ...").createOrReplaceTempView(name)'
+_REPLACE = "lake.table(name).overwrite(frame, schema_mode=SchemaMode.OVERWRITE), or lake.drop and lake.create_table"
+_SESSION = "lake.spark.sql for what only the Spark session has"
 REFUSED: Mapping[tuple[str, ...], str] = {
-    ("CREATE", "TEMPORARY"): 'lake.sql("SELECT ...").createOrReplaceTempView(name)',
-    ("CREATE", "TEMP"): 'lake.sql("SELECT ...").createOrReplaceTempView(name)',
-    ("CREATE", "OR", "REPLACE", "TEMPORARY"): 'lake.sql("SELECT ...").createOrReplaceTempView(name)',
-    ("CREATE", "OR", "REPLACE", "TEMP"): 'lake.sql("SELECT ...").createOrReplaceTempView(name)',
-    ("CREATE",): "lake.create_table, lake.create_table_as or lake.open_or_create",
-    ("REPLACE",): f"{_TABLE}.overwrite",
-    ("INSERT", "OVERWRITE"): f"{_TABLE}.overwrite",
-    ("INSERT",): f"{_TABLE}.append, or .overwrite with where=",
-    ("UPDATE",): f"{_TABLE}.update",
-    ("DELETE",): f"{_TABLE}.delete",
-    ("MERGE",): f"{_TABLE}.merge",
-    ("TRUNCATE",): f'{_TABLE}.delete("true")',
-    ("ALTER", "TABLE"): f"{_TABLE}.alter, or lake.rename for the name",
-    ("DROP",): "lake.drop",
-    ("UNDROP",): "lake.undrop",
-    ("OPTIMIZE",): f"{_TABLE}.optimize",
-    ("REORG",): f"{_TABLE}.reorg",
-    ("VACUUM",): f"{_TABLE}.vacuum",
-    ("RESTORE",): f"{_TABLE}.restore(version=...)",
+    ("CREATE", "TEMPORARY"): _VIEW,
+    ("CREATE", "TEMP"): _VIEW,
+    ("CREATE", "OR", "REPLACE", "TEMPORARY"): _VIEW,
+    ("CREATE", "OR", "REPLACE", "TEMP"): _VIEW,
+    ("CREATE", "VIEW"): _VIEW,
+    ("CREATE", "OR", "REPLACE", "VIEW"): _VIEW,
+    ("CREATE", "OR", "REPLACE", "TABLE"): _REPLACE,
+    ("CREATE",): "CREATE TABLE, lake.create_table or lake.create_table_as",
+    ("REPLACE",): _REPLACE,
+    ("TRUNCATE",): "TRUNCATE TABLE",
+    ("ALTER",): "ALTER TABLE, or lake.table(name).alter",
+    ("COMMENT",): "COMMENT ON TABLE, or lake.table(name).alter.comment_column",
+    ("DROP",): "DROP TABLE or lake.drop, and lake.spark.sql for views of the session",
     ("CACHE",): 'lake.sql("SELECT ...").cache()',
-    ("FSCK",): f"{_TABLE}.doctor",
-    ("CONVERT",): "lake.path_table and lake.create_table_as",
+    ("FSCK",): "lake.table(name).doctor",
+    ("CONVERT",): "lake.clone or lake.create_table_as with lake.path_table",
+    ("COPY",): "INSERT INTO name SELECT ... FROM parquet.`path`",
+    ("LOAD",): "INSERT INTO name SELECT ... FROM parquet.`path`",
+    ("REFRESH",): _SESSION,
+    ("ANALYZE",): _SESSION,
 }
 """The Python call by the first words of statements that are not run."""
 
@@ -81,7 +114,7 @@ def read_statement(text: str) -> Statement:
     """The kind of the statement ``text``.
 
     Raises:
-        InvalidArgumentError: the text is empty, or a statement that is not supported; the message names the Python call.
+        InvalidArgumentError: the text is empty, or a statement that is not supported; the message says what to use.
     """
     if not isinstance(text, str):
         raise InvalidArgumentError(
@@ -109,82 +142,9 @@ def _refusal(text: str, found: tuple[Lexeme, ...], words: tuple[str, ...]) -> In
         call = REFUSED.get(words[:length])
         if call is not None:
             name = " ".join(words[:length])
-            return InvalidArgumentError(f"lake.sql does not run {name} statements; it only reads. Use {call}.")
+            return InvalidArgumentError(f"lake.sql does not run {name} statements. Nothing was changed. Use {call}.")
     return InvalidArgumentError(
         f"lake.sql does not run statements that begin with {first!r} (at {place(text, found[0].start)}). It runs queries, EXPLAIN, "
-        "DESCRIBE and SHOW. A statement that concerns only the Spark session runs with lake.spark.sql(...)."
+        "DESCRIBE, SHOW and statements that write to tables of the catalog. A statement that concerns only the Spark session runs "
+        "with lake.spark.sql(...)."
     )
-
-
-class Words:
-    """A position in a statement, for statements that are read word by word."""
-
-    def __init__(self, statement: Statement, *, after: int) -> None:
-        self._text = statement.text
-        self._lexemes = statement.lexemes
-        self._at = after
-
-    def take(self, *words: str) -> str:
-        """The next word, if it is one of ``words``; else "", and the position stays."""
-        word = self._peek().word if self._at < len(self._lexemes) else ""
-        if word not in words:
-            return ""
-        self._at += 1
-        return word
-
-    def name(self) -> tuple[str, ...]:
-        """The name of one or more parts that comes next. Raises InvalidArgumentError."""
-        parts = [self._part()]
-        while self._symbol("."):
-            parts.append(self._part())
-        return tuple(parts)
-
-    def _part(self) -> str:
-        name = self._peek().name if self._at < len(self._lexemes) else None
-        if name is None:
-            raise self.fault("a name")
-        self._at += 1
-        return name
-
-    def _symbol(self, symbol: str) -> bool:
-        found = self._at < len(self._lexemes) and self._peek().symbol == symbol
-        self._at += found
-        return found
-
-    def literal(self) -> str | None:
-        """The text of the string that comes next, in brackets or not; None if none comes next."""
-        start = self._at
-        in_brackets = self._symbol("(")
-        if self._at < len(self._lexemes) and self._peek().source[0] in "'\"" and "\\" not in self._peek().source:
-            value = self._peek().source[1:-1]
-            self._at += 1
-            if not in_brackets or self._symbol(")"):
-                return value
-        self._at = start
-        return None
-
-    def number(self) -> int | None:
-        """The whole number that comes next; None if none comes next."""
-        if self._at < len(self._lexemes) and (digits := self._peek().source).isascii() and digits.isdigit():
-            self._at += 1
-            return int(digits)
-        return None
-
-    def is_done(self) -> bool:
-        """Whether nothing follows."""
-        return self._at >= len(self._lexemes)
-
-    def done(self) -> None:
-        """Raise InvalidArgumentError if something follows."""
-        if not self.is_done():
-            raise self.fault("the end of the statement")
-
-    def fault(self, expected: str) -> InvalidArgumentError:
-        """The error for a statement that goes on otherwise than with ``expected``."""
-        position = self._lexemes[self._at].start if self._at < len(self._lexemes) else len(self._text)
-        return InvalidArgumentError(
-            f"The SQL statement needs {expected} at {place(self._text, position)}: {self._text}"
-        )
-
-    def _peek(self) -> Lexeme:
-        return self._lexemes[self._at]

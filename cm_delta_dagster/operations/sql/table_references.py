@@ -233,8 +233,8 @@ class _Reader:
                 frame.at_start = True
             case "INSERT" | "MERGE" | "UPDATE" | "DELETE" if len(self.frames) == 1 and self._is_write(starts):
                 raise InvalidArgumentError(
-                    f"The query goes on with {word} at {place(self.text, self.lexemes[self.at].start)}. lake.sql only reads; "
-                    "write with the methods append, overwrite, merge and delete of lake.table(...)."
+                    f"The query goes on with {word} at {place(self.text, self.lexemes[self.at].start)}. Nothing was "
+                    "changed. A statement that writes begins with that word; put WITH and its queries after INSERT INTO name."
                 )
             case _ if word in _CLAUSES and not frame.expects_table:
                 frame.in_from, frame.at_start = False, word in _SET_OPERATIONS

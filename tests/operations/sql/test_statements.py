@@ -18,6 +18,10 @@ from cm_delta_dagster.operations.sql.statements import REFUSED, Family, read_sta
         ("desc query select 1", Family.QUERY),
         ("describe main.sales.orders", Family.DESCRIBE),
         ("show tables in main like 'x*'", Family.SHOW),
+        ("insert overwrite a.b.c select 1", Family.INSERT),
+        ("merge with schema evolution into a.b.c", Family.MERGE),
+        ("create table if not exists a.b.c (d int)", Family.CREATE),
+        ("comment on table a.b.c is null", Family.COMMENT),
     ],
 )
 def test_the_first_words_decide(text: str, family: Family) -> None:
@@ -27,7 +31,7 @@ def test_the_first_words_decide(text: str, family: Family) -> None:
 
 
 @pytest.mark.parametrize("words", REFUSED)
-def test_statements_that_write_name_the_python_call(words: tuple[str, ...]) -> None:
+def test_refused_statements_name_what_to_use(words: tuple[str, ...]) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         read_statement(" ".join(words).lower() + " main.sales.orders")
     assert REFUSED[words] in str(caught.value)

@@ -106,8 +106,8 @@ def test_a_word_of_a_time_travel_clause_can_be_an_alias() -> None:
         ("select 'abc", "line 1, column 8 is not closed"),
         ("select 'a''b', -- '\n `a``b` /* ' */ from `x", "line 2, column 22"),
         ("select 1 /* from t", "line 1, column 10"),
-        ("with c as (select 1) insert into t select * from c", "append, overwrite"),
-        ("from t insert overwrite u select *", "append, overwrite"),
+        ("with c as (select 1) insert into t select * from c", "after INSERT INTO name"),
+        ("from t insert overwrite u select *", "after INSERT INTO name"),
     ],
 )
 def test_malformed_text_is_an_error_with_its_place(text: str, message: str) -> None:

@@ -1,0 +1,191 @@
+"""MERGE INTO."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.sql.answers import Answer
+from cm_delta_dagster.operations.sql.names import Name
+from cm_delta_dagster.operations.sql.qualifiers import with_aliases
+from cm_delta_dagster.operations.sql.row_statements import counted, read_assignments, unique_values
+from cm_delta_dagster.operations.sql.statements import Statement
+from cm_delta_dagster.operations.sql.targets import PinnedTable, SqlSession, open_together, source_query, time_travel
+from cm_delta_dagster.operations.sql.words import Span, Words
+from cm_delta_dagster.operations.writing.merge_rows import merge_rows
+from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause
+from cm_delta_dagster.protocol.schema.column_paths import path_text
+from cm_delta_dagster.spark.row_changes import ClauseAction, ClauseKind
+
+_COUNTS = {
+    "num_affected_rows": ("numTargetRowsUpdated", "numTargetRowsDeleted", "numTargetRowsInserted"),
+    "num_updated_rows": ("numTargetRowsUpdated",),
+    "num_deleted_rows": ("numTargetRowsDeleted",),
+    "num_inserted_rows": ("numTargetRowsInserted",),
+}
+"""The columns of the answer, and the metrics that each adds up."""
+_BEFORE_SOURCE = "SELECT * FROM "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """The source: the text of the relation with its alias. ``name`` is that of a table without an alias."""
+
+    relation: Span
+    alias: str
+    name: Name = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Clause:
+    """A clause as written; ``values`` None for ``*``."""
+
+    kind: ClauseKind
+    action: ClauseAction
+    condition: str | None
+    values: list[tuple[tuple[str, ...], str]] | None
+
+
+def merge(session: SqlSession, statement: Statement) -> Answer:
+    """Run a MERGE statement.
+
+    Raises:
+        InvalidArgumentError: the statement is malformed.
+        CmDeltaError: as :func:`~cm_delta_dagster.operations.writing.merge_rows.merge_rows`.
+    """
+    words = Words(statement, after=1)
+    evolves = words.takes("WITH SCHEMA EVOLUTION")
+    words.expect("INTO")
+    name = words.table()
+    alias = words.alias("USING")
+    words.expect("USING")
+    source = _source(words, statement)
+    words.expect("ON")
+    on = words.until("WHEN", what="the condition").text
+    clauses = []
+    while not words.is_done():
+        clauses.append(_clause(words))
+    query = source_query(statement, source.relation, before=_BEFORE_SOURCE)
+    table, found = open_together(session, name, query)
+    frame = query.run(session.client, found, spark=session.spark)
+    names = _Names(table, alias, source)
+    change = RowChange(
+        clauses=tuple(names.clause(clause) for clause in clauses),
+        source=frame,
+        on=names.expression(on),
+        target_alias=names.target,
+        source_alias=source.alias,
+        evolves=evolves,
+    )
+    result = merge_rows(table, change=change)
+    row = tuple(sum(counted(result, metric) for metric in metrics) for metrics in _COUNTS.values())
+    return Answer(columns=dict.fromkeys(_COUNTS, "bigint"), rows=(row,))
+
+
+def _source(words: Words, statement: Statement) -> _Source:
+    first = words.at
+    relation = words.until("ON", what="the source")
+    after, words.at = words.at, first
+    name: Name = ()
+    if words.symbol("("):
+        words.until(what="a query")
+        words.bracket(")")
+    else:
+        name = words.table()
+        if words.symbol("("):  # A function that returns rows.
+            name = ()
+            words.until(what="the arguments")
+            words.bracket(")")
+        time_travel(words, statement)
+    alias = words.alias("ON")
+    words.at = after
+    if alias is None and not name:
+        raise words.fault("an alias of the source query")
+    return _Source(relation=relation, alias=alias or name[-1], name=() if alias else name)
+
+
+def _clause(words: Words) -> _Clause:
+    kind = _kind(words)
+    condition = words.until("THEN", what="the condition").text if words.takes("AND") else None
+    words.expect("THEN")
+    if words.takes("DELETE"):
+        return _Clause(kind=kind, action=ClauseAction.DELETE, condition=condition, values=[])
+    if words.takes("UPDATE"):
+        words.expect("SET")
+        values = None if words.symbol("*") else read_assignments(words, "WHEN")
+        return _Clause(kind=kind, action=ClauseAction.UPDATE, condition=condition, values=values)
+    words.expect("INSERT")
+    inserted = None if words.symbol("*") else _inserted(words)
+    return _Clause(kind=kind, action=ClauseAction.INSERT, condition=condition, values=inserted)
+
+
+def _kind(words: Words) -> ClauseKind:
+    words.expect("WHEN")
+    if words.takes("MATCHED"):
+        return ClauseKind.MATCHED
+    words.expect("NOT MATCHED")
+    if words.takes("BY SOURCE"):
+        return ClauseKind.NOT_MATCHED_BY_SOURCE
+    words.takes("BY TARGET")
+    return ClauseKind.NOT_MATCHED
+
+
+def _inserted(words: Words) -> list[tuple[tuple[str, ...], str]]:
+    columns = words.listed(words.name)
+    words.expect("VALUES")
+    values = words.listed(lambda: words.until(",", what="a value").text)
+    if len(columns) != len(values):
+        raise InvalidArgumentError(
+            f"INSERT has {len(columns)} columns and {len(values)} values. Nothing was written. Give one value for each column."
+        )
+    return list(zip(columns, values, strict=True))
+
+
+class _Names:
+    """Names of columns in the conditions and values of the statement, with the aliases of target and source."""
+
+    def __init__(self, table: PinnedTable, alias: str | None, source: _Source) -> None:
+        own = table.identifier
+        self.target = alias or own.table
+        self._aliases: dict[tuple[str, str, str], str] = {}
+        if len(source.name) == 3:
+            catalog, schema, name = source.name
+            self._aliases[(catalog, schema, name)] = source.alias
+        if alias is None:
+            self._aliases[(own.catalog, own.schema, own.table)] = self.target
+        self._own = tuple(part.lower() for part in (own.catalog, own.schema, own.table))
+
+    def expression(self, text: str) -> str:
+        return with_aliases(text, self._aliases)
+
+    def clause(self, clause: _Clause) -> RowClause:
+        values: Mapping[str, str] | None = None
+        if clause.values is not None:
+            values = unique_values([(self._column(parts), self.expression(text)) for parts, text in clause.values])
+        condition = None if clause.condition is None else self.expression(clause.condition)
+        allowed = _ALLOWED[clause.kind]
+        if clause.action not in allowed:
+            raise InvalidArgumentError(
+                f"A clause {_SHOWN[clause.kind]} cannot {clause.action.value.upper()}. Nothing was written. It can "
+                f"{' or '.join(action.value.upper() for action in allowed)}."
+            )
+        return RowClause(kind=clause.kind, action=clause.action, condition=condition, assignments=values)
+
+    def _column(self, parts: tuple[str, ...]) -> str:
+        """A column of the target without ``catalog.schema.table`` or ``schema.table`` before it."""
+        lowered = tuple(part.lower() for part in parts)
+        for length in (3, 2):
+            if len(parts) > length and lowered[:length] == self._own[-length:]:
+                return path_text(parts[length:])
+        return path_text(parts)
+
+
+_SHOWN = {
+    ClauseKind.MATCHED: "WHEN MATCHED",
+    ClauseKind.NOT_MATCHED: "WHEN NOT MATCHED",
+    ClauseKind.NOT_MATCHED_BY_SOURCE: "WHEN NOT MATCHED BY SOURCE",
+}
+_ALLOWED = {
+    ClauseKind.MATCHED: (ClauseAction.UPDATE, ClauseAction.DELETE),
+    ClauseKind.NOT_MATCHED: (ClauseAction.INSERT,),
+    ClauseKind.NOT_MATCHED_BY_SOURCE: (ClauseAction.UPDATE, ClauseAction.DELETE),
+}

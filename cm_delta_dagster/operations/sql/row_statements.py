@@ -1,0 +1,97 @@
+"""UPDATE, DELETE and TRUNCATE TABLE."""
+
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.sql.answers import NOTHING, Answer
+from cm_delta_dagster.operations.sql.qualifiers import TableNames
+from cm_delta_dagster.operations.sql.statements import Statement
+from cm_delta_dagster.operations.sql.targets import SqlSession, open_table
+from cm_delta_dagster.operations.sql.words import Words
+from cm_delta_dagster.operations.writing.delete import delete as delete_rows
+from cm_delta_dagster.operations.writing.update import update as update_rows
+from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult
+
+_AFFECTED = {"num_affected_rows": "bigint"}
+
+
+def update(session: SqlSession, statement: Statement) -> Answer:
+    """``UPDATE name [alias] SET column = value, ... [WHERE condition]``.
+
+    Raises:
+        CmDeltaError: as :func:`cm_delta_dagster.operations.writing.update.update`.
+    """
+    words = Words(statement, after=1)
+    name = words.table()
+    alias = words.alias("SET")
+    words.expect("SET")
+    assignments = read_assignments(words, "WHERE")
+    where = words.rest("the condition").text if words.takes("WHERE") else None
+    words.done()
+    table = open_table(session, name)
+    names = TableNames(table.identifier, alias, table.snapshot().schema)
+    values = unique_values([(names.column(parts), names.expression(text)) for parts, text in assignments])
+    condition = None if where is None else names.expression(where)
+    result = update_rows(table, spark=session.spark, assignments=values, where=condition)
+    return Answer(columns=_AFFECTED, rows=((counted(result, "numUpdatedRows"),),))
+
+
+def delete(session: SqlSession, statement: Statement) -> Answer:
+    """``DELETE FROM name [alias] [WHERE condition]``.
+
+    Raises:
+        CmDeltaError: as :func:`cm_delta_dagster.operations.writing.delete.delete`.
+    """
+    words = Words(statement, after=1)
+    words.expect("FROM")
+    name = words.table()
+    alias = words.alias("WHERE")
+    where = words.rest("the condition").text if words.takes("WHERE") else "TRUE"
+    words.done()
+    table = open_table(session, name)
+    condition = TableNames(table.identifier, alias, table.snapshot().schema).expression(where)
+    result = delete_rows(table, spark=session.spark, where=condition)
+    return Answer(columns=_AFFECTED, rows=((counted(result, "numDeletedRows"),),))
+
+
+def truncate(session: SqlSession, statement: Statement) -> Answer:
+    """``TRUNCATE TABLE name``: delete all rows."""
+    words = Words(statement, after=2)
+    name = words.table()
+    if words.peek() == "PARTITION":
+        raise words.refusal("TRUNCATE TABLE of a partition", "Write DELETE FROM name WHERE condition.")
+    words.done()
+    delete_rows(open_table(session, name), spark=session.spark, where="TRUE")
+    return NOTHING
+
+
+def read_assignments(words: Words, *ends: str) -> list[tuple[tuple[str, ...], str]]:
+    """``column = value, ...`` as names and texts.
+
+    Args:
+        ends: words that come after the values.
+    """
+    return words.listed(lambda: _assignment(words, ends), brackets=False)
+
+
+def _assignment(words: Words, ends: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+    name = words.name()
+    words.bracket("=")
+    return name, words.until(",", *ends, what="a value").text
+
+
+def unique_values(pairs: list[tuple[str, str]]) -> dict[str, str]:
+    """Values by column. Raises InvalidArgumentError for a column that has two."""
+    found: dict[str, str] = {}
+    for column, value in pairs:
+        if any(column.lower() == other.lower() for other in found):
+            raise InvalidArgumentError(
+                f"Two values are assigned to {column!r}. Nothing was written. Assign each column once."
+            )
+        found[column] = value
+    return found
+
+
+def counted(result: WriteResult, metric: str) -> int:
+    """A number of rows of a write; -1 if it is not known, because files were removed whole."""
+    if result.outcome is WriteOutcome.NOTHING_TO_DO:
+        return 0
+    return int(result.metrics.get(metric, -1))

@@ -1,0 +1,152 @@
+"""The table that a statement writes to, and the rows of the query that the statement contains."""
+
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.transaction import Transaction
+from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion
+from cm_delta_dagster.operations.sql.names import Name, resolve, unknown_name
+from cm_delta_dagster.operations.sql.queries import PreparedQuery, prepare_query, time_ms
+from cm_delta_dagster.operations.sql.statements import Statement
+from cm_delta_dagster.operations.sql.time_travel import VersionText, read_time_travel
+from cm_delta_dagster.operations.sql.words import Span, Words
+from cm_delta_dagster.storage.store import Store
+
+
+class SqlSession(typing.Protocol):
+    """What the functions of this package that write need of a connection."""
+
+    @property
+    def client(self) -> DeltaClient: ...
+
+    @property
+    def spark(self) -> SparkSession: ...
+
+
+def identifier_of(name: Name) -> TableIdentifier:
+    """The name of a table of the catalog. Raises InvalidArgumentError unless it has three parts."""
+    if len(name) != 3:
+        raise InvalidArgumentError(
+            f"{'.'.join(name)} is not the name of a table of the catalog, which is catalog.schema.table. Nothing was changed. "
+            "Write all three parts."
+        )
+    return TableIdentifier(*name)
+
+
+def open_table(session: SqlSession, name: Name) -> Table:
+    """The table of the catalog of that name, ignoring case if no table has the spelling.
+
+    Raises:
+        TableNotFoundError: the catalog has no such table.
+    """
+    found = resolve(session.client, (name,))
+    if name not in found:
+        raise unknown_name(session.client, name, engine=None)
+    return found[name].table
+
+
+def source_query(statement: Statement, span: Span, *, before: str = "") -> PreparedQuery:
+    """The query of a part of a statement, at its place in the text, which messages name.
+
+    Args:
+        before: text to put before it.
+    """
+    blank = "".join(character if character == "\n" else " " for character in statement.text[: span.start])
+    return prepare_query(blank[: len(blank) - len(before)] + before + span.text)
+
+
+def open_together(
+    session: SqlSession, name: Name, query: PreparedQuery
+) -> tuple["PinnedTable", Mapping[Name, LatestVersion]]:
+    """The table to write to and the tables of the query, at versions that were the latest ones at one moment.
+
+    Raises:
+        TableNotFoundError: the catalog has no table ``name``.
+    """
+    found = resolve(session.client, (name, *query.names))
+    if name not in found:
+        raise unknown_name(session.client, name, engine=None)
+    latest = found[name]
+    is_read = query.reads(found, latest.table.table_id)
+    return PinnedTable(table=latest.table, pinned=latest.snapshot(), is_read=is_read), found
+
+
+@dataclass(slots=True, kw_only=True)
+class PinnedTable:
+    """A table whose write builds on the version that the query of the statement has read.
+
+    Attributes:
+        is_read: the query reads the table, so that every concurrent change of its rows is a conflict.
+    """
+
+    table: Table
+    pinned: Snapshot
+    is_read: bool
+    is_used: bool = False
+
+    @property
+    def identifier(self) -> TableIdentifier:
+        return self.table.identifier
+
+    @property
+    def table_id(self) -> str:
+        return self.table.table_id
+
+    @property
+    def location(self) -> str:
+        return self.table.location
+
+    @property
+    def store(self) -> Store:
+        return self.table.store
+
+    @property
+    def services(self) -> typing.Any:
+        return self.table.services
+
+    def snapshot(self) -> Snapshot:
+        """The pinned version; a repetition of a write that does not read the table builds on the latest version."""
+        if self.is_used and not self.is_read:
+            return self.table.snapshot()
+        self.is_used = True
+        return self.pinned
+
+    def find_transaction(self, *, app_id: str, version: int) -> int | None:
+        return self.table.find_transaction(app_id=app_id, version=version)
+
+    def start_transaction(
+        self,
+        snapshot: Snapshot,
+        *,
+        operation: str,
+        parameters: Mapping[str, str] | None = None,
+        context: CommitContext = NO_CONTEXT,
+    ) -> Transaction:
+        """As that of the table; declares the rows that the query has read."""
+        started = self.table.start_transaction(snapshot, operation=operation, parameters=parameters, context=context)
+        if self.is_read:
+            started.read_whole_table()
+        return started
+
+
+def time_travel(words: Words, statement: Statement) -> VersionText | None:
+    """The clause VERSION AS OF or TIMESTAMP AS OF that comes next; None if there is none. Raises InvalidArgumentError."""
+    version, words.at = read_time_travel(statement.text, statement.lexemes, words.at)
+    return version
+
+
+def time_of(session: SqlSession, version: VersionText | None, table: ReadableTable) -> int | None:
+    """The time of a clause in epoch milliseconds; None if it names none."""
+    if version is None or version.timestamp is None:
+        return None
+    return time_ms(version.timestamp, spark=session.spark, zone=table.time_zone)

@@ -1,0 +1,158 @@
+"""Store assignment of INSERT: the columns of a query as the columns of the table, by position or by name.
+
+The rules are those of Spark's ANSI policy: a type that cannot be assigned is an error before anything runs, a value that its column
+cannot hold is an error when it is stored.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from cm_delta_dagster.errors import SchemaMismatchError
+from cm_delta_dagster.protocol.schema.types import (
+    STRING,
+    VOID,
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    check_unique_names,
+    data_type_text,
+)
+from cm_delta_dagster.spark.align import converted
+from cm_delta_dagster.spark.schema import from_spark, quoted, same_shape, schema_of
+
+_NUMBERS = frozenset(("byte", "short", "integer", "long", "float", "double"))
+_TIMES = frozenset(("date", "timestamp", "timestamp_ntz"))
+_NESTED = StructType | ArrayType | MapType
+
+
+def by_position(frame: DataFrame, fields: Sequence[StructField], *, evolves: bool = False) -> DataFrame:
+    """The columns of ``frame`` as ``fields``, in order. Fields of structs are matched by position too.
+
+    Args:
+        evolves: further columns keep their names; otherwise they are an error.
+
+    Raises:
+        SchemaMismatchError: there are fewer or more columns, or a type that cannot be assigned.
+    """
+    offered = from_spark(frame.schema).fields
+    if len(offered) < len(fields) or (len(offered) > len(fields) and not evolves):
+        raise SchemaMismatchError(
+            f"The query returns {len(offered)} columns ({', '.join(item.name for item in offered)}) for {len(fields)} columns of "
+            f"the table ({', '.join(item.name for item in fields)}). Nothing was written. Return one value for each column, or "
+            "list the columns that get one: INSERT INTO name (a, b)."
+        )
+    names = [f"c{number}" for number in range(len(offered))]
+    columns = [
+        assigned(F.col(name), have.type, want.type, path=want.name, by_name=False).alias(want.name)
+        for name, have, want in zip(names, offered, fields, strict=False)
+    ]
+    more = [F.col(name).alias(item.name) for name, item in zip(names, offered, strict=True)][len(fields) :]
+    return frame.toDF(*names).select(*columns, *more)
+
+
+def by_name(frame: DataFrame, schema: StructType, *, evolves: bool = False) -> DataFrame:
+    """The columns of ``frame`` with the types of the columns of the same names; names of other columns stay.
+
+    Args:
+        evolves: nested values stay as they are, so that they can have new fields.
+
+    Raises:
+        SchemaMismatchError: two columns have the same name, or a type that cannot be assigned.
+    """
+    offered = schema_of(frame)
+    check_unique_names(offered)
+    columns: list[Column] = []
+    for have in offered.fields:
+        want = schema.field(have.name)
+        column = F.col(quoted(have.name))
+        if want is not None and not (evolves and isinstance(have.type, _NESTED)):
+            column = assigned(column, have.type, want.type, path=want.name, by_name=True).alias(want.name)
+        columns.append(column)
+    return frame.select(*columns)
+
+
+def assigned(value: Column, have: DataType, want: DataType, *, path: str, by_name: bool) -> Column:
+    """``value`` of type ``have`` as a value of type ``want``.
+
+    Args:
+        path: of the column, for messages.
+        by_name: how the fields of structs are matched.
+
+    Raises:
+        SchemaMismatchError: the type cannot be assigned.
+    """
+    if same_shape(have, want):
+        return value
+    match have, want:
+        case StructType(), StructType():
+            pairs = _paired(have, want, path, by_name=by_name)
+            fields = [
+                assigned(
+                    value.getField(one.name), one.type, other.type, path=f"{path}.{other.name}", by_name=by_name
+                ).alias(other.name)
+                for one, other in pairs
+            ]
+            return F.when(value.isNotNull(), F.struct(*fields))
+        case ArrayType(), ArrayType():
+            return F.transform(
+                value,
+                lambda item: assigned(
+                    item, have.element_type, want.element_type, path=f"{path}.element", by_name=by_name
+                ),
+            )
+        case MapType(), MapType():
+            # Keys first: transform_keys fails on duplicate keys, so that no entry is lost silently.
+            keyed = F.transform_keys(
+                value,
+                lambda key, _: assigned(key, have.key_type, want.key_type, path=f"{path}.key", by_name=by_name),
+            )
+            return F.transform_values(
+                keyed,
+                lambda _, item: assigned(item, have.value_type, want.value_type, path=f"{path}.value", by_name=by_name),
+            )
+    if not may_assign(have, want):
+        raise SchemaMismatchError(
+            f"A value of type {data_type_text(have)} cannot be assigned to the column {path!r} of type {data_type_text(want)}. "
+            "Nothing was written. Cast the value."
+        )
+    return converted(value, have, want)
+
+
+def may_assign(have: DataType, want: DataType) -> bool:
+    """Whether ANSI store assignment allows the types, which are not both nested."""
+    if have in (want, VOID):
+        return True
+    if isinstance(have, _NESTED) or isinstance(want, _NESTED):
+        return False
+    if want == STRING:
+        return data_type_text(have) != "variant"
+    return (_is_number(have) and _is_number(want)) or (_is_time(have) and _is_time(want))
+
+
+def _is_number(kind: DataType) -> bool:
+    return isinstance(kind, DecimalType) or (isinstance(kind, PrimitiveType) and kind.name in _NUMBERS)
+
+
+def _is_time(kind: DataType) -> bool:
+    return isinstance(kind, PrimitiveType) and kind.name in _TIMES
+
+
+def _paired(have: StructType, want: StructType, path: str, *, by_name: bool) -> list[tuple[StructField, StructField]]:
+    """The offered field of each field of ``want``."""
+    if by_name:
+        found = [(have.field(item.name), item) for item in want.fields]
+        pairs = [(one, item) for one, item in found if one is not None]
+    else:
+        pairs = list(zip(have.fields, want.fields, strict=False))
+    if len(pairs) != len(want.fields) or len(have.fields) != len(want.fields):
+        raise SchemaMismatchError(
+            f"A struct with the fields {', '.join(have.names)} cannot be assigned to {path!r}, which has the fields "
+            f"{', '.join(want.names)}. Nothing was written. Give every field a value, e.g. with named_struct(...)."
+        )
+    return pairs
