@@ -42,7 +42,7 @@ from cm_delta_dagster.protocol.predicates.sql_tokens import (
 from cm_delta_dagster.protocol.schema.char_types import char_widths
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.protocol.schema.types import ArrayType, MapType, StructField, StructType
-from cm_delta_dagster.spark.assignments import Assignment, assigned_columns, target_path
+from cm_delta_dagster.spark.assignments import Assignment, assigned_columns, check_constants, target_path
 from cm_delta_dagster.spark.conditions import check_repeatable_column, check_repeatable_text, column_text
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.file_values import OWN_PREFIX
@@ -117,7 +117,8 @@ def resolve_change(
 
     Raises:
         InvalidArgumentError: an expression is not valid, not deterministic, or refers to no column.
-        SchemaMismatchError: a value that its column cannot store, or a column that the source lacks.
+        SchemaMismatchError: a value of a type that its column cannot store, or a column that the source lacks.
+        InvalidDataError: a constant that its column cannot hold.
     """
     return _Resolution(change, snapshot, shape, session, now_ms).run()
 
@@ -271,7 +272,10 @@ class _Resolution:
             for (path, value), item in zip(given, types.fields, strict=True)
         ]
         fills = self.change.evolves or clause.lenient
-        return assigned_columns(assignments, self.shape.schema, alias=self.target.alias, fills=fills)
+        columns = assigned_columns(assignments, self.shape.schema, alias=self.target.alias, fills=fills)
+        with spark_errors("evaluating the constants of a write"):
+            check_constants(assignments, self.shape.schema, self.session)
+        return columns
 
     def _given(self, clause: RowClause, side: Side | None) -> list[tuple[tuple[str, ...], Column]]:
         assert clause.assignments is not None
