@@ -94,7 +94,7 @@ def check_constants(assignments: Iterable[Assignment], schema: StructType, sessi
     Raises Spark's error for the first one that does not fit.
     """
     for each in assignments:
-        want = _type_at(each.path, schema)
+        want = type_at(each.path, schema)
         if fits(each.data_type, want):
             continue
         value = converted(each.value, each.data_type, want)
@@ -106,7 +106,8 @@ def check_constants(assignments: Iterable[Assignment], schema: StructType, sessi
         rows.collect()
 
 
-def _type_at(path: tuple[str, ...], schema: StructType) -> DataType:
+def type_at(path: tuple[str, ...], schema: StructType) -> DataType:
+    """The type of the column or nested field at ``path``, spelled as in the schema."""
     inside: DataType = schema
     for name in path:
         item = inside.field(name) if isinstance(inside, StructType) else None

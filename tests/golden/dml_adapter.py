@@ -317,7 +317,7 @@ _ALTERATIONS: Mapping[str, Any] = {
     "drop_default": lambda alter, act: alter.drop_default(act["column"]),
     "sync_identity": lambda alter, act: alter.sync_identity(act["column"]),
     "set_properties": lambda alter, act: alter.set_properties(act["properties"]),
-    "unset_properties": lambda alter, act: alter.unset_properties(act["names"], if_exists=act.get("if_exists", False)),
+    "unset_properties": lambda alter, act: alter.unset_properties(act["names"]),
     "add_constraint": lambda alter, act: alter.add_constraint(act["name"], act["check"]),
     "drop_constraint": lambda alter, act: alter.drop_constraint(act["name"], if_exists=act.get("if_exists", False)),
     "enable_feature": lambda alter, act: alter.enable_feature(act["feature"]),

@@ -76,7 +76,7 @@ def alter_table(table: Table, alteration: Alteration, *, context: CommitContext 
 def _alter(table: Table, snapshot: Snapshot, alteration: Alteration, context: CommitContext) -> AlterResult:
     check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
     before = TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata)
-    change = alteration.apply(before, _files_of(snapshot))
+    change = alteration.apply(before, files_of(snapshot))
     after = changed_definition(before, change.wanted, new_name=unique_name, features=change.features)
     if not change.features:
         check_enabled_by_hand(before.protocol, after.protocol)
@@ -120,9 +120,14 @@ def _committed(table: Table, transaction: Transaction) -> AlterResult:
     )
 
 
-def _files_of(snapshot: Snapshot) -> FilesOfTable:
+def files_of(snapshot: Snapshot) -> FilesOfTable:
+    """What the removal of a feature needs to know of the files."""
     vectors = snapshot.files.column("deletionVector")
-    return FilesOfTable(files=snapshot.num_files, deletion_vectors=len(vectors) - vectors.null_count)
+    return FilesOfTable(
+        files=snapshot.num_files,
+        deletion_vectors=len(vectors) - vectors.null_count,
+        is_clustered=bool(snapshot.clustering_columns),
+    )
 
 
 def _checkpoint(table: Table) -> None:
@@ -162,7 +167,7 @@ def _enable_row_tracking(table: Table, alteration: SetProperties, context: Commi
 def _check_beforehand(snapshot: Snapshot, alteration: SetProperties) -> None:
     """Refuse what the last commit would refuse before the first commit is made."""
     before = TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata)
-    change = alteration.apply(before, _files_of(snapshot))
+    change = alteration.apply(before, files_of(snapshot))
     after = changed_definition(before, change.wanted, new_name=unique_name, features=change.features)
     check_writable(after.protocol, snapshot.identifier, metadata=after.metadata)
 

@@ -132,8 +132,8 @@ def check_mapping_change(before: TableDefinition, wanted: TableDefinition) -> No
         return
     if new is ColumnMappingMode.NONE:
         raise InvalidArgumentError(
-            f"{COLUMN_MAPPING_MODE} cannot change from {old.value!r} to 'none': the data files have physical names and would have "
-            "to be rewritten, which this client does not do. Nothing was changed. Copy the rows to a table without the property."
+            f"{COLUMN_MAPPING_MODE} cannot change from {old.value!r} to 'none' without Spark: the data files have physical names "
+            "and must be rewritten. Nothing was changed. Use table.alter.set_properties in Python."
         )
     raise InvalidArgumentError(
         f"{COLUMN_MAPPING_MODE} cannot change from {old.value!r} to {new.value!r}: the data files of the table lack what the new "

@@ -27,7 +27,7 @@ def lake(tmp_path: Path, spark: SparkSession) -> Iterator[Connection]:
 
 
 def test_a_replacement_keeps_id_history_and_features(lake: Connection) -> None:
-    """UP-1: the protocol loses no feature; older versions are read and restored as they were."""
+    """TF-14: the protocol loses no feature; older versions are read and restored as they were."""
     rows = lake.spark.createDataFrame([(1, "a"), (2, "b")], "id long, p string")
     mapped = {"delta.columnMapping.mode": "name", "delta.enableRowTracking": "true", "owner": "me"}
     first = lake.create_table_as(NAME, rows, ["p"], properties=mapped, description="old")
