@@ -19,7 +19,6 @@ from cm_delta_dagster.errors import (
     InvalidDataError,
     PartitionMismatchError,
     StorageError,
-    UnsupportedFeatureError,
 )
 from cm_delta_dagster.protocol.actions.paths import decode_path
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
@@ -267,13 +266,6 @@ def test_a_partition_column_whose_name_fills_a_directory_name_is_refused(spark: 
     assert files_below(tmp_path) == []
     frame = spark.createDataFrame([(1, "v" * 100)], f"id long, {'n' * 174} string")
     assert len(write(frame, tmp_path, partition_columns=("n" * 174,)).adds) == 1
-
-
-def test_binary_partition_columns_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """PART-7: reading is supported, writing is not."""
-    frame = spark.createDataFrame([(1, bytearray(b"x"))], "id long, p binary")
-    with pytest.raises(UnsupportedFeatureError, match="'p'"):
-        write(frame, tmp_path, partition_columns=["p"])
 
 
 def test_null_in_a_required_column_fails_and_shows_the_row(spark: SparkSession, tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from cm_delta_dagster.protocol.features.clustering import (
 from cm_delta_dagster.protocol.features.clustering import FEATURE as CLUSTERING
 from cm_delta_dagster.protocol.features.column_specs import check_column_specs, check_partition_columns
 from cm_delta_dagster.protocol.features.enablement import TableDefinition, new_definition
+from cm_delta_dagster.protocol.features.iceberg_compat import NEEDED_AT_CREATION, active_versions
 from cm_delta_dagster.protocol.features.protocol_evolution import catalog_managed_protocol, requested_features
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
@@ -311,7 +312,8 @@ def definition_of(design: TableDesign, *, base: TableDefinition, name: TableIden
         base: the protocol, the id and the properties to begin with; its schema and partition columns are replaced.
     """
     check_user_properties(design.properties)
-    is_mapped = TableProperties(design.properties).column_mapping_mode != "none"
+    stated = {**_implied_properties(design.properties), **stored_properties(design.properties)}
+    is_mapped = TableProperties(stated).column_mapping_mode != "none"
     check_column_names(design.schema, any_characters=is_mapped)
     check_writable_types(design.schema)
     check_void_places(design.schema)
@@ -323,11 +325,7 @@ def definition_of(design: TableDesign, *, base: TableDefinition, name: TableIden
         base.metadata,
         schema_string=schema_to_json(design.schema),
         partition_columns=partition_columns,
-        configuration={
-            **base.metadata.configuration,
-            **default_properties(),
-            **stored_properties(design.properties),
-        },
+        configuration={**base.metadata.configuration, **default_properties(), **stated},
         description=design.description,
     )
     definition = new_definition(
@@ -337,6 +335,11 @@ def definition_of(design: TableDesign, *, base: TableDefinition, name: TableIden
     )
     check_writable(definition.protocol, str(name), metadata=definition.metadata)
     return definition
+
+
+def _implied_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Properties that a new table gets because of others, unless the user sets them."""
+    return dict(NEEDED_AT_CREATION) if active_versions(properties) else {}
 
 
 def creation_parameters(metadata: Metadata, design: TableDesign) -> dict[str, str]:
