@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
 from cm_delta_dagster.protocol.features.iceberg_compat import NESTED_IDS, active_versions, has_collections
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
@@ -63,6 +64,11 @@ def _type(
 ) -> pa.DataType:
     def part(field: pa.Field, inner: DataType, name: str) -> pa.Field:
         here = f"{path}.{name}"
+        if here not in ids:
+            raise CorruptLogError(
+                f"The schema in the log has no id for {here!r}, which a table with Iceberg compatibility V2 must have. Nothing was "
+                "committed. Disable the compatibility, or write with the client that enabled it."
+            )
         metadata = {**(field.metadata or {}), _ID: str(ids[here]).encode()}
         return field.with_type(_type(field.type, inner, here, ids, mapping)).with_metadata(metadata)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from cm_delta_dagster.catalog.sql.schema import MAINTENANCE_LEASES
 from cm_delta_dagster.errors import CommitStateUnknownError
 from tests.faults.nth_call import DiskWorld
 from tests.faults.test_nth_spark_call import MOST_CALLS, TABLE, VERBS, new_world, recovered, rows_at, versions
@@ -51,7 +52,7 @@ def crashed(world: DiskWorld, name: str, at: int, when: str) -> tuple[int, bool]
 def end_leases(world: DiskWorld) -> None:
     """The leases of the process that was killed expire."""
     with sqlite3.connect(world.directory / "catalog.db") as database:
-        database.execute("DELETE FROM maintenance_leases")
+        database.execute(f"DELETE FROM {MAINTENANCE_LEASES.name}")
 
 
 def killed_at(world: DiskWorld, name: str, at: int, when: str, spark: SparkSession) -> int:
