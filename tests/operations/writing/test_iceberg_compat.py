@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster import Connection, DeltaTable, InvalidArgumentError, NewColumn, connect
+from cm_delta_dagster import Connection, DeltaTable, InvalidArgumentError, NewColumn, SchemaMode, connect
 
 NAME = "main.test.t"
 V1 = {"delta.enableIcebergCompatV1": "true"}
@@ -32,8 +32,10 @@ def ids_of(file: pq.ParquetFile) -> list[int]:
 
 
 def test_files_hold_partition_columns_and_ids_of_elements(lake: Connection) -> None:
-    """ICEV2-1, ICEV2-2, ICEV2-3, ICEV2-4, ICEV2-5."""
-    rows = lake.spark.sql("SELECT 1L id, 'a' p, array(array(1, 2)) l, map('k', named_struct('s', array(5))) m")
+    """ICEV1-5, ICEV2-1, ICEV2-2, ICEV2-3, ICEV2-4, ICEV2-5, ICEV2-7, UP-ICE-1."""
+    rows = lake.spark.sql(
+        "SELECT 1L id, 'a' p, array(array(1, 2)) l, map('k', named_struct('s', array(5))) m, TIMESTAMP'2024-05-01 00:00:00' t"
+    )
     table = lake.create_table_as(NAME, rows, "p", properties=V2)
     snapshot = table.snapshot()
     assert snapshot.properties.column_mapping_mode == "name" and not snapshot.properties.deletion_vectors_enabled
@@ -43,7 +45,7 @@ def test_files_hold_partition_columns_and_ids_of_elements(lake: Connection) -> N
         "element.element",
     ]
     assert [path.partition(".")[2] for path in by_name["m"]["delta.columnMapping.nested.ids"]] == ["key", "value"]
-    table.append(lake.spark.sql("SELECT 2L id, CAST(NULL AS string) p, NULL l, NULL m"))
+    table.append(lake.spark.sql("SELECT 2L id, CAST(NULL AS string) p, NULL l, NULL m, NULL t"))
     table.update({"p": "'b'"}, "id = 2")
     table.optimize()
     table.alter.rename_column("p", "q")
@@ -54,9 +56,11 @@ def test_files_hold_partition_columns_and_ids_of_elements(lake: Connection) -> N
     highest = int(snapshot.metadata.configuration["delta.columnMapping.maxColumnId"])
     for file in files_of(table):
         names = file.schema_arrow.names
-        assert len(names) == 4 and names[-1] == by_name["p"]["delta.columnMapping.physicalName"]
+        assert len(names) == 5 and names[-1] == by_name["p"]["delta.columnMapping.physicalName"]
         found = [number for number in ids_of(file) if number >= 0]
         assert sorted(found) == list(range(1, highest + 1))
+        assert "INT96" not in str(file.schema)
+    assert all("numRecords" in text for text in table.files()["stats"].to_pylist())
 
 
 @pytest.mark.parametrize(
@@ -92,6 +96,7 @@ def test_changes_that_do_not_comply_are_refused(lake: Connection) -> None:
         lambda: table.alter.set_properties({"delta.columnMapping.mode": "none"}),
         lambda: table.alter.add_columns(NewColumn("l", "array<int>")),
         lambda: table.alter.set_properties(V2),
+        lambda: table.overwrite(rows, schema_mode=SchemaMode.OVERWRITE, partition_by=()),
     ):
         with pytest.raises(InvalidArgumentError, match="Iceberg"):
             change()
