@@ -35,6 +35,7 @@ from cm_delta_dagster.protocol.features.clustering import FEATURE as CLUSTERING
 from cm_delta_dagster.protocol.features.column_ids import MAPPING_PREFIX, MAX_COLUMN_ID, strip_metadata
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
 from cm_delta_dagster.protocol.features.enablement import COLUMN_MAPPING_MODE, TableDefinition, changed_definition
+from cm_delta_dagster.protocol.features.feature_removal import FilesOfTable, without_feature
 from cm_delta_dagster.protocol.features.table_features import canonical_name, check_writable, supports
 from cm_delta_dagster.protocol.features.table_properties import DELETION_VECTORS_KEY
 from cm_delta_dagster.protocol.schema.types import check_column_names, walk_fields
@@ -110,7 +111,10 @@ def _prepared(
     spark: Callable[[], SparkSession],
     context: CommitContext,
 ) -> tuple[int, ...]:
-    """Remove what the feature left in the table; the versions of the commits."""
+    """Remove what the feature left in the table; the versions of the commits.
+
+    Raises InvalidArgumentError, before anything is written, if the feature cannot be dropped afterwards.
+    """
     before, files = _definition(snapshot), snapshot.files
     match canonical_name(alteration.feature):
         case "columnMapping" if before.mapping is not ColumnMappingMode.NONE:
@@ -124,9 +128,12 @@ def _prepared(
             plain = before.with_schema(strip_metadata(before.schema, (type_widening.TYPE_CHANGES,)))
             after = plain.with_properties(**{type_widening.ENABLED: None})
         case name if name == CLUSTERING and snapshot.clustering_columns:
-            return cluster_by(table, columns=(), context=context).versions
+            after = before
         case _:
             return ()
+    without_feature(after, alteration.feature, FilesOfTable(files=snapshot.num_files, deletion_vectors=0))
+    if after is before:
+        return cluster_by(table, columns=(), context=context).versions
     return (_rewrite(table, snapshot, after, files, spark, context),)
 
 
