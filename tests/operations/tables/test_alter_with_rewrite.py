@@ -82,3 +82,11 @@ def test_features_are_dropped_with_the_files_that_need_them(lake: Connection) ->
     } == {"int64"}
     table.update({"n": "n + 1"}, "id = 6")
     assert table.count_rows() == 199
+
+
+def test_column_mapping_of_a_table_without_rows_is_removed(lake: Connection) -> None:
+    table = lake.create_table(NAME, lake.spark.range(1).schema, properties={"delta.columnMapping.mode": "name"})
+    table.alter.unset_properties("delta.columnMapping.mode")
+    assert not any("columnMapping" in key for key in table.snapshot().metadata.configuration)
+    table.append(lake.spark.range(1))
+    assert columns_of_files(table) == {"id"}

@@ -99,7 +99,7 @@ def test_changes_that_do_not_comply_are_refused(lake: Connection) -> None:
         lambda: table.alter.drop_feature("columnMapping"),
         lambda: table.overwrite(rows, schema_mode=SchemaMode.OVERWRITE, partition_by=()),
     ):
-        with pytest.raises(InvalidArgumentError, match="Iceberg|iceberg"):
+        with pytest.raises(InvalidArgumentError, match=r"Iceberg|iceberg"):
             change()
     plain = lake.create_table_as("main.test.plain", rows, "p", properties={"delta.columnMapping.mode": "name"})
     with pytest.raises(InvalidArgumentError, match="Iceberg compatibility"):
