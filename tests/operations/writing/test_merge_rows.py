@@ -100,7 +100,7 @@ def test_any_condition_joins(build: Build) -> None:
 @pytest.mark.slow
 def test_values_of_a_merge_need_not_be_deterministic(build: Build) -> None:
     """They are computed once; the change feed records what was inserted."""
-    builder = build("id long, v string").with_properties({"delta.enableChangeDataFeed": "true"})
+    builder = build("id long, v string").with_properties({"delta.enableChangeDataFeed": "true"}, "changeDataFeed")
     _merge(builder, builder.frame((1, "x"), (2, "y"))).when_not_matched_insert({"id": "s.id", "v": "uuid()"}).execute()
     rows = builder.rows()
     assert len({row[1] for row in rows}) == 2
@@ -180,7 +180,7 @@ REFUSED: dict[str, Callable[[MergeBuilder], MergeBuilder]] = {
 
 
 def test_what_cannot_be_resolved_is_refused_before_anything_is_written(build: Build) -> None:
-    builder = build("id long, v string").with_properties({"delta.enableChangeDataFeed": "true"})
+    builder = build("id long, v string").with_properties({"delta.enableChangeDataFeed": "true"}, "changeDataFeed")
     builder.append((1, "a"))
     before = _data_files(builder)
     source = builder.frame((1, "b"))
