@@ -15,6 +15,7 @@ from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode,
 from cm_delta_dagster.protocol.features.iceberg_compat import NESTED_IDS, active_versions, has_collections
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, MapType, StructField, StructType
+from cm_delta_dagster.storage.discard import discard
 from cm_delta_dagster.storage.store import ObjectStatus, Store
 
 _ID = b"PARQUET:field_id"
@@ -28,15 +29,23 @@ def needs_nested_ids(layout: TableLayout) -> bool:
 def store_nested_ids(
     store: Store, files: Sequence[tuple[ObjectStatus, str]], layout: TableLayout
 ) -> list[tuple[ObjectStatus, str]]:
-    """Write the files again with the ids of the schema; the files with their new sizes.
+    """Write the files again with the ids of the schema, under other names; delete the old files, and return the new ones.
 
     Args:
         files: each with its path below the directory of the write.
     """
-    return [(_rewritten(store, status.location, layout), relative) for status, relative in files]
+    return [
+        (_rewritten(store, status.location, _new_name(status.location), layout), _new_name(relative))
+        for status, relative in files
+    ]
 
 
-def _rewritten(store: Store, location: str, layout: TableLayout) -> ObjectStatus:
+def _new_name(path: str) -> str:
+    # Hadoop's local file system keeps a checksum of a file under its name, so the name is not used again.
+    return f"{path.removesuffix('.parquet')}-ids.parquet"
+
+
+def _rewritten(store: Store, location: str, target_location: str, layout: TableLayout) -> ObjectStatus:
     source = pq.ParquetFile(io.BytesIO(store.read(location)))
     fields = _fields(list(source.schema_arrow), layout.schema, layout.mapping)
     schema = pa.schema(fields, metadata=source.schema_arrow.metadata)
@@ -45,8 +54,11 @@ def _rewritten(store: Store, location: str, layout: TableLayout) -> ObjectStatus
     with pq.ParquetWriter(target, schema, compression=codec.lower(), store_schema=False) as writer:
         for group in range(source.metadata.num_row_groups):
             writer.write_table(source.read_row_group(group))
-    store.write(location, target.getvalue())
-    return store.stat(location)
+    store.write(target_location, target.getvalue())
+    parent, _, name = location.rpartition("/")
+    for old in (location, f"{parent}/.{name}.crc"):
+        discard(store, old)
+    return store.stat(target_location)
 
 
 def _fields(stored: Sequence[pa.Field], schema: StructType, mapping: ColumnMappingMode) -> list[pa.Field]:
