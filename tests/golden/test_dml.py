@@ -22,7 +22,6 @@ _SAMPLE = "verbs-plain-delete-update"
 
 _DIFFERENT: Mapping[str, str] = {
     "constraints-char-partition": "DELETE pads the literal that it compares with a CHAR column, as queries of Spark do",
-    "features-icebergcompat": "there is no writing with Iceberg compatibility",
 }
 
 

@@ -7,7 +7,15 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster import Connection, DeltaTable, InvalidArgumentError, NewColumn, SchemaMode, connect
+from cm_delta_dagster import (
+    Connection,
+    DeltaTable,
+    InvalidArgumentError,
+    MaintenanceKind,
+    NewColumn,
+    SchemaMode,
+    connect,
+)
 
 NAME = "main.test.t"
 V1 = {"delta.enableIcebergCompatV1": "true"}
@@ -47,6 +55,7 @@ def test_files_hold_partition_columns_and_ids_of_elements(lake: Connection) -> N
     assert [path.partition(".")[2] for path in by_name["m"]["delta.columnMapping.nested.ids"]] == ["key", "value"]
     table.append(lake.spark.sql("SELECT 2L id, CAST(NULL AS string) p, NULL l, NULL m, NULL t"))
     table.update({"p": "'b'"}, "id = 2")
+    lake.allow(NAME, MaintenanceKind.DATA_REORGANIZATION, "small files")
     table.optimize()
     table.alter.rename_column("p", "q")
     assert sorted(map(str, table.to_arrow()["q"].to_pylist())) == ["a", "b"]
