@@ -55,6 +55,7 @@ def test_column_mapping_is_removed_by_rewriting_the_files(lake: Connection) -> N
     assert table.count_rows() == 3
 
 
+@pytest.mark.slow
 def test_features_are_dropped_with_the_files_that_need_them(lake: Connection) -> None:
     """UP-TW-7: deletion vectors, changed types, physical names and clustering columns go with the feature."""
     properties = {
