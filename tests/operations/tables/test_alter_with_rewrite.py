@@ -28,6 +28,7 @@ def columns_of_files(table: DeltaTable) -> set[str]:
     return {name for path in paths for name in pq.read_schema(f"{root}/{path}").names}
 
 
+@pytest.mark.slow
 def test_column_mapping_is_removed_by_rewriting_the_files(lake: Connection) -> None:
     """Rows and their ids stay, the files have the names of the columns."""
     rows = lake.spark.createDataFrame([(1, "a", 7), (2, "b", 8), (3, None, 9)], "id long, p string, gone int")

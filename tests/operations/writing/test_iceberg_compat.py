@@ -39,6 +39,7 @@ def ids_of(file: pq.ParquetFile) -> list[int]:
     return [int(part.split()[0]) for part in text.replace(";", " ").replace(")", " ").split("field_id=")[1:]]
 
 
+@pytest.mark.slow
 def test_files_hold_partition_columns_and_ids_of_elements(lake: Connection) -> None:
     """ICEV1-5, ICEV2-1, ICEV2-2, ICEV2-3, ICEV2-4, ICEV2-5, ICEV2-7, UP-ICE-1."""
     rows = lake.spark.sql(
