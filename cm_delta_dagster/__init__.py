@@ -121,6 +121,7 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.operations.tables.alterations import NewColumn
     from cm_delta_dagster.operations.tables.clone import CloneMode, CloneResult
     from cm_delta_dagster.operations.tables.purge import PurgeCandidate, PurgePlan, PurgeResult
+    from cm_delta_dagster.operations.tables.replace import CreationMode
     from cm_delta_dagster.operations.tables.restore import MissingFiles, RestoreOutcome, RestorePlan, RestoreResult
     from cm_delta_dagster.operations.writing.merge import MergeMode
     from cm_delta_dagster.operations.writing.write import PartitionOverwrite
@@ -201,6 +202,7 @@ __all__ = [
     "ComparisonOperator",
     "Connection",
     "CorruptLogError",
+    "CreationMode",
     "DecimalType",
     "DeltaClient",
     "DeltaDataset",
@@ -358,6 +360,7 @@ _MODULES = {
     "Comparison": "cm_delta_dagster.protocol.predicates.predicates",
     "ComparisonOperator": "cm_delta_dagster.protocol.predicates.predicates",
     "Connection": "cm_delta_dagster.api.connection",
+    "CreationMode": "cm_delta_dagster.operations.tables.replace",
     "DecimalType": "cm_delta_dagster.protocol.schema.types",
     "DeltaClient": "cm_delta_dagster.client.client",
     "DeltaDataset": "cm_delta_dagster.arrow.dataset",

@@ -21,12 +21,11 @@ from cm_delta_dagster.operations.tables.clone import CloneMode, CloneResult, ope
 from cm_delta_dagster.operations.tables.create import (
     TableDesign,
     check_partitioning,
-    create_table,
-    create_table_as,
     first_schema,
     open_or_create,
     write_or_create,
 )
+from cm_delta_dagster.operations.tables.replace import CreationMode, create_or_replace
 from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.write import append, overwrite
@@ -58,8 +57,9 @@ class CreationMethods(ClientSession):
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
         cluster_by: str | Sequence[str] = (),
+        mode: CreationMode | str = CreationMode.CREATE,
     ) -> "DeltaTable":
-        """Create an empty table.
+        """Create an empty table, or replace a table by an empty one.
 
         Args:
             name: ``catalog.schema.table``.
@@ -68,24 +68,25 @@ class CreationMethods(ClientSession):
             partition_by: column or columns of ``schema``, in partition order.
             properties: table properties such as ``{"delta.appendOnly": "true"}``.
             cluster_by: up to four columns or fields that ``optimize`` clusters rows by, in place of partition columns.
+            mode: ``"replace"`` gives an existing table this definition and removes its rows; ``"create_or_replace"`` also creates
+                it if there is none. The table keeps its id and its history.
 
         Raises:
             TableAlreadyExistsError: the name is taken.
+            TableNotFoundError: there is no table to replace.
             InvalidArgumentError: an invalid name, partition or clustering column, property, default, generation expression or
                 identity.
             SchemaMismatchError: a column name that Delta cannot store.
             UnsupportedFeatureError: schema or properties need a feature that this client does not have.
         """
-        table = create_table(
-            self.client,
-            identifier=name,
+        design = TableDesign(
             schema=self._schema(schema),
             partition_columns=_columns(partition_by),
-            properties=properties,
+            properties=dict(properties or {}),
             description=description,
             clustering_columns=_columns(cluster_by),
         )
-        return DeltaTable(self, table)
+        return DeltaTable(self, create_or_replace(self.client, identifier=name, design=design, mode=_mode(mode)))
 
     def open_or_create(
         self,
@@ -122,14 +123,16 @@ class CreationMethods(ClientSession):
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
         cluster_by: str | Sequence[str] = (),
+        mode: CreationMode | str = CreationMode.CREATE,
         idempotency: Idempotency | None = None,
         context: CommitContext = NO_CONTEXT,
     ) -> "DeltaTable":
-        """Create a table with the columns and the rows of ``frame``, in one commit.
+        """Create a table with the columns and the rows of ``frame``, or replace a table by them, in one commit.
 
         Args:
             partition_by: column or columns of ``frame``, in partition order.
             cluster_by: up to four columns or fields of ``frame``.
+            mode: as in :meth:`create_table`. ``frame`` may be read from the table that is replaced.
             idempotency: recorded in the commit, so that an :meth:`append` with the same value is skipped.
 
         Raises:
@@ -137,19 +140,16 @@ class CreationMethods(ClientSession):
             InvalidArgumentError, SchemaMismatchError, UnsupportedFeatureError: as :meth:`create_table`.
             InvalidDataError: a row violates a constraint of the table; no table was created.
         """
-        table, _ = create_table_as(
-            self.client,
-            identifier=name,
-            design=_Design(
-                frame=frame,
-                partition_by=partition_by,
-                properties=properties,
-                description=description,
-                cluster_by=cluster_by,
-            ).of_table(),
-            write=lambda table: append(
-                table, frame=frame, options=CommitOptions(idempotency=idempotency, context=context)
-            ),
+        design = _Design(
+            frame=frame,
+            partition_by=partition_by,
+            properties=properties,
+            description=description,
+            cluster_by=cluster_by,
+        )
+        options = CommitOptions(idempotency=idempotency, context=context)
+        table = create_or_replace(
+            self.client, identifier=name, design=design.of_table(), frame=frame, mode=_mode(mode), options=options
         )
         return DeltaTable(self, table)
 
@@ -236,8 +236,10 @@ class CreationMethods(ClientSession):
     ) -> WriteResult:
         """Replace the rows of the table of that name, or those that satisfy ``where``; create it if it does not exist.
 
-        Arguments and errors as in :meth:`append` and :meth:`DeltaTable.overwrite`.
+        Arguments and errors as in :meth:`append` and :meth:`DeltaTable.overwrite`. With ``SchemaMode.OVERWRITE``, ``partition_by``
+        replaces the partition columns of an existing table.
         """
+        replaced = _columns(partition_by) if partition_by is not None and schema_mode is SchemaMode.OVERWRITE else None
         return self._write(
             name,
             _Design(
@@ -252,8 +254,10 @@ class CreationMethods(ClientSession):
                 frame=frame,
                 where=where,
                 schema_mode=schema_mode,
+                partition_by=replaced,
                 options=CommitOptions(idempotency=idempotency, context=context),
             ),
+            same_partitions=replaced is None,
         )
 
     def merge(
@@ -304,12 +308,17 @@ class CreationMethods(ClientSession):
         return found
 
     def _write(
-        self, name: TableIdentifier | str, design: "_Design", verb: Callable[[WriteTarget], WriteResult]
+        self,
+        name: TableIdentifier | str,
+        design: "_Design",
+        verb: Callable[[WriteTarget], WriteResult],
+        *,
+        same_partitions: bool = True,
     ) -> WriteResult:
         check_frame(design.frame)
 
         def write(table: WriteTarget) -> WriteResult:
-            if design.partition_by is not None:
+            if same_partitions and design.partition_by is not None:
                 check_partitioning(table, _columns(design.partition_by))
             return verb(table)
 
@@ -335,6 +344,13 @@ class _Design:
             description=self.description,
             clustering_columns=_columns(self.cluster_by),
         )
+
+
+def _mode(mode: CreationMode | str) -> CreationMode:
+    try:
+        return CreationMode(mode)
+    except ValueError as error:
+        raise InvalidArgumentError(f"mode is {mode!r}; give one of {', '.join(CreationMode)}.") from error
 
 
 def _columns(names: str | Sequence[str]) -> tuple[str, ...]:

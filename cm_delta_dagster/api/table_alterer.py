@@ -9,7 +9,8 @@ from pyspark.sql import types as T
 from cm_delta_dagster.api.constraint_methods import ConstraintMethods
 from cm_delta_dagster.client.commits.context import CommitContext
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.tables.alter import AlterResult, alter_table
+from cm_delta_dagster.operations.tables.alter import AlterResult
+from cm_delta_dagster.operations.tables.alter_with_rewrite import alter_with_rewrite
 from cm_delta_dagster.operations.tables.alterations import (
     AddColumns,
     Alteration,
@@ -104,7 +105,7 @@ class TableAlterer(ConstraintMethods):
         """Set table properties, and enable the features that they need.
 
         ``delta.enableRowTracking`` on a table with rows takes several commits. If they are interrupted, the table can be used,
-        and the same call completes the change.
+        and the same call completes the change. ``delta.columnMapping.mode`` = ``none`` rewrites all data files.
 
         Args:
             any_name: accept keys with the prefix ``delta.`` that this client does not know.
@@ -124,7 +125,10 @@ class TableAlterer(ConstraintMethods):
         return self._alter(EnableFeature(feature))
 
     def drop_feature(self, feature: str) -> AlterResult:
-        """Drop a table feature that nothing uses any more.
+        """Drop a table feature. Files are rewritten before, if they need the feature: it takes a second commit.
+
+        Files are rewritten for ``columnMapping``, ``deletionVectors`` and ``typeWidening``. Constraints and defaults must be
+        dropped first.
 
         If readers had to support the feature, cleanup keeps the checkpoints of the versions that have it (feature
         ``checkpointProtection``).
@@ -148,7 +152,8 @@ class TableAlterer(ConstraintMethods):
         return cluster_by(self._table, columns=listed, context=self._context)
 
     def _alter(self, alteration: Alteration) -> AlterResult:
-        return alter_table(self._table, alteration, context=self._context)
+        connection = self._connection
+        return alter_with_rewrite(self._table, alteration, spark=lambda: connection.spark, context=self._context)
 
 
 def _type(wanted: AnyType) -> DataType | str:

@@ -68,6 +68,7 @@ class TableWrites(TableReads[Table]):
         partitions: PartitionOverwrite | str = PartitionOverwrite.STATIC,
         replace_using: str | Sequence[str] = (),
         schema_mode: SchemaMode = SchemaMode.STRICT,
+        partition_by: str | Sequence[str] | None = None,
         idempotency: Idempotency | None = None,
         context: CommitContext = NO_CONTEXT,
     ) -> WriteResult:
@@ -77,6 +78,8 @@ class TableWrites(TableReads[Table]):
             where: replace only the rows that satisfy it; every row of ``frame`` must.
             partitions: ``"dynamic"`` replaces only the partitions in which ``frame`` has rows.
             replace_using: key column or columns; replace only the rows that have the keys of a row of ``frame``.
+            schema_mode: ``SchemaMode.OVERWRITE`` also replaces the columns of the table.
+            partition_by: together with that, the new partition columns, ``()`` for none; None keeps those of the table.
 
         Raises:
             PartitionMismatchError: a row of ``frame`` does not satisfy ``where``.
@@ -89,6 +92,7 @@ class TableWrites(TableReads[Table]):
             partitions=partitions,
             keys=(replace_using,) if isinstance(replace_using, str) else tuple(replace_using),
             schema_mode=schema_mode,
+            partition_by=(partition_by,) if isinstance(partition_by, str) else partition_by,
             options=CommitOptions(idempotency=idempotency, context=context),
         )
 

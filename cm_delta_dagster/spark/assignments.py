@@ -8,11 +8,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pyspark.sql import Column
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.protocol.predicates.predicates import column_path
+from cm_delta_dagster.protocol.schema.evolution import fits
 from cm_delta_dagster.protocol.schema.types import (
     ArrayType,
     DataType,
@@ -84,6 +86,34 @@ def assigned_columns(
         old = F.col(f"{quoted(alias)}.{quoted(name)}")
         columns[name] = _value(tree, field.type, old, name, fills=fills)
     return columns
+
+
+def check_constants(assignments: Iterable[Assignment], schema: StructType, session: SparkSession) -> None:
+    """Evaluate the assigned constants that may not fit their columns, so that they are refused even if they change no row.
+
+    Raises Spark's error for the first one that does not fit.
+    """
+    for each in assignments:
+        want = type_at(each.path, schema)
+        if fits(each.data_type, want):
+            continue
+        value = converted(each.value, each.data_type, want)
+        try:
+            rows = session.sql("SELECT 1 FROM VALUES (1)").select(value)
+            rows.schema  # noqa: B018 - Spark Connect analyses here.
+        except AnalysisException:
+            continue  # It refers to columns.
+        rows.collect()
+
+
+def type_at(path: tuple[str, ...], schema: StructType) -> DataType:
+    """The type of the column or nested field at ``path``, spelled as in the schema."""
+    inside: DataType = schema
+    for name in path:
+        item = inside.field(name) if isinstance(inside, StructType) else None
+        assert item is not None
+        inside = item.type
+    return inside
 
 
 _Tree: TypeAlias = "Assignment | dict[str, _Tree]"

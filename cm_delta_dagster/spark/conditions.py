@@ -62,14 +62,28 @@ def check_repeatable_column(column: Column, scope: DataFrame) -> None:
         raise InvalidArgumentError(_varies(found))
     if is_connect(scope.sparkSession):
         return
-    with spark_errors("analysing an expression of a write"):
-        frame: Any = scope.select(column)
-        expressions = frame._jdf.queryExecution().analyzed().expressions()
-    if not all(bool(item.deterministic()) for item in _items(expressions)):
+    if not all(bool(item.deterministic()) for item in _items(_analysed([column], scope))):
         raise InvalidArgumentError(
             f"The expression {_description(column)!r} is not deterministic, and a write evaluates its expressions more than once, "
             "each time with another value. Nothing was written. Compute the values before, e.g. into a column of the source."
         )
+
+
+def are_repeatable(columns: Sequence[Column], scope: DataFrame) -> list[bool]:
+    """Whether each Column over ``scope`` has the same value in each evaluation."""
+    known = [not _called(_description(column)) for column in columns]
+    if is_connect(scope.sparkSession):
+        return known
+    named = [column.alias(f"v{number}") for number, column in enumerate(columns)]
+    found = [bool(item.deterministic()) for item in _items(_analysed(named, scope))]
+    return [left and right for left, right in zip(known, found, strict=True)]
+
+
+def _analysed(columns: Sequence[Column], scope: DataFrame) -> Any:
+    """The JVM's expressions of a projection. Raises InvalidArgumentError if ``scope`` has no such columns."""
+    with spark_errors("analysing an expression of a write"):
+        frame: Any = scope.select(*columns)
+        return frame._jdf.queryExecution().analyzed().expressions()
 
 
 def check_repeatable_text(text: str, names: frozenset[str]) -> None:

@@ -25,7 +25,7 @@ from cm_delta_dagster.spark.align import align
 from cm_delta_dagster.spark.cancellation import collected_rows
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.key_ranges import bounds, key_range
-from cm_delta_dagster.spark.partition_text import with_empty_text_as_null
+from cm_delta_dagster.spark.partition_text import loses_text, with_empty_text_as_null
 from cm_delta_dagster.spark.predicates import holds
 from cm_delta_dagster.spark.schema import from_spark, quoted
 
@@ -122,9 +122,10 @@ def source_facts(
 
 
 def _empty_text(source: MergeSource, partition_columns: Sequence[str]) -> Column | None:
-    """Whether a key that is a partition column holds the empty text; None if no key can."""
+    """Whether a key that is a partition column holds a text that is stored as NULL; None if no key can."""
     names = [name for name in stored_as_null(source.schema, partition_columns) if name in source.keys]
-    return reduce(or_, [F.length(quoted(name)) == 0 for name in names]) if names else None
+    fields = [item for name in names if (item := source.schema.field(name)) is not None]
+    return reduce(or_, [loses_text(item) for item in fields]) if fields else None
 
 
 def check_unique(facts: SourceFacts) -> None:

@@ -1,8 +1,9 @@
-"""Directory names of partition values that are too long for a file system.
+"""Directory names of partition values that are too long for a file system, or that have no safe name.
 
 The partition values of a file are in the log; its directory may have any name. Spark names a directory after the value
 (``p=value``), and file systems limit names to 255 bytes. A longer value is written under its SHA-256 instead, in the same job;
-a second job looks up the long values only if such a directory is found afterwards.
+a second job looks up the long values only if such a directory is found afterwards. Binary values that are not ASCII letters and
+digits have a digest too.
 """
 
 import hashlib
@@ -13,7 +14,7 @@ from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import EngineError, InvalidArgumentError
 from cm_delta_dagster.protocol.actions.paths import hive_escape
-from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField
+from cm_delta_dagster.protocol.schema.types import BINARY, STRING, StructField
 from cm_delta_dagster.spark.partition_text import text_column
 
 MAX_NAME_BYTES = 255
@@ -39,10 +40,13 @@ def directory_column(field: StructField) -> Column:
     """Delta's text of a partition column, or its digest if the name of its directory would be too long.
 
     Raises:
-        UnsupportedFeatureError: the column is binary or nested.
+        UnsupportedFeatureError: the column is nested or an interval.
     """
     text = text_column(field)
-    if field.type != PrimitiveType("string"):
+    if field.type == BINARY:
+        keeps_bytes = text.isNull() | (F.length(text) <= _DIGEST_BYTES) & text.rlike("^[0-9A-Za-z]+$")
+        return F.when(keeps_bytes, text).otherwise(_digest_column(text)).alias(field.name)
+    if field.type != STRING:
         return text
     limit = MAX_NAME_BYTES - _name_bytes(field.name)
     escapes = F.octet_length(text) - F.octet_length(F.regexp_replace(text, F.expr(f"'{_ESCAPED}'"), F.lit("")))
@@ -52,11 +56,11 @@ def directory_column(field: StructField) -> Column:
     keeps = is_short & ~F.startswith(
         text, F.lit(_DIGEST_PREFIX)
     )  # A value that looks like a digest is replaced by its digest too.
-    return (
-        F.when(text.isNull() | keeps, text)
-        .otherwise(F.concat(F.lit(_DIGEST_PREFIX), F.sha2(text, 256)))
-        .alias(field.name)
-    )
+    return F.when(text.isNull() | keeps, text).otherwise(_digest_column(text)).alias(field.name)
+
+
+def _digest_column(text: Column) -> Column:
+    return F.concat(F.lit(_DIGEST_PREFIX), F.sha2(text, 256))
 
 
 def is_digest(text: str) -> bool:

@@ -14,6 +14,7 @@ from cm_delta_dagster.protocol.actions.empty_partition_text import stored_as_nul
 from cm_delta_dagster.protocol.actions.paths import HIVE_DEFAULT_PARTITION
 from cm_delta_dagster.protocol.schema.interval_types import DAY_TIME_NAMES, YEAR_MONTH_NAMES
 from cm_delta_dagster.protocol.schema.types import (
+    BINARY,
     STRING,
     DataType,
     DecimalType,
@@ -22,40 +23,60 @@ from cm_delta_dagster.protocol.schema.types import (
     StructType,
     data_type_text,
 )
-from cm_delta_dagster.spark.errors import Violation, violation_text
 from cm_delta_dagster.spark.schema import quoted, sql_type
 
 _DAY_MICROS = 86_400_000_000
 _WRITABLE = frozenset(
-    ("string", "byte", "short", "integer", "long", "float", "double", "boolean", "date", "timestamp", "timestamp_ntz")
+    (
+        "string",
+        "binary",
+        "byte",
+        "short",
+        "integer",
+        "long",
+        "float",
+        "double",
+        "boolean",
+        "date",
+        "timestamp",
+        "timestamp_ntz",
+    )
 )
 """Names of the types, beside decimals, that can be written as partition columns."""
 
 
 def text_column(field: StructField) -> Column:
-    """Delta's text of a partition column, null for NULL and for the empty string.
+    """Delta's text of a partition column, null for NULL, for the empty string and for the name that directories give to NULL.
 
     Raises:
-        UnsupportedFeatureError: the column is binary or nested.
+        UnsupportedFeatureError: the column is nested or an interval.
     """
     return F.expr(_text_sql(field)).alias(field.name)
 
 
 def with_empty_text_as_null(frame: DataFrame, schema: StructType, partition_columns: Sequence[str]) -> DataFrame:
-    """An aligned frame with NULL for the empty text in partition columns, as files store it; the same frame if unaffected."""
+    """An aligned frame with NULL for texts in partition columns that are stored as NULL; the same frame if unaffected."""
     names = stored_as_null(schema, partition_columns)
-    columns = {name: F.expr(f"nullif({quoted(name)}, '')") for name in names if _is_string(schema, name)}
+    columns = {name: F.expr(_stored_sql(item)) for name in names if (item := schema.field(name)) is not None}
     return frame.withColumns(columns) if columns else frame
 
 
-def _is_string(schema: StructType, name: str) -> bool:
-    item = schema.field(name)
-    return item is not None and item.type == STRING
+def loses_text(field: StructField) -> Column:
+    """Whether a string or binary partition column holds a value that is stored as NULL."""
+    return F.expr(f"{quoted(field.name)} IS NOT NULL AND ({_stored_sql(field)}) IS NULL")
+
+
+def _stored_sql(field: StructField) -> str:
+    """The value of a string or binary partition column as it will be read."""
+    column = quoted(field.name)
+    if field.type == BINARY:
+        return f"nullif({column}, X'')"
+    return f"CASE WHEN {column} NOT IN ('', '{HIVE_DEFAULT_PARTITION}') THEN {column} END"
 
 
 def typed_column(text: Column, data_type: DataType) -> Column:
     """The value of a text in the form that ``partition_values.serialize_partition_value`` writes."""
-    if data_type == PrimitiveType("string"):
+    if data_type == STRING:
         return text
     if isinstance(data_type, PrimitiveType) and data_type.name in DAY_TIME_NAMES | YEAR_MONTH_NAMES:
         # The text is that of the widest type of the family; a narrower type has another text.
@@ -74,13 +95,9 @@ def _text_sql(field: StructField) -> str:
         )
     match field.type.name:
         case "string":
-            message = violation_text(
-                Violation.PARTITION_VALUE,
-                f"Partition column {field.name!r} holds the text {HIVE_DEFAULT_PARTITION!r}, which stands for NULL in "
-                "directory names and cannot be stored. Replace that value.",
-            )
-            refused = f"{column} = '{HIVE_DEFAULT_PARTITION}'"
-            return f"CASE WHEN {refused} THEN raise_error({_literal(message)}) WHEN {column} <> '' THEN {column} END"
+            return _stored_sql(field)
+        case "binary":
+            return f"decode({_stored_sql(field)}, 'ISO-8859-1')"
         case "timestamp":
             return _timestamp_sql(column)
         case _:
@@ -113,7 +130,3 @@ def _decimal_sql(column: str, scale: int) -> str:
     sign = f"CASE WHEN {text} LIKE '-%' THEN '-' ELSE '' END"
     plain = f"concat({sign}, '0.', lpad({digits}, {scale}, '0'))"
     return f"CASE WHEN {text} LIKE '%E%' THEN {plain} ELSE {text} END"
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -51,11 +51,12 @@ from cm_delta_dagster.spark.cancellation import run_cancellable
 from cm_delta_dagster.spark.direct_write import NotAvailableError, ReportedFile, may_write_directly, write_directly
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.footers import read_footers
+from cm_delta_dagster.spark.nested_ids import needs_nested_ids, store_nested_ids
 from cm_delta_dagster.spark.object_stores import SparkStorage, check_same_place, other_place, spark_storage
 from cm_delta_dagster.spark.partition_directories import check_column_name, is_digest, values_of_digests
 from cm_delta_dagster.spark.session import check_frame, temporary_settings
 from cm_delta_dagster.spark.shared_disk import check_shared_disk
-from cm_delta_dagster.spark.write_pipeline import columns_of_files, rows_to_store
+from cm_delta_dagster.spark.write_pipeline import columns_of_files, directory_names, rows_to_store
 from cm_delta_dagster.storage.discard import discard_below
 from cm_delta_dagster.storage.store import ObjectStatus, Store
 
@@ -164,6 +165,8 @@ def write_files(frame: DataFrame, *, store: Store, layout: TableLayout, spec: Wr
             if reported is None:
                 raise
             raise other_place(directory) from error
+        if needs_nested_ids(layout):
+            found = store_nested_ids(store, found, layout)
         written = _collect(store, found, footers, directory=directory, layout=layout, spec=spec, written=rows)
         if reported is None and not written.num_rows:
             check_same_place(frame.sparkSession, storage, directory)
@@ -179,7 +182,7 @@ def _write(
     """Write the rows; returns the files of a direct write, None if a committer has put the files into the directory."""
     session, target = rows.sparkSession, storage.location(directory)
     compression = {} if spec.compression is None else {"compression": spec.compression}
-    settings, partition_columns = _settings(layout), [name for _, name in _stored_partitions(layout)]
+    settings, partition_columns = _settings(layout), directory_names(layout)
     if storage.is_object_store and may_write_directly(session):
         options = {**storage.read_options, **compression}
         try:
@@ -258,7 +261,11 @@ def _collect(
     name = spec.root + directory.rpartition("/")[2]
     readable: set[tuple[str, str]] = set()
     partitions = _stored_partitions(layout)
-    texts = [_partition_texts(relative, [stored for _, stored in partitions]) for _, relative in found]
+    stored = [name for _, name in partitions]
+    texts = [
+        dict(zip(stored, _partition_texts(relative, directory_names(layout)).values(), strict=True))
+        for _, relative in found
+    ]
     long_values = _long_values(written, texts, partitions)
     schema = physical_schema(layout.schema, layout.mapping)
     adds: list[AddFile] = []

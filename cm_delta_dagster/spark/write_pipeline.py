@@ -73,7 +73,32 @@ def columns_of_files(rows: DataFrame, layout: TableLayout, hidden_columns: tuple
     if not partitions and mapping is ColumnMappingMode.NONE and not any(item.type == VOID for item in fields):
         return rows
     hidden = [F.col(quoted(item.name)) for item in hidden_columns]
+    if layout.stores_partitions:
+        return _with_partitions(rows, layout, hidden)
     return rows.select(*[_stored(item, partitions, mapping) for item in fields if item.type != VOID], *hidden)
+
+
+def _with_partitions(rows: DataFrame, layout: TableLayout, hidden: Sequence[Column]) -> DataFrame:
+    """With the partition columns after the others, and their texts once more for the names of directories."""
+    parts = layout.partition_fields
+    names = {item.name for item in parts}
+    data = [item for item in layout.schema.fields if item.name not in names and item.type != VOID]
+    stored = [stored_column(item, layout.mapping) for item in data]
+    kept = [stored_column(item, layout.mapping) for item in parts]
+    texts = [directory_column(item).alias(name) for item, name in zip(parts, directory_names(layout), strict=True)]
+    return rows.select(*stored, *hidden, *kept, *texts)
+
+
+def directory_names(layout: TableLayout) -> list[str]:
+    """The names of the columns that Spark names directories after, in the order of the partition columns.
+
+    Spark does not write them to files; if files hold the partition columns, these are further columns.
+    """
+    if layout.stores_partitions:
+        return [f"__cm_delta_partition_{number}" for number, _ in enumerate(layout.partition_columns)]
+    mapped = layout.mapping is not ColumnMappingMode.NONE
+    fields = zip(layout.partition_columns, layout.partition_fields, strict=True)
+    return [physical_name(item, layout.mapping) if mapped else name for name, item in fields]
 
 
 def _stored(item: StructField, partitions: set[str], mapping: ColumnMappingMode) -> Column:

@@ -190,10 +190,10 @@ VALUES: list[Case] = [
         lambda act: append(act.orders, frame=act.good.withColumn("day", F.expr("make_date(20000, 1, 1)"))),
     ),
     (
-        "the text that stands for NULL as a partition value",
+        "a constant that its column cannot hold",
         InvalidDataError,
-        ("main.test.plain", "'p'", "__HIVE_DEFAULT_PARTITION__", "Replace that value"),
-        lambda act: append(act.plain, frame=act.some().withColumn("p", F.lit("__HIVE_DEFAULT_PARTITION__"))),
+        ("main.test.plain", "cannot be stored as", "x0"),
+        lambda act: update(act.plain, spark=act.spark, assignments={"v": "'x0'"}, where="id < 0"),
     ),
     (
         "a value that cannot be cast",

@@ -22,6 +22,7 @@ from cm_delta_dagster.operations.doctor import doctor
 from cm_delta_dagster.operations.maintenance.optimize import optimize
 from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.tables.create import TableDesign, create_table, create_table_as, first_schema
+from cm_delta_dagster.operations.tables.replace import replace_table
 from cm_delta_dagster.operations.tables.restore import restore
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
@@ -66,6 +67,11 @@ def make(client: DeltaClient, spark: SparkSession) -> object:
     rows = frame(spark, (7, "g"))
     design = TableDesign(schema=first_schema(schema_of(rows)))
     return create_table_as(client, identifier=MADE, design=design, write=lambda table: append(table, frame=rows))
+
+
+def remake(table: Table, spark: SparkSession) -> object:
+    rows = frame(spark, (7, "g"))
+    return replace_table(table, design=TableDesign(schema=first_schema(schema_of(rows))), frame=rows)
 
 
 def clauses(source: DataFrame) -> RowChange:
@@ -121,14 +127,14 @@ VERBS: Mapping[str, Verb] = {
     ),
     "optimize": Verb(act=on_table(lambda table, spark: optimize(table, spark=spark)), rows=START),
     "restore": Verb(act=on_table(lambda table, spark: restore(table, version=1)), rows=START[:2]),
+    "replace": Verb(act=on_table(lambda table, spark: remake(table, spark)), rows=((7, "g"),)),
     "create_table_as": Verb(act=make, rows=((7, "g"),), table=MADE),
 }
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[DiskWorld]:
+def new_world(directory: Path, spark: SparkSession) -> DiskWorld:
     """Four rows in three files; the last commit is not published."""
-    world = DiskWorld(tmp_path_factory.mktemp("nth"))
+    world = DiskWorld(directory)
     with world.client() as client:
         for kind in MaintenanceKind:
             client.catalog.set_maintenance_rule(MaintenanceRule(scope="main", kind=kind, allowed=True))
@@ -139,7 +145,12 @@ def world(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iter
         append(client.table(TABLE), frame=frame(spark, START[3]))
         assert client.table(TABLE).snapshot().published_version == 2
     world.save()
-    yield world
+    return world
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[DiskWorld]:
+    yield new_world(tmp_path_factory.mktemp("nth"), spark)
 
 
 def rows_at(table: Table, version: int | None = None) -> tuple[Row, ...]:

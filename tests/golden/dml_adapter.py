@@ -125,10 +125,9 @@ class Session:
         elif act.get("merge_schema"):
             mode = SchemaMode.MERGE
         arguments: dict[str, Any] = {"partitions": "dynamic"} if act.get("dynamic") else {}
-        table = self.table(name)
-        if act.get("overwrite_schema") and tuple(act.get("partition_by", ())) != table.snapshot().partition_columns:
-            raise UnsupportedFeatureError("An overwrite does not change the partition columns.")
-        table.overwrite(self._frame(act), where=act.get("where"), schema_mode=mode, **arguments)
+        if act.get("overwrite_schema"):
+            arguments["partition_by"] = act.get("partition_by", ())
+        self.table(name).overwrite(self._frame(act), where=act.get("where"), schema_mode=mode, **arguments)
 
     def _update(self, name: str, act: Mapping[str, Any]) -> None:
         self.table(name).update(act["set"], act.get("where"))
@@ -147,13 +146,13 @@ class Session:
     # --- tables -------------------------------------------------------------------------------------------------------
 
     def _create(self, name: str, act: Mapping[str, Any]) -> None:
-        if act.get("replace"):
-            raise UnsupportedFeatureError("There is no CREATE OR REPLACE TABLE.")
         stated = dict(act.get("properties") or {})
         properties = {**_BARE, **stated}
         full = f"{SCHEMA}.{name}"
         by = act.get("partition_by", ())
         more = {"description": act.get("comment"), "cluster_by": act.get("cluster_by", ())}
+        if act.get("replace"):
+            more["mode"] = "create_or_replace"
         if "columns" in act:
             columns = [_column(column) for column in act["columns"]]
             table = self.lake.create_table(full, columns, by, properties=properties, **more)

@@ -22,10 +22,6 @@ _SAMPLE = "verbs-plain-delete-update"
 
 _DIFFERENT: Mapping[str, str] = {
     "constraints-char-partition": "DELETE pads the literal that it compares with a CHAR column, as queries of Spark do",
-    "constraints-not-null-collections": "NOT NULL inside arrays and maps is enforced here and refused there",
-    "features-icebergcompat": "there is no writing with Iceberg compatibility",
-    "overwrite-dynamic": "an overwrite does not change the partition columns",
-    "restore-partitioned-schema-overwrite": "an overwrite does not change the partition columns",
 }
 
 

@@ -16,6 +16,7 @@ MANY_PARAMETERS: Mapping[str, str] = {
     "api.creation_methods.CreationMethods.append": _KEYWORDS,
     "api.creation_methods.CreationMethods.merge": _KEYWORDS,
     "api.creation_methods.CreationMethods.overwrite": _KEYWORDS,
+    "api.creation_methods.CreationMethods.create_table_as": _KEYWORDS,
     "api.table_writes.TableWrites.merge": _KEYWORDS,
     "api.table_reads.TableReads.stream": _KEYWORDS,
     "api.table_reads.TableReads.stream_arrow": _KEYWORDS,

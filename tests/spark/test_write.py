@@ -19,7 +19,6 @@ from cm_delta_dagster.errors import (
     InvalidDataError,
     PartitionMismatchError,
     StorageError,
-    UnsupportedFeatureError,
 )
 from cm_delta_dagster.protocol.actions.paths import decode_path
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
@@ -206,11 +205,20 @@ def test_partition_columns_are_not_in_the_file(spark: SparkSession, tmp_path: Pa
     assert pq.read_metadata(tmp_path / decode_path(add.path)).schema.names == ["id"]
 
 
-def test_the_text_that_stands_for_null_cannot_be_a_partition_value(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_text_that_stands_for_null_is_stored_as_null(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.createDataFrame([(1, "__HIVE_DEFAULT_PARTITION__")], "id long, p string")
-    with pytest.raises(InvalidDataError, match="stands for NULL"):
-        write(frame, tmp_path, partition_columns=["p"])
-    assert files_below(tmp_path) == []
+    (add,) = write(frame, tmp_path, partition_columns=["p"]).adds
+    assert add.partition_values == {"p": None}
+
+
+def test_binary_partition_values_are_stored_byte_by_byte(spark: SparkSession, tmp_path: Path) -> None:
+    """PART-7: one character for each byte, whatever the bytes are."""
+    values = [b"A1", b"\x00\xff/%", b"a" * 300, b"", None]
+    rows = spark.createDataFrame(
+        [(n, bytearray(v) if v is not None else None) for n, v in enumerate(values)], "id long, p binary"
+    )
+    adds = write(rows, tmp_path, partition_columns=["p"]).adds
+    assert {add.partition_values["p"] for add in adds} == {"A1", "\x00\xff/%", "a" * 300, None}
 
 
 LONG_TEXTS = {
@@ -258,13 +266,6 @@ def test_a_partition_column_whose_name_fills_a_directory_name_is_refused(spark: 
     assert files_below(tmp_path) == []
     frame = spark.createDataFrame([(1, "v" * 100)], f"id long, {'n' * 174} string")
     assert len(write(frame, tmp_path, partition_columns=("n" * 174,)).adds) == 1
-
-
-def test_binary_partition_columns_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """PART-7: reading is supported, writing is not."""
-    frame = spark.createDataFrame([(1, bytearray(b"x"))], "id long, p binary")
-    with pytest.raises(UnsupportedFeatureError, match="'p'"):
-        write(frame, tmp_path, partition_columns=["p"])
 
 
 def test_null_in_a_required_column_fails_and_shows_the_row(spark: SparkSession, tmp_path: Path) -> None:

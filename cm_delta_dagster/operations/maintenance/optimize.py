@@ -41,8 +41,9 @@ from cm_delta_dagster.operations.maintenance.authorization import (
     maintenance_lease,
     require_permission,
 )
-from cm_delta_dagster.operations.maintenance.packing import PACKED_TAG, deleted_rows, pack
+from cm_delta_dagster.operations.maintenance.packing import PACKED_TAG, pack
 from cm_delta_dagster.operations.maintenance.partition_filter import partition_predicate, stored_partitions
+from cm_delta_dagster.operations.maintenance.row_counts import rows_by_partition
 from cm_delta_dagster.operations.writing.table_files import (
     hidden_columns,
     kept_row_ids,
@@ -52,8 +53,10 @@ from cm_delta_dagster.operations.writing.table_files import (
 )
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, partition_column, removes_of, size_of
-from cm_delta_dagster.protocol.actions.partition_values import parse_partition_value
+from cm_delta_dagster.protocol.features.clustering import clustering_domain, physical_path
+from cm_delta_dagster.protocol.features.enablement import TableDefinition
 from cm_delta_dagster.protocol.features.table_features import check_writable
+from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, to_sql
 from cm_delta_dagster.protocol.statistics.statistics import num_records
 from cm_delta_dagster.spark.bins import together_by_bin
@@ -64,6 +67,8 @@ from cm_delta_dagster.spark.write import WriteSpec, WrittenFiles, write_files, w
 from cm_delta_dagster.storage.discard import discard_below
 
 _log = logging.getLogger(__name__)
+
+REMOVE_COLUMN_MAPPING = "REMOVE COLUMN MAPPING"
 
 TARGET_SIZE = 1 << 30
 """Default target size of a rewritten file, in bytes."""
@@ -101,6 +106,7 @@ class OptimizePlan:
         arrangement: columns by which rows are ordered; None for bin packing.
         is_full: whether clustered files are clustered again.
         is_auto: whether a write started it.
+        definition: the protocol and the metadata after the commit, by which the new files are written; None if they stay.
     """
 
     snapshot: Snapshot
@@ -111,6 +117,12 @@ class OptimizePlan:
     arrangement: Arrangement | None = None
     is_full: bool = False
     is_auto: bool = False
+    definition: TableDefinition | None = None
+
+    @property
+    def files(self) -> pa.Table:
+        """The files that are rewritten."""
+        return pa.concat_tables([self.snapshot.files.slice(0, 0), *self.bins])
 
     @property
     def num_bins(self) -> int:
@@ -225,7 +237,7 @@ def apply_plan(
     table: Table, plan: OptimizePlan, *, spark: SparkSession, lease: MaintenanceLease, context: CommitContext
 ) -> OptimizeResult:
     """Rewrite the files of ``plan`` in one commit that changes no row. Raises as :func:`optimize`."""
-    if not plan.bins:
+    if not plan.bins and plan.definition is None:
         return OptimizeResult(outcome=OptimizeOutcome.NOTHING_TO_DO, version=plan.snapshot.version)
     check_writable(plan.snapshot.protocol, plan.snapshot.identifier, metadata=plan.snapshot.metadata)
     transaction = table.start_transaction(
@@ -248,6 +260,8 @@ def apply_plan(
 
 def _parameters(plan: OptimizePlan) -> dict[str, str]:
     predicates = [] if plan.where is None else [plan.where]
+    if plan.operation == REMOVE_COLUMN_MAPPING:
+        return {}
     if plan.operation == "REORG":
         return {"predicate": json.dumps(predicates), "applyPurge": "true"}
     parameters = {
@@ -268,7 +282,7 @@ def _rewrite(table: Table, plan: OptimizePlan, spark: SparkSession, written: lis
     """Write one file for each bin, many bins in one Spark job. Appends the files of each job to ``written``."""
     snapshot = plan.snapshot
     hidden = hidden_columns(kept_row_ids(snapshot))
-    layout = replace(snapshot.layout, clustering_columns=snapshot.clustering_columns)
+    layout = replace(_layout_after(plan), clustering_columns=snapshot.clustering_columns)
     spec = write_spec(layout, WriteSpec(checked=False, hidden_columns=hidden))
     started, done = time.monotonic(), 0
     with temporary_settings(spark, _ONE_TASK_PER_BIN):
@@ -282,6 +296,13 @@ def _rewrite(table: Table, plan: OptimizePlan, spark: SparkSession, written: lis
                 plan.num_bins,
                 time.monotonic() - started,
             )
+
+
+def _layout_after(plan: OptimizePlan) -> TableLayout:
+    layout, after = plan.snapshot.layout, plan.definition
+    if after is None:
+        return layout
+    return replace(layout, schema=after.schema, mapping=after.mapping, properties=after.properties)
 
 
 def _jobs(table: Table, plan: OptimizePlan, spark: SparkSession) -> Iterator[tuple[Sequence[pa.Table], DataFrame]]:
@@ -348,10 +369,10 @@ def _scan(table: Table, snapshot: Snapshot, files: pa.Table, spark: SparkSession
 def _check_content(table: Table, plan: OptimizePlan, added: Sequence[AddFile], spark: SparkSession) -> int:
     """Verify that each partition has as many rows as before. Return the total. Raises IllegalCommitError."""
     snapshot = plan.snapshot
-    sources = pa.concat_tables(plan.bins)
+    sources = plan.files
     counted = pc.is_valid(num_records(sources["stats"]))
-    before = _rows_by_partition(snapshot, sources.filter(counted))
-    after = _rows_by_partition(snapshot, adds_to_table(added))
+    before = rows_by_partition(sources.filter(counted), snapshot.layout)
+    after = rows_by_partition(adds_to_table(added), _layout_after(plan))
     uncounted = sources.filter(pc.invert(counted))
     if uncounted.num_rows:
         # Files without a row count in their statistics: count their rows and compare only the totals.
@@ -369,31 +390,15 @@ def _check_content(table: Table, plan: OptimizePlan, added: Sequence[AddFile], s
     return sum(after.values())
 
 
-def _rows_by_partition(snapshot: Snapshot, files: pa.Table) -> dict[tuple[str, ...], int]:
-    """Return the number of live rows of each partition. Different serializations of a partition value count as one value."""
-    rows = pc.subtract(num_records(files["stats"]), deleted_rows(files)).to_pylist()
-    if not snapshot.partition_columns:
-        return {(): sum(rows)}
-    columns = []
-    for field, name in zip(snapshot.layout.partition_fields, stored_partitions(snapshot), strict=True):
-        texts = partition_column(files, name).to_pylist()
-        parsed = {text: repr(parse_partition_value(text, field.type)) for text in set(texts)}
-        columns.append([parsed[text] for text in texts])
-    totals: dict[tuple[str, ...], int] = {}
-    for partition, count in zip(zip(*columns, strict=True), rows, strict=True):
-        totals[partition] = totals.get(partition, 0) + count
-    return totals
-
-
 def _commit(
     table: Table, plan: OptimizePlan, transaction: Transaction, added: Sequence[AddFile], *, num_rows: int
 ) -> OptimizeResult:
     added_bytes = sum(add.size for add in added)
     transaction.keeps_row_ids = kept_row_ids(plan.snapshot) is not None
-    transaction.remove_files(
-        removes_of(pa.concat_tables(plan.bins), deletion_timestamp=table.services.now_ms(), data_change=False)
-    )
+    transaction.remove_files(removes_of(plan.files, deletion_timestamp=table.services.now_ms(), data_change=False))
     transaction.add_files(added)
+    if plan.definition is not None:
+        _set_definition(transaction, plan.definition)
     transaction.metrics.update(
         numAddedFiles=str(len(added)),
         numRemovedFiles=str(plan.num_files),
@@ -414,3 +419,15 @@ def _commit(
         num_rows=num_rows,
         retries=committed.retries,
     )
+
+
+def _set_definition(transaction: Transaction, after: TableDefinition) -> None:
+    """Change the definition of the table together with its files; concurrent changes of the rows are conflicts."""
+    snapshot = transaction.snapshot
+    transaction.read_whole_table()
+    transaction.set_metadata(after.metadata)
+    if after.protocol != snapshot.protocol:
+        transaction.set_protocol(after.protocol)
+    if snapshot.clustering_columns and after.mapping is not snapshot.column_mapping:
+        columns = [physical_path(path, after.schema, after.mapping) for path in snapshot.clustering_columns]
+        transaction.set_clustering(clustering_domain(columns))

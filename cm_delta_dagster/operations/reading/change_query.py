@@ -16,7 +16,7 @@ from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import InvalidArgumentError, VersionNotFoundError
 from cm_delta_dagster.operations.arguments import as_predicate
-from cm_delta_dagster.operations.reading.table_definitions import definition_of
+from cm_delta_dagster.operations.reading.table_definitions import definition_of, partitions_of
 from cm_delta_dagster.protocol.actions.paths import resolve_path
 from cm_delta_dagster.protocol.changes.change_data_feed import (
     CHANGE_COLUMNS,
@@ -145,7 +145,7 @@ class ChangeQuery:
             part.files,
             self.on_rows,
             schema=self.definition.schema,
-            partition_columns=self.definition.metadata.partition_columns,
+            partition_columns=partitions_of(self.definition, part.stored_partitions),
             mapping=self.definition.mapping,
             zone=self.time_zone,
         )

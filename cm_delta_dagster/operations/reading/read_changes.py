@@ -104,22 +104,32 @@ class _ChangeScan:
             for part, files in parts:
                 yield self._part(part, files)
             return
+        for part, files in parts:
+            if part.stored_partitions is not None:
+                yield self._part(part, files)
+        parts = [(part, files) for part, files in parts if part.stored_partitions is None]
         for has_own_type in (False, True):
             alike = [(part, files) for part, files in parts if (part.change_type is None) == has_own_type]
             for files, change_columns in _rounds(alike, self.table.location):
                 yield self._joined(files, change_columns, has_own_type=has_own_type)
 
-    def _layout(self, *, has_own_type: bool) -> TableLayout:
+    def _layout(self, *, has_own_type: bool, stored_partitions: tuple[str, ...] | None = None) -> TableLayout:
         definition = self.changes.definition
         schema = definition.schema
         held = change_file_schema(schema) if has_own_type else schema
-        return layout_of(definition, self.table.location, schema=held, time_zone=self.query.time_zone)
+        return layout_of(
+            definition,
+            self.table.location,
+            schema=held,
+            time_zone=self.query.time_zone,
+            stored_partitions=stored_partitions,
+        )
 
     def _part(self, part: ChangePart, files: pa.Table) -> DataFrame:
         frame = scan(
             self.spark,
             store=self.table.store,
-            layout=self._layout(has_own_type=part.change_type is None),
+            layout=self._layout(has_own_type=part.change_type is None, stored_partitions=part.stored_partitions),
             request=ScanRequest(files=files, predicate=self.query.on_rows),
         )
         own = None if part.change_type is None else F.lit(part.change_type.value)

@@ -103,7 +103,13 @@ class _ChangeReader:
             predicate=self.query.on_rows,
         )
         held = change_file_schema(schema) if own_type else schema
-        layout = layout_of(definition, self.table.location, schema=held, time_zone=self.query.time_zone)
+        layout = layout_of(
+            definition,
+            self.table.location,
+            schema=held,
+            time_zone=self.query.time_zone,
+            stored_partitions=part.stored_partitions,
+        )
         for batch in scan_batches(store=self.table.store, layout=layout, request=request):
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
             if own_type:

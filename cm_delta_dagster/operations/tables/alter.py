@@ -24,8 +24,10 @@ from cm_delta_dagster.protocol.features import row_tracking
 from cm_delta_dagster.protocol.features.clustering import logical_path, stored_clustering_columns
 from cm_delta_dagster.protocol.features.enablement import TableDefinition, changed_definition, check_enabled_by_hand
 from cm_delta_dagster.protocol.features.feature_removal import CHECKPOINT_PROTECTION, FilesOfTable
+from cm_delta_dagster.protocol.features.iceberg_compat import active_versions, has_collections
 from cm_delta_dagster.protocol.features.table_features import check_writable, supports
 from cm_delta_dagster.protocol.schema.column_paths import path_text
+from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
 
 BACKFILL = "ROW TRACKING BACKFILL"
 MAX_FILES_PER_BACKFILL = 100_000
@@ -76,12 +78,13 @@ def alter_table(table: Table, alteration: Alteration, *, context: CommitContext 
 def _alter(table: Table, snapshot: Snapshot, alteration: Alteration, context: CommitContext) -> AlterResult:
     check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
     before = TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata)
-    change = alteration.apply(before, _files_of(snapshot))
+    change = alteration.apply(before, files_of(snapshot))
     after = changed_definition(before, change.wanted, new_name=unique_name, features=change.features)
     if not change.features:
         check_enabled_by_hand(before.protocol, after.protocol)
     check_writable(after.protocol, snapshot.identifier, metadata=after.metadata)
     _check_clustering(snapshot, after)
+    _check_files_for_iceberg(snapshot, after)
     if after == before:
         return AlterResult(table_id=table.table_id, version=snapshot.version, snapshot=snapshot)
     transaction = table.start_transaction(
@@ -97,6 +100,30 @@ def _alter(table: Table, snapshot: Snapshot, alteration: Alteration, context: Co
     if change.dropped and supports(after.protocol, CHECKPOINT_PROTECTION):
         _checkpoint(table)
     return result
+
+
+def _check_files_for_iceberg(snapshot: Snapshot, after: TableDefinition) -> None:
+    """Refuse to enable Iceberg compatibility for files that lack what it requires. Raises InvalidArgumentError."""
+    enabled = set(active_versions(after.metadata.configuration))
+    enabled -= set(active_versions(snapshot.metadata.configuration))
+    if not enabled or not snapshot.num_files:
+        return
+    lacks = [
+        ("the partition columns", bool(snapshot.partition_columns)),
+        ("ids of array elements, map keys and values", 2 in enabled and has_collections(after.schema)),
+        ("row counts in their statistics", logical_row_count(snapshot.files) is None),
+    ]
+    missing = [name for name, is_missing in lacks if is_missing]
+    if files_of(snapshot).deletion_vectors:
+        raise InvalidArgumentError(
+            f"{snapshot.identifier} cannot get Iceberg compatibility: {files_of(snapshot).deletion_vectors} files have deletion "
+            "vectors. Nothing was changed. Rewrite these files first: table.reorg()."
+        )
+    if missing:
+        raise InvalidArgumentError(
+            f"{snapshot.identifier} cannot get Iceberg compatibility: its data files lack {' and '.join(missing)}. Nothing was "
+            "changed. Replace the table by its own rows, with the property: lake.create_table_as(..., mode='replace')."
+        )
 
 
 def _check_clustering(snapshot: Snapshot, after: TableDefinition) -> None:
@@ -120,9 +147,14 @@ def _committed(table: Table, transaction: Transaction) -> AlterResult:
     )
 
 
-def _files_of(snapshot: Snapshot) -> FilesOfTable:
+def files_of(snapshot: Snapshot) -> FilesOfTable:
+    """What the removal of a feature needs to know of the files."""
     vectors = snapshot.files.column("deletionVector")
-    return FilesOfTable(files=snapshot.num_files, deletion_vectors=len(vectors) - vectors.null_count)
+    return FilesOfTable(
+        files=snapshot.num_files,
+        deletion_vectors=len(vectors) - vectors.null_count,
+        is_clustered=bool(snapshot.clustering_columns),
+    )
 
 
 def _checkpoint(table: Table) -> None:
@@ -162,7 +194,7 @@ def _enable_row_tracking(table: Table, alteration: SetProperties, context: Commi
 def _check_beforehand(snapshot: Snapshot, alteration: SetProperties) -> None:
     """Refuse what the last commit would refuse before the first commit is made."""
     before = TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata)
-    change = alteration.apply(before, _files_of(snapshot))
+    change = alteration.apply(before, files_of(snapshot))
     after = changed_definition(before, change.wanted, new_name=unique_name, features=change.features)
     check_writable(after.protocol, snapshot.identifier, metadata=after.metadata)
 

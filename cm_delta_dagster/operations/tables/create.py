@@ -9,7 +9,7 @@ import json
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
@@ -27,11 +27,17 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.operations.tables.purge import purge_abandoned
 from cm_delta_dagster.operations.writing.column_names import unique_name
 from cm_delta_dagster.protocol.actions.actions import DomainMetadata, Metadata
-from cm_delta_dagster.protocol.actions.partition_values import is_partition_type
-from cm_delta_dagster.protocol.features.clustering import DOMAIN, clustering_domain, is_clustered, physical_path
+from cm_delta_dagster.protocol.features.clustering import (
+    DOMAIN,
+    ColumnPath,
+    clustering_domain,
+    is_clustered,
+    physical_path,
+)
 from cm_delta_dagster.protocol.features.clustering import FEATURE as CLUSTERING
-from cm_delta_dagster.protocol.features.column_specs import check_column_specs
+from cm_delta_dagster.protocol.features.column_specs import check_column_specs, check_partition_columns
 from cm_delta_dagster.protocol.features.enablement import TableDefinition, new_definition
+from cm_delta_dagster.protocol.features.iceberg_compat import NEEDED_AT_CREATION, active_versions
 from cm_delta_dagster.protocol.features.protocol_evolution import catalog_managed_protocol, requested_features
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
@@ -42,12 +48,12 @@ from cm_delta_dagster.protocol.features.table_properties import (
     default_properties,
     stored_properties,
 )
+from cm_delta_dagster.protocol.schema.alterations import check_nested_not_null
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode, reconcile_schemas
 from cm_delta_dagster.protocol.schema.types import (
     StructType,
     check_column_names,
     check_writable_types,
-    data_type_text,
     schema_text,
     schema_to_json,
 )
@@ -221,40 +227,6 @@ def first_schema(offered: StructType) -> StructType:
     return reconcile_schemas(StructType(()), offered, mode=SchemaMode.MERGE)
 
 
-def check_partition_columns(schema: StructType, partition_columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the partition columns as the schema spells them.
-
-    Raises:
-        InvalidArgumentError: a column is missing from the schema, named twice, or of a nested type; or every column is a
-            partition column.
-    """
-    fields = []
-    for wanted in partition_columns:
-        field = schema.field(wanted)
-        if field is None:
-            raise InvalidArgumentError(
-                f"Partition column {wanted!r} is not in the schema, whose columns are {', '.join(schema.names)}. "
-                "Partition by top-level columns of the table."
-            )
-        if not is_partition_type(field.type):
-            raise InvalidArgumentError(
-                f"Partition column {field.name!r} is of type {data_type_text(field.type)}, which partition values cannot "
-                "have. Partition by a column of a simple type."
-            )
-        if field.name.startswith("."):
-            raise InvalidArgumentError(
-                f"Partition column {field.name!r} would create directories that readers treat as hidden. Rename it."
-            )
-        fields.append(field.name)
-    if len(set(fields)) != len(fields):
-        raise InvalidArgumentError(f"A partition column is named twice in {list(partition_columns)}; name each once.")
-    if fields and len(fields) == len(schema.names):
-        raise InvalidArgumentError(
-            "Every column is a partition column, and a data file would have no columns. Keep at least one other column."
-        )
-    return tuple(fields)
-
-
 def check_partitioning(table: WriteTarget, partition_columns: Sequence[str]) -> None:
     """Raises SchemaMismatchError if the table has other partition columns."""
     snapshot = table.snapshot()
@@ -304,36 +276,21 @@ def _purge(client: DeltaClient) -> None:
 
 def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) -> CreateTransaction:
     """Phase 1: check the design, then reserve the name."""
-    check_user_properties(design.properties)
-    is_mapped = TableProperties(design.properties).column_mapping_mode != "none"
-    check_column_names(design.schema, any_characters=is_mapped)
-    check_writable_types(design.schema)
-    check_void_places(design.schema)
-    partition_columns = check_partition_columns(design.schema, design.partition_columns)
-    check_column_specs(design.schema, partition_columns)
-    draft = Metadata(
-        id=str(uuid.uuid4()),
-        schema_string=schema_to_json(design.schema),
-        partition_columns=partition_columns,
-        configuration={**default_properties(), **stored_properties(design.properties)},
-        description=design.description,
-        created_time=client.now_ms(),
+    base = Metadata(
+        id=str(uuid.uuid4()), schema_string="", partition_columns=(), configuration={}, created_time=client.now_ms()
     )
-    definition = new_definition(
-        TableDefinition(protocol=catalog_managed_protocol(), metadata=draft),
-        new_name=unique_name,
-        features=requested_features(design.properties) | ({CLUSTERING} if design.clustering_columns else frozenset()),
+    definition = definition_of(
+        design, base=TableDefinition(protocol=catalog_managed_protocol(), metadata=base), name=name
     )
-    check_writable(definition.protocol, str(name), metadata=definition.metadata)
     domains = _clustering(design, definition)
     client.warehouse.ensure_marker()
-    if TableProperties(draft.configuration).deleted_file_retention_ms == 0:
+    if definition.properties.deleted_file_retention_ms == 0:
         _log.warning(
             "%s is created with delta.deletedFileRetentionDuration = %r: VACUUM will delete files that running readers and "
             "time travel still need, and files that running writers have not committed yet. Set it to longer than the "
             "longest query and write, e.g. 'interval 7 days'.",
             name,
-            draft.configuration["delta.deletedFileRetentionDuration"],
+            definition.metadata.configuration["delta.deletedFileRetentionDuration"],
         )
     staging = client.registry.create_staging_table(name)
     return CreateTransaction(
@@ -343,15 +300,53 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
         store=client.stores.store_for(staging.location),
         metadata=definition.with_properties(**{TABLE_ID_KEY: staging.table_id}).metadata,
         protocol=definition.protocol,
-        parameters=_parameters(draft, design),
+        parameters=creation_parameters(definition.metadata, design),
         domains=domains,
     )
 
 
-def _parameters(draft: Metadata, design: TableDesign) -> dict[str, str]:
+def definition_of(design: TableDesign, *, base: TableDefinition, name: TableIdentifier) -> TableDefinition:
+    """Check ``design`` and return the protocol and the metadata of its table.
+
+    Args:
+        base: the protocol, the id and the properties to begin with; its schema and partition columns are replaced.
+    """
+    check_user_properties(design.properties)
+    stated = {**_implied_properties(design.properties), **stored_properties(design.properties)}
+    is_mapped = TableProperties(stated).column_mapping_mode != "none"
+    check_column_names(design.schema, any_characters=is_mapped)
+    check_writable_types(design.schema)
+    check_void_places(design.schema)
+    for item in design.schema.fields:
+        check_nested_not_null(item, (item.name,))
+    partition_columns = check_partition_columns(design.schema, design.partition_columns)
+    check_column_specs(design.schema, partition_columns)
+    draft = replace(
+        base.metadata,
+        schema_string=schema_to_json(design.schema),
+        partition_columns=partition_columns,
+        configuration={**base.metadata.configuration, **default_properties(), **stated},
+        description=design.description,
+    )
+    definition = new_definition(
+        replace(base, metadata=draft),
+        new_name=unique_name,
+        features=requested_features(design.properties) | ({CLUSTERING} if design.clustering_columns else frozenset()),
+    )
+    check_writable(definition.protocol, str(name), metadata=definition.metadata)
+    return definition
+
+
+def _implied_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Properties that a new table gets because of others, unless the user sets them."""
+    return dict(NEEDED_AT_CREATION) if active_versions(properties) else {}
+
+
+def creation_parameters(metadata: Metadata, design: TableDesign) -> dict[str, str]:
+    """``commitInfo.operationParameters`` of a creation."""
     parameters = {
         "isManaged": "true",
-        "partitionBy": json.dumps(list(draft.partition_columns)),
+        "partitionBy": json.dumps(list(metadata.partition_columns)),
         "properties": json.dumps(dict(design.properties)),
     }
     if design.clustering_columns:
@@ -362,16 +357,20 @@ def _parameters(draft: Metadata, design: TableDesign) -> dict[str, str]:
 
 
 def _clustering(design: TableDesign, definition: TableDefinition) -> dict[str, DomainMetadata]:
-    """Return the domain of the clustering columns. Raises InvalidArgumentError if the table cannot be clustered by them."""
+    """Return the domain of the clustering columns."""
     if not is_clustered(definition.protocol):
         return {}
-    schema, mapping = definition.schema, definition.mapping
+    columns = clustering_of(design, definition)
+    return {DOMAIN: clustering_domain([physical_path(c, definition.schema, definition.mapping) for c in columns])}
+
+
+def clustering_of(design: TableDesign, definition: TableDefinition) -> tuple[ColumnPath, ...]:
+    """The clustering columns of ``design``. Raises InvalidArgumentError if the table cannot be clustered by them."""
     layout = TableLayout(
         location="",
-        schema=schema,
+        schema=definition.schema,
         partition_columns=definition.metadata.partition_columns,
-        mapping=mapping,
+        mapping=definition.mapping,
         properties=definition.properties,
     )
-    columns = check_clustering_columns(layout, design.clustering_columns)
-    return {DOMAIN: clustering_domain([physical_path(column, schema, mapping) for column in columns])}
+    return check_clustering_columns(layout, design.clustering_columns)

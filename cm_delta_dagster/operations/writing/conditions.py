@@ -41,8 +41,8 @@ def write_condition(
         now_ms: value of ``current_timestamp()`` and similar functions, in epoch milliseconds.
 
     Raises:
-        InvalidArgumentError: not a :data:`Condition`, not deterministic, a comparison of a partition column with the empty
-            text, which no row has, or a part that Spark would evaluate in another time zone than the table's.
+        InvalidArgumentError: not a :data:`Condition`, not deterministic, or a part that Spark would evaluate in another time zone
+            than the table's.
     """
     schema = snapshot.schema
     if isinstance(where, str):
@@ -58,5 +58,18 @@ def write_condition(
         return predicate
     check_time_zone(predicate, schema, zone=snapshot.time_zone, session=session)
     check_repeatable(predicate, schema, session)
-    check_no_empty_text(predicate, snapshot.partition_columns)
+    return predicate
+
+
+def slice_condition(
+    where: Condition | None, snapshot: Snapshot, *, session: SparkSession, now_ms: int
+) -> Predicate | None:
+    """As :func:`write_condition`, for a slice of the table to which the write adds rows.
+
+    Raises:
+        InvalidArgumentError: also if it compares a partition column with the empty text, which no row has.
+    """
+    predicate = write_condition(where, snapshot, session=session, now_ms=now_ms)
+    if predicate is not None:
+        check_no_empty_text(predicate, snapshot.partition_columns)
     return predicate

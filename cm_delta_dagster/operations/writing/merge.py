@@ -12,7 +12,7 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError, PartitionMismatchError
 from cm_delta_dagster.operations.arguments import names_table
-from cm_delta_dagster.operations.writing.conditions import Condition, write_condition
+from cm_delta_dagster.operations.writing.conditions import Condition, slice_condition
 from cm_delta_dagster.operations.writing.merge_rows import cached, merge_parameters, run_merge
 from cm_delta_dagster.operations.writing.resolve_change import resolve_change
 from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause
@@ -101,7 +101,7 @@ def merge(
         return earlier
     if mode is not MergeMode.INSERT_ONLY:
         check_not_append_only(snapshot, f"a merge of mode {mode.value}")
-    scope = write_condition(within, snapshot, session=frame.sparkSession, now_ms=table.services.now_ms())
+    scope = slice_condition(within, snapshot, session=frame.sparkSession, now_ms=table.services.now_ms())
     scope = None if isinstance(scope, AlwaysTrue) else scope
     offered = schema_of(frame)
     names = key_names(keys, snapshot.schema, offered)

@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.change_rows import ChangeCounts, RowChangeRun, VectorCounts
 from cm_delta_dagster.operations.writing.delete_rows import delete_rows
 from cm_delta_dagster.operations.writing.merge_rows import SMALL_SOURCE, cached
@@ -48,17 +47,8 @@ def replace_where(write: WriteTransaction, frame: DataFrame, predicate: Predicat
 
 
 def replace_partitions(write: WriteTransaction, frame: DataFrame) -> ChangeCounts:
-    """Replace the partitions in which ``frame`` has rows; the caller commits.
-
-    Raises:
-        InvalidArgumentError: the table has no partitions.
-    """
+    """Replace the partitions in which ``frame`` has rows; the caller commits. The table has partitions."""
     snapshot = write.transaction.snapshot
-    if not snapshot.partition_columns:
-        raise InvalidArgumentError(
-            f"{snapshot.identifier} has no partition columns, so no partitions can be replaced. Nothing was written. Give a "
-            "condition as `where`, or replace the whole table."
-        )
     write.transaction.keeps_row_ids = True  # No row is copied.
     added = write.add_new_rows(frame)
     fields = snapshot.layout.partition_fields

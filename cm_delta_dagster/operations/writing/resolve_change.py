@@ -15,7 +15,9 @@ from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, SchemaMi
 from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.row_change import DEFAULT, Expression, RowChange, RowClause
 from cm_delta_dagster.operations.writing.write_transaction import TargetShape, target_shape
+from cm_delta_dagster.protocol.changes.change_data_feed import FEATURE as CHANGE_DATA_FEED
 from cm_delta_dagster.protocol.features.identity_columns import check_not_given, identity_columns
+from cm_delta_dagster.protocol.features.table_features import is_active
 from cm_delta_dagster.protocol.predicates.predicates import (
     AlwaysTrue,
     Or,
@@ -41,14 +43,19 @@ from cm_delta_dagster.protocol.predicates.sql_tokens import (
 )
 from cm_delta_dagster.protocol.schema.char_types import char_widths
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
-from cm_delta_dagster.protocol.schema.types import ArrayType, MapType, StructField, StructType
-from cm_delta_dagster.spark.assignments import Assignment, assigned_columns, target_path
-from cm_delta_dagster.spark.conditions import check_repeatable_column, check_repeatable_text, column_text
+from cm_delta_dagster.protocol.schema.types import ArrayType, MapType, StructField, StructType, data_type_text
+from cm_delta_dagster.spark.assignments import Assignment, assigned_columns, check_constants, target_path, type_at
+from cm_delta_dagster.spark.conditions import (
+    are_repeatable,
+    check_repeatable_column,
+    check_repeatable_text,
+    column_text,
+)
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.file_values import OWN_PREFIX
 from cm_delta_dagster.spark.predicates import holds
 from cm_delta_dagster.spark.row_changes import ChangeClause, ClauseAction, ClauseKind
-from cm_delta_dagster.spark.schema import from_spark, quoted, schema_of, to_spark
+from cm_delta_dagster.spark.schema import from_spark, quoted, same_shape, schema_of, to_spark
 from cm_delta_dagster.spark.session import session_time_zone
 
 _NESTED = StructType | ArrayType | MapType
@@ -117,7 +124,8 @@ def resolve_change(
 
     Raises:
         InvalidArgumentError: an expression is not valid, not deterministic, or refers to no column.
-        SchemaMismatchError: a value that its column cannot store, or a column that the source lacks.
+        SchemaMismatchError: a value of a type that its column cannot store, or a column that the source lacks.
+        InvalidDataError: a constant that its column cannot hold.
     """
     return _Resolution(change, snapshot, shape, session, now_ms).run()
 
@@ -184,11 +192,11 @@ class _Resolution:
             return None
         return {ClauseKind.NOT_MATCHED: self.source, ClauseKind.NOT_MATCHED_BY_SOURCE: self.target}.get(kind)
 
-    def _column(self, expression: Condition | Expression, side: Side | None) -> Column:
+    def _column(self, expression: Condition | Expression, side: Side | None, *, may_vary: bool = False) -> Column:
         if isinstance(expression, Column):
             return expression
         if isinstance(expression, str):
-            return F.expr(self._text(expression, side))
+            return F.expr(self._text(expression, side, may_vary=may_vary))
         return holds(expression, self.shape.schema) if self.change.source is None else self._computed(expression)
 
     def _computed(self, predicate: Predicate) -> Column:
@@ -197,12 +205,13 @@ class _Resolution:
         self.computed[name] = holds(predicate, self.shape.schema)
         return F.col(name)
 
-    def _text(self, text: str, side: Side | None) -> str:
+    def _text(self, text: str, side: Side | None, *, may_vary: bool) -> str:
         tokens = tokens_of(text)
         check_closed_text(tokens, text)
         if calls_clock(tokens, text, self.names):
             text = at_moment(text, self.clock(), self.names)
-        check_repeatable_text(text, self.names)
+        if not may_vary:
+            check_repeatable_text(text, self.names)
         return text if side is None else qualified(text, side)
 
     def _condition(self, on: Expression) -> JoinCondition:
@@ -270,8 +279,33 @@ class _Resolution:
             Assignment(path=path, value=value, data_type=item.type)
             for (path, value), item in zip(given, types.fields, strict=True)
         ]
+        if clause.assignments is not None and self.change.source is not None:
+            self._check_varying(clause, assignments)
         fills = self.change.evolves or clause.lenient
-        return assigned_columns(assignments, self.shape.schema, alias=self.target.alias, fills=fills)
+        columns = assigned_columns(assignments, self.shape.schema, alias=self.target.alias, fills=fills)
+        with spark_errors("evaluating the constants of a write"):
+            check_constants(assignments, self.shape.schema, self.session)
+        return columns
+
+    def _check_varying(self, clause: RowClause, assignments: Sequence[Assignment]) -> None:
+        """Refuse values that are not deterministic where they would be computed twice."""
+        repeatable = are_repeatable([each.value for each in assignments], self._scope())
+        for each, repeats in zip(assignments, repeatable, strict=True):
+            if repeats:
+                continue
+            name = ".".join(each.path)
+            want = type_at(each.path, self.shape.schema)
+            if not same_shape(each.data_type, want):
+                raise InvalidArgumentError(
+                    f"The value of {name!r} in {clause.name} is not deterministic and not of the type {data_type_text(want)}. "
+                    f"Nothing was written. Cast it: CAST(... AS {data_type_text(want)})."
+                )
+            records = is_active(CHANGE_DATA_FEED, self.shape.protocol, self.shape.metadata)
+            if clause.action is ClauseAction.UPDATE and records:
+                raise InvalidArgumentError(
+                    f"The value of {name!r} in {clause.name} is not deterministic, and the change feed of the table would record "
+                    "another value. Nothing was written. Compute the value before, e.g. in a column of the source."
+                )
 
     def _given(self, clause: RowClause, side: Side | None) -> list[tuple[tuple[str, ...], Column]]:
         assert clause.assignments is not None
@@ -287,8 +321,10 @@ class _Resolution:
                     f"An insert gives a value to the nested field {name!r}. Nothing was written. Give the whole column "
                     f"{path[0]!r}, e.g. by named_struct(...)."
                 )
-            value = F.lit(None) if _is_default(expression) else self._column(expression, side)
-            if isinstance(expression, Column):
+            # The values of a merge are computed once; those of other changes are refused as by delta-spark.
+            may_vary = self.change.source is not None
+            value = F.lit(None) if _is_default(expression) else self._column(expression, side, may_vary=may_vary)
+            if isinstance(expression, Column) and not may_vary:
                 self._check([value])
             found.append((path, value))
         return found

@@ -12,7 +12,7 @@ from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import CommitConflictError, InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.writing.change_rows import ChangeCounts
-from cm_delta_dagster.operations.writing.conditions import Condition, write_condition
+from cm_delta_dagster.operations.writing.conditions import Condition, slice_condition
 from cm_delta_dagster.operations.writing.merge import key_names
 from cm_delta_dagster.operations.writing.replace_rows import replace_keys, replace_partitions, replace_where
 from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult, earlier_write
@@ -104,7 +104,7 @@ def _append(table: WriteTarget, frame: DataFrame, schema_mode: SchemaMode, optio
         return earlier
     shape = target_shape(snapshot, frame, schema_mode)
     _check_partition_columns(snapshot, frame)
-    with _start(table, snapshot, shape, _parameters("Append", snapshot), options) as write:
+    with _start(table, snapshot, shape, _parameters("Append", snapshot.partition_columns), options) as write:
         written = write.add_new_rows(frame)
         metrics = {
             "numFiles": len(written.adds),
@@ -129,6 +129,7 @@ def overwrite(
     partitions: PartitionOverwrite | str = PartitionOverwrite.STATIC,
     keys: Sequence[str] = (),
     schema_mode: SchemaMode = SchemaMode.STRICT,
+    partition_by: Sequence[str] | None = None,
     options: CommitOptions = DEFAULT_OPTIONS,
 ) -> WriteResult:
     """Replace all rows by the rows of ``frame``, in one commit; or the rows of a condition, of partitions or of keys.
@@ -137,9 +138,10 @@ def overwrite(
         where: the slice to replace; an empty frame clears it. A condition on partition columns alone removes whole files
             and reads nothing. Another condition rewrites the files that hold matching and other rows. Rows for which it is
             NULL stay.
-        partitions: DYNAMIC replaces only the partitions in which ``frame`` has rows.
+        partitions: DYNAMIC replaces only the partitions in which ``frame`` has rows; all rows of a table without partitions.
         keys: replaces only the rows that have the keys of a row of ``frame``; all rows of ``frame`` are added.
         schema_mode: OVERWRITE also replaces the schema and excludes the others.
+        partition_by: with OVERWRITE, the partition columns afterwards, none if it is empty; None keeps those of the table.
 
     Raises:
         InvalidArgumentError: ``where`` is not a condition over the table's columns, or a write cannot evaluate it; two ways to
@@ -150,24 +152,29 @@ def overwrite(
     """
     check_frame(frame)
     dynamic = _is_dynamic(partitions)
-    _check_one_slice(where, keys, schema_mode, dynamic=dynamic)
     snapshot = table.snapshot()
+    after = snapshot.partition_columns if partition_by is None else partition_by
+    if schema_mode is SchemaMode.OVERWRITE and not after:
+        dynamic = False
+    _check_one_slice(where, keys, schema_mode, dynamic=dynamic)
+    _check_partition_change(snapshot, schema_mode, partition_by)
     earlier = earlier_write(table, snapshot, options.idempotency)
     if earlier is not None:
         return earlier
-    predicate = write_condition(where, snapshot, session=frame.sparkSession, now_ms=table.services.now_ms())
+    predicate = slice_condition(where, snapshot, session=frame.sparkSession, now_ms=table.services.now_ms())
     if isinstance(predicate, AlwaysTrue):
         predicate = None
     if snapshot.num_files:
         check_not_append_only(snapshot, "an overwrite")
-    shape = target_shape(snapshot, frame, schema_mode)
-    _check_partition_columns(snapshot, frame)
+    shape = target_shape(snapshot, frame, schema_mode, partition_by)
+    if schema_mode is not SchemaMode.OVERWRITE:
+        _check_partition_columns(snapshot, frame)
     names = key_names(keys, snapshot.schema, schema_of(frame)) if keys else ()
-    parameters = _parameters("Overwrite", snapshot, predicate)
+    parameters = _parameters("Overwrite", shape.metadata.partition_columns, predicate)
     if dynamic:
         parameters["isDynamicPartitionOverwrite"] = "true"
     with _start(table, snapshot, shape, parameters, options) as write:
-        if dynamic:
+        if dynamic and snapshot.partition_columns:
             counts = replace_partitions(write, frame)
         elif names:
             counts = replace_keys(write, frame, names)
@@ -201,6 +208,16 @@ def _check_one_slice(where: Condition | None, keys: Sequence[str], schema_mode: 
         raise InvalidArgumentError(
             f"An overwrite selects the rows to replace in one way, and {' and '.join(given)} are given. Nothing was written. Leave "
             "one out."
+        )
+
+
+def _check_partition_change(snapshot: Snapshot, schema_mode: SchemaMode, partition_by: Sequence[str] | None) -> None:
+    if partition_by is None or schema_mode is SchemaMode.OVERWRITE:
+        return
+    if [name.lower() for name in partition_by] != [name.lower() for name in snapshot.partition_columns]:
+        raise InvalidArgumentError(
+            f"{snapshot.identifier} is partitioned by {list(snapshot.partition_columns)}, not by {list(partition_by)}. Nothing was "
+            "written. Leave out `partition_by`, or replace the schema too: schema_mode=SchemaMode.OVERWRITE."
         )
 
 
@@ -244,8 +261,8 @@ def _start(
     return start_write(table, snapshot, shape=shape, operation=OPERATION, parameters=parameters, options=options)
 
 
-def _parameters(mode: str, snapshot: Snapshot, predicate: Predicate | None = None) -> dict[str, str]:
-    parameters = {"mode": mode, "partitionBy": json_text(snapshot.partition_columns)}
+def _parameters(mode: str, partition_columns: Sequence[str], predicate: Predicate | None = None) -> dict[str, str]:
+    parameters = {"mode": mode, "partitionBy": json_text(partition_columns)}
     if predicate is not None:
         parameters["predicate"] = to_sql(predicate)
     return parameters

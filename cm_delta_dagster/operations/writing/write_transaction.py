@@ -22,6 +22,7 @@ from cm_delta_dagster.errors import (
     NOT_COMMITTED,
     CommitConflictError,
     IllegalCommitError,
+    InvalidArgumentError,
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
@@ -31,9 +32,10 @@ from cm_delta_dagster.protocol.actions.actions import AddCdcFile, AddFile, Metad
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, removes_of, size_of, table_to_adds
 from cm_delta_dagster.protocol.changes.change_data_feed import CHANGE_TYPE, ChangeType
 from cm_delta_dagster.protocol.changes.change_data_feed import FEATURE as CHANGE_DATA_FEED
-from cm_delta_dagster.protocol.features.clustering import ColumnPath
+from cm_delta_dagster.protocol.features.clustering import ColumnPath, is_clustered
 from cm_delta_dagster.protocol.features.column_ids import with_ids_of
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, column_mapping_mode
+from cm_delta_dagster.protocol.features.column_specs import check_partition_columns
 from cm_delta_dagster.protocol.features.enablement import TableDefinition, changed_definition, without_own_metadata
 from cm_delta_dagster.protocol.features.identity_columns import with_high_water_marks
 from cm_delta_dagster.protocol.features.table_features import check_writable, is_active
@@ -105,11 +107,17 @@ def check_not_append_only(snapshot: Snapshot, operation: str) -> None:
         )
 
 
-def target_shape(snapshot: Snapshot, frame: DataFrame, mode: SchemaMode) -> TargetShape:
+def target_shape(
+    snapshot: Snapshot, frame: DataFrame, mode: SchemaMode, partition_by: Sequence[str] | None = None
+) -> TargetShape:
     """Return schema, metadata and protocol of the table after a write of ``frame``.
+
+    Args:
+        partition_by: with the mode OVERWRITE, the partition columns afterwards; None for those that the table has.
 
     Raises:
         SchemaMismatchError: the columns do not fit, the frame has no columns, or a partition column is missing.
+        InvalidArgumentError: ``frame`` cannot be partitioned by ``partition_by``.
         UnsupportedFeatureError: the table or a new column needs a table feature that this client does not support.
     """
     check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
@@ -122,15 +130,19 @@ def target_shape(snapshot: Snapshot, frame: DataFrame, mode: SchemaMode) -> Targ
         )
     before = TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata)
     schema = reconcile_schemas(present, offered, mode=mode, widens=widening_in_writes(before.properties))
+    partitions = snapshot.partition_columns
     if mode is SchemaMode.OVERWRITE:
-        schema = with_ids_of(_replacement_schema(schema, snapshot), present)
+        partitions = _replacement_partitions(schema, snapshot, partition_by)
+        schema = with_ids_of(_replacement_schema(schema, partitions), present)
     else:
         schema = with_type_changes(present, schema)
-    if schema == present:
+    if schema == present and partitions == snapshot.partition_columns:
         return TargetShape(schema=present, metadata=snapshot.metadata, protocol=snapshot.protocol)
     check_column_names(schema, any_characters=snapshot.column_mapping is not ColumnMappingMode.NONE)
     check_void_places(schema)
-    after = changed_definition(before, before.with_schema(schema), new_name=unique_name)
+    wanted = before.with_schema(schema)
+    wanted = replace(wanted, metadata=replace(wanted.metadata, partition_columns=partitions))
+    after = changed_definition(before, wanted, new_name=unique_name)
     try:
         check_writable(after.protocol, snapshot.identifier, metadata=after.metadata)
     except UnsupportedFeatureError as error:
@@ -143,15 +155,29 @@ def target_shape(snapshot: Snapshot, frame: DataFrame, mode: SchemaMode) -> Targ
     return TargetShape(schema=after.schema, metadata=after.metadata, protocol=after.protocol)
 
 
-def _replacement_schema(offered: StructType, snapshot: Snapshot) -> StructType:
-    """Return the offered schema with every field nullable: NOT NULL in a DataFrame depends on how Spark computed it."""
+def _replacement_partitions(
+    offered: StructType, snapshot: Snapshot, partition_by: Sequence[str] | None
+) -> tuple[str, ...]:
+    """The partition columns of a table whose rows and schema are replaced."""
+    if partition_by is not None:
+        if partition_by and is_clustered(snapshot.protocol):
+            raise InvalidArgumentError(
+                f"{snapshot.identifier} is a clustered table, which cannot get partition columns. Nothing was written. Leave out "
+                "`partition_by`, and cluster by these columns: table.alter.cluster_by(...)."
+            )
+        return check_partition_columns(offered, partition_by)
     missing = [name for name in snapshot.partition_columns if offered.field(name) is None]
     if missing:
         raise SchemaMismatchError(
             f"The new schema lacks the partition column {missing[0]!r} of {snapshot.identifier}; nothing was written. "
-            f"Keep it, or create another table. Offered schema:\n{schema_text(offered)}"
+            f"Keep it, or give other partition columns as `partition_by`. Offered schema:\n{schema_text(offered)}"
         )
-    partitions = {name.lower(): name for name in snapshot.partition_columns}
+    return snapshot.partition_columns
+
+
+def _replacement_schema(offered: StructType, partition_columns: Sequence[str]) -> StructType:
+    """Return the offered schema with every field nullable: NOT NULL in a DataFrame depends on how Spark computed it."""
+    partitions = {name.lower(): name for name in partition_columns}
     nullable = reconcile_schemas(StructType(()), offered, mode=SchemaMode.MERGE)
     # The partition columns keep the spelling that the metadata has for them.
     return StructType(
@@ -197,6 +223,9 @@ class WriteTransaction:
 
     If the ``with`` block ends by an exception, the files are deleted. Once the commit was attempted, they are deleted only
     if the exception proves that nothing was committed.
+
+    Attributes:
+        clustering: the clustering columns after the commit; None if they stay.
     """
 
     table: WriteTarget
@@ -206,6 +235,7 @@ class WriteTransaction:
     written: list[WrittenFiles] = field(default_factory=list)
     vectors: list[VectorFiles] = field(default_factory=list)
     changes: list[WrittenFiles] = field(default_factory=list)
+    clustering: tuple[ColumnPath, ...] | None = None
     commit_attempted: bool = False
 
     def __enter__(self) -> "WriteTransaction":
@@ -231,6 +261,8 @@ class WriteTransaction:
     @property
     def _clustering(self) -> tuple[ColumnPath, ...]:
         """The clustering columns. Raises SchemaMismatchError if the schema after the commit lacks one."""
+        if self.clustering is not None:
+            return self.clustering
         snapshot = self.transaction.snapshot
         columns = snapshot.clustering_columns
         if columns and self.shape.schema != snapshot.schema:

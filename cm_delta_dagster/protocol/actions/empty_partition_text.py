@@ -1,7 +1,7 @@
 """Conditions that compare a partition column with the empty text (protocol heading "Partition Value Serialization").
 
-A partition column stores the empty text as NULL, so such a condition is never true. A write with it would replace no rows and add
-its rows again on each run, so writes refuse it. Reads return no rows for it.
+A partition column stores the empty text as NULL, so such a condition is never true. An overwrite or merge of such a slice would
+replace no rows and add its rows again on each run, so it is refused. Reads, deletions and updates find no rows.
 """
 
 from collections.abc import Sequence

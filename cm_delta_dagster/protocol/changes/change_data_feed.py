@@ -6,7 +6,7 @@ deletion vector that leaves only the changed rows, so that scans do not handle c
 
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 
@@ -61,12 +61,15 @@ class ChangePart:
     Attributes:
         change_type: None for change data files, which have a column ``_change_type``.
         files: columns of ``ADD_SCHEMA``; rows marked in deletion vectors are not changes.
+        stored_partitions: the partition columns of the files, by the names in their partition values; None for those of the
+            definition with which the changes are read.
     """
 
     version: int
     timestamp_ms: int
     change_type: ChangeType | None
     files: pa.Table
+    stored_partitions: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +171,7 @@ def _changes_of(
     add_keys, remove_keys = file_keys(location, added["path"]), file_keys(location, removed["path"])
     in_both = pc.is_in(remove_keys, value_set=add_keys)
     if not pc.any(in_both).as_py():
-        yield _part(commit, ChangeType.DELETE, removed)
+        yield replace(_part(commit, ChangeType.DELETE, removed), stored_partitions=_partitions_before(commit, removed))
         yield _part(commit, ChangeType.INSERT, added)
         return
     _check_each_once(added, add_keys, commit, table)
@@ -179,6 +182,14 @@ def _changes_of(
     before, before_keys = removed.filter(in_both), remove_keys.filter(in_both)
     after = added.take(pc.index_in(before_keys, value_set=add_keys))
     yield VectorChange(version=commit.version, timestamp_ms=commit.timestamp_ms, before=before, after=after)
+
+
+def _partitions_before(commit: Commit, removed: pa.Table) -> tuple[str, ...] | None:
+    """The partition columns before a commit that may replace them; None if it does not."""
+    if commit.actions.metadata is None or not removed.num_rows:
+        return None
+    values = removed["partitionValues"][0].as_py()
+    return None if values is None else tuple(name for name, _ in values)
 
 
 def _part(commit: Commit, change_type: ChangeType | None, files: pa.Table) -> ChangePart:

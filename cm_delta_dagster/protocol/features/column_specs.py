@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.actions.partition_values import is_partition_type
 from cm_delta_dagster.protocol.features.default_columns import check_defaults
 from cm_delta_dagster.protocol.features.generated_columns import check_generated_columns
 from cm_delta_dagster.protocol.features.identity_columns import Identity, check_identity_columns, identity_metadata
 from cm_delta_dagster.protocol.schema.evolution import CURRENT_DEFAULT, GENERATION_EXPRESSION
 from cm_delta_dagster.protocol.schema.type_text import parse_column_type
-from cm_delta_dagster.protocol.schema.types import DataType, StructField, StructType
+from cm_delta_dagster.protocol.schema.types import DataType, StructField, StructType, data_type_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +80,37 @@ def check_column_specs(schema: StructType, partition_columns: tuple[str, ...]) -
     check_defaults(schema)
     check_generated_columns(schema)
     check_identity_columns(schema, partition_columns)
+
+
+def check_partition_columns(schema: StructType, partition_columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the partition columns as the schema spells them.
+
+    Raises:
+        InvalidArgumentError: a column is missing from the schema, named twice, or of a nested type; or every column is a
+            partition column.
+    """
+    fields = []
+    for wanted in partition_columns:
+        field = schema.field(wanted)
+        if field is None:
+            raise InvalidArgumentError(
+                f"Partition column {wanted!r} is not in the schema, whose columns are {', '.join(schema.names)}. "
+                "Partition by top-level columns of the table."
+            )
+        if not is_partition_type(field.type):
+            raise InvalidArgumentError(
+                f"Partition column {field.name!r} is of type {data_type_text(field.type)}, which partition values cannot "
+                "have. Partition by a column of a simple type."
+            )
+        if field.name.startswith("."):
+            raise InvalidArgumentError(
+                f"Partition column {field.name!r} would create directories that readers treat as hidden. Rename it."
+            )
+        fields.append(field.name)
+    if len(set(fields)) != len(fields):
+        raise InvalidArgumentError(f"A partition column is named twice in {list(partition_columns)}; name each once.")
+    if fields and len(fields) == len(schema.names):
+        raise InvalidArgumentError(
+            "Every column is a partition column, and a data file would have no columns. Keep at least one other column."
+        )
+    return tuple(fields)

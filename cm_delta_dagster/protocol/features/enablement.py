@@ -20,7 +20,13 @@ from cm_delta_dagster.protocol.features.column_ids import (
     highest_column_id,
     strip_metadata,
 )
-from cm_delta_dagster.protocol.features.column_mapping import PHYSICAL_NAME, ColumnMappingMode
+from cm_delta_dagster.protocol.features.column_mapping import PHYSICAL_NAME, ColumnMappingMode, stored_names
+from cm_delta_dagster.protocol.features.iceberg_compat import (
+    active_versions,
+    check_iceberg_compat,
+    check_partitioning_kept,
+    with_nested_ids,
+)
 from cm_delta_dagster.protocol.features.protocol_evolution import (
     listed_by_other_name,
     required_features,
@@ -92,7 +98,9 @@ def new_definition(wanted: TableDefinition, *, new_name: NewName, features: Coll
         UnsupportedFeatureError: a feature is needed that this client does not support.
     """
     plain = wanted.with_schema(without_own_metadata(wanted.schema))
-    return _listed(_with_row_tracking(_with_ids(plain, new_name), new_name), features)
+    result = _listed(_with_row_tracking(_with_ids(plain, new_name), new_name), features)
+    _check_iceberg(result)
+    return result
 
 
 def changed_definition(
@@ -118,6 +126,8 @@ def changed_definition(
     mapped = _with_ids(plain, new_name, files_exist=is_upgrade)
     result = _listed(_with_row_tracking(mapped, new_name), features)
     _check_row_tracking_names(result)
+    _check_iceberg(result)
+    _check_partitioning(before, result)
     return before if (result.protocol, result.metadata) == (before.protocol, before.metadata) else result
 
 
@@ -132,8 +142,8 @@ def check_mapping_change(before: TableDefinition, wanted: TableDefinition) -> No
         return
     if new is ColumnMappingMode.NONE:
         raise InvalidArgumentError(
-            f"{COLUMN_MAPPING_MODE} cannot change from {old.value!r} to 'none': the data files have physical names and would have "
-            "to be rewritten, which this client does not do. Nothing was changed. Copy the rows to a table without the property."
+            f"{COLUMN_MAPPING_MODE} cannot change from {old.value!r} to 'none' without Spark: the data files have physical names "
+            "and must be rewritten. Nothing was changed. Use table.alter.set_properties in Python."
         )
     raise InvalidArgumentError(
         f"{COLUMN_MAPPING_MODE} cannot change from {old.value!r} to {new.value!r}: the data files of the table lack what the new "
@@ -168,6 +178,8 @@ def _with_ids(wanted: TableDefinition, new_name: NewName, *, files_exist: bool =
     schema = wanted.schema
     ids = ColumnIds(highest=highest_column_id(schema, wanted.metadata.configuration), new_name=name_of)
     mapped = assign_column_ids(schema, ids)
+    if 2 in active_versions(wanted.metadata.configuration):
+        mapped = with_nested_ids(mapped, ids, wanted.mapping)
     return wanted.with_schema(mapped).with_properties(**{MAX_COLUMN_ID: str(ids.highest)})
 
 
@@ -187,6 +199,25 @@ def _with_row_tracking(wanted: TableDefinition, new_name: NewName) -> TableDefin
     }
     missing = {key: new_name(prefix) for key, prefix in names.items() if key not in configuration}
     return wanted.with_properties(**missing)
+
+
+def _check_iceberg(result: TableDefinition) -> None:
+    check_iceberg_compat(
+        result.schema,
+        result.metadata.configuration,
+        mapping=result.mapping,
+        lists_vectors=supports(result.protocol, "deletionVectors"),
+        writes_vectors=result.properties.deletion_vectors_enabled,
+    )
+
+
+def _check_partitioning(before: TableDefinition, result: TableDefinition) -> None:
+    """A renamed partition column is the same one."""
+    old, new = (stored_names(item.metadata.partition_columns, item.schema, item.mapping) for item in (before, result))
+    if old != new:
+        check_partitioning_kept(
+            before.metadata.partition_columns, result.metadata.partition_columns, result.metadata.configuration
+        )
 
 
 def _check_row_tracking_names(result: TableDefinition) -> None:

@@ -37,10 +37,17 @@ _NEEDED = frozenset((CATALOG_MANAGED, IN_COMMIT_TIMESTAMP, "vacuumProtocolCheck"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesOfTable:
-    """What the removal of a feature needs to know of the live files: how many there are, and how many have a deletion vector."""
+    """What the removal of a feature needs to know of the live files.
+
+    Attributes:
+        files: their number.
+        deletion_vectors: how many have a deletion vector.
+        is_clustered: whether the table has clustering columns.
+    """
 
     files: int
     deletion_vectors: int
+    is_clustered: bool = False
 
 
 _Removal = Callable[[TableDefinition, FilesOfTable], TableDefinition]
@@ -130,7 +137,7 @@ def _deletion_vectors(table: TableDefinition, files: FilesOfTable) -> TableDefin
         raise _refused(
             "deletionVectors",
             f"{files.deletion_vectors} files have a deletion vector",
-            f"Set {DELETION_VECTORS_KEY} = 'false' and rewrite these files, e.g. by optimize or by an overwrite.",
+            "Rewrite these files with Spark: table.alter.drop_feature('deletionVectors') in Python.",
         )
     return table.with_properties(**{DELETION_VECTORS_KEY: None})
 
@@ -143,7 +150,7 @@ def _type_widening(table: TableDefinition, files: FilesOfTable) -> TableDefiniti
         raise _refused(
             "typeWidening",
             f"files may hold values of the earlier types of {', '.join(changed)}",
-            "Overwrite the table with its own rows and schema_mode=OVERWRITE, which writes all values in the new types.",
+            "Rewrite the files with Spark: table.alter.drop_feature('typeWidening') in Python.",
         )
     plain = table.with_schema(strip_metadata(table.schema, (type_widening.TYPE_CHANGES,))) if changed else table
     return plain.with_properties(**{type_widening.ENABLED: None})
@@ -154,15 +161,24 @@ def _column_mapping(table: TableDefinition, files: FilesOfTable) -> TableDefinit
         raise _refused(
             "columnMapping",
             f"{COLUMN_MAPPING_MODE} is {table.mapping.value!r}, and the data files have physical names",
-            "Copy the rows to a table without column mapping.",
+            "Rewrite the files with Spark: table.alter.drop_feature('columnMapping') in Python.",
         )
     plain = table.with_schema(strip_metadata(table.schema, (MAPPING_PREFIX,)))
     return plain.with_properties(**{COLUMN_MAPPING_MODE: None, MAX_COLUMN_ID: None})
 
 
+def _clustering(table: TableDefinition, files: FilesOfTable) -> TableDefinition:
+    if files.is_clustered:
+        raise _refused(
+            "clustering", "the table has clustering columns", "Remove them first: table.alter.cluster_by(())."
+        )
+    return table
+
+
 _REMOVALS: Mapping[str, _Removal] = {
     "allowColumnDefaults": _column_defaults,
     "checkConstraints": _check_constraints,
+    "clustering": _clustering,
     "columnMapping": _column_mapping,
     "deletionVectors": _deletion_vectors,
     "rowTracking": _row_tracking,

@@ -139,7 +139,7 @@ def _both(name: str, write: Support, *, requires: tuple[str, ...] = (), is_activ
 
 
 _shreds = _property_is_true("delta.enableVariantShredding")
-_FULL, _INACTIVE = Support.FULL, Support.WHILE_INACTIVE
+_FULL = Support.FULL
 _widens = _either(_property_is_true("delta.enableTypeWidening"), _field_has(TYPE_CHANGES))
 
 FEATURES: Mapping[str, Feature] = {
@@ -171,13 +171,13 @@ FEATURES: Mapping[str, Feature] = {
         _both("v2Checkpoint", _FULL, is_active=_has_v2_policy),
         _writer(
             "icebergCompatV1",
-            _INACTIVE,
+            _FULL,
             requires=("columnMapping",),
             is_active=_property_is_true("delta.enableIcebergCompatV1"),
         ),
         _writer(
             "icebergCompatV2",
-            _INACTIVE,
+            _FULL,
             requires=("columnMapping",),
             is_active=_property_is_true("delta.enableIcebergCompatV2"),
         ),

@@ -11,6 +11,7 @@ from datetime import tzinfo
 import pyarrow as pa
 
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
+from cm_delta_dagster.protocol.features.iceberg_compat import active_versions
 from cm_delta_dagster.protocol.features.row_tracking import RowIdColumns
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
@@ -45,6 +46,11 @@ class TableLayout:
     def partition_fields(self) -> tuple[StructField, ...]:
         """The partition columns as fields of the schema, in the order of ``partition_columns``."""
         return tuple(item for name in self.partition_columns if (item := self.schema.field(name)) is not None)
+
+    @property
+    def stores_partitions(self) -> bool:
+        """Whether data files hold the partition columns too, as Iceberg compatibility requires."""
+        return bool(self.partition_columns) and bool(active_versions(self.properties.configuration))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

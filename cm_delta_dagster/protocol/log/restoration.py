@@ -72,7 +72,7 @@ def restored_metadata(current: Metadata, target: Metadata) -> Metadata:
     and the highest column id.
     """
     configuration = {key: value for key, value in target.configuration.items() if key not in _OF_THE_LOG}
-    configuration |= {key: value for key, value in current.configuration.items() if key in _OF_THE_LOG}
+    configuration |= log_properties(current)
     ids = [item.configuration[MAX_COLUMN_ID] for item in (current, target) if MAX_COLUMN_ID in item.configuration]
     if ids:
         configuration[MAX_COLUMN_ID] = str(max(map(int, ids)))
@@ -84,6 +84,11 @@ def restored_metadata(current: Metadata, target: Metadata) -> Metadata:
         configuration=configuration,
         schema_string=_restored_schema(current.schema_string, target.schema_string),
     )
+
+
+def log_properties(metadata: Metadata) -> dict[str, str]:
+    """The properties that describe the log itself."""
+    return {key: value for key, value in metadata.configuration.items() if key in _OF_THE_LOG}
 
 
 def _restored_schema(current: str, target: str) -> str:

@@ -250,7 +250,7 @@ def edit_field(schema: StructType, path: Sequence[str], edit: Callable[[StructFi
 
 
 def check_nested_not_null(item: StructField, path: Sequence[str]) -> None:
-    """Refuse NOT NULL inside an array or a map: such rows cannot be checked.
+    """Refuse NOT NULL fields inside an array or a map, as delta-spark does: it does not check them.
 
     Raises:
         InvalidArgumentError: names the column.
@@ -264,7 +264,7 @@ def check_nested_not_null(item: StructField, path: Sequence[str]) -> None:
         structs = (inner for part in parts for inner in walk_types(part) if isinstance(inner, StructType))
         if any(not field.nullable for struct in structs for field in struct.fields):
             raise InvalidArgumentError(
-                f"Column {path_text(path)!r} has a NOT NULL field inside an array or a map, where NOT NULL is not checked. "
+                f"Column {path_text(path)!r} has a NOT NULL field inside an array or a map, which not every writer checks. "
                 "Nothing was changed. Make the field nullable."
             )
 

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
-from cm_delta_dagster.errors import CommitConflictError, InvalidArgumentError
+from cm_delta_dagster.errors import CommitConflictError
 from cm_delta_dagster.operations.maintenance.reorg import reorg
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
 from cm_delta_dagster.operations.writing.delete import delete
@@ -141,9 +141,10 @@ def test_an_overwrite_replaces_the_partitions_or_the_keys_of_the_new_rows(build:
     assert builder.rows() == [(2, "b"), (3, "b"), (7, "a"), (8, None)]
     overwrite(builder.table, frame=builder.frame((3, "c"), (3, "d"), (7, "c"), (None, "x")), keys=["ID"])
     assert builder.rows() == [(None, "x"), (2, "b"), (3, "c"), (3, "d"), (7, "c"), (8, None)]
-    with pytest.raises(InvalidArgumentError, match="no partition columns"):
-        plain = build("id long")
-        overwrite(plain.table, frame=plain.frame((1,)), partitions="dynamic")
+    plain = build("id long")
+    plain.append((1,), (2,))
+    overwrite(plain.table, frame=plain.frame((3,)), partitions="dynamic")
+    assert plain.rows() == [(3,)]
 
 
 @pytest.mark.slow

@@ -46,9 +46,14 @@ def test_writes_refuse_a_condition_on_the_empty_text(build: Callable[[], TableBu
     with pytest.raises(InvalidArgumentError, match=r"partition column 'p'.*p IS NULL"):
         overwrite(builder.table, frame=builder.frame((9, "")), where=where)
     with pytest.raises(InvalidArgumentError, match="p IS NULL"):
-        delete(builder.table, spark=builder.spark, where=where)
-    with pytest.raises(InvalidArgumentError, match="p IS NULL"):
         merge(builder.table, frame=builder.frame((1, "")), keys=["id"], within=where)
+    assert builder.table.snapshot().version == 1
+
+
+def test_a_deletion_finds_no_row_with_the_empty_text(build: Callable[[], TableBuilder]) -> None:
+    """PART-1: no row has it."""
+    builder = build()
+    delete(builder.table, spark=builder.spark, where="p = ''")
     assert builder.table.snapshot().version == 1
 
 

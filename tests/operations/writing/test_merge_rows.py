@@ -98,6 +98,19 @@ def test_any_condition_joins(build: Build) -> None:
 
 
 @pytest.mark.slow
+def test_values_of_a_merge_need_not_be_deterministic(build: Build) -> None:
+    """They are computed once; the change feed records what was inserted."""
+    builder = build("id long, v string").with_properties({"delta.enableChangeDataFeed": "true"}, "changeDataFeed")
+    _merge(builder, builder.frame((1, "x"), (2, "y"))).when_not_matched_insert({"id": "s.id", "v": "uuid()"}).execute()
+    rows = builder.rows()
+    assert len({row[1] for row in rows}) == 2
+    plain = build("id long, v string")
+    plain.append((1, "a"))
+    _merge(plain, plain.frame((1, "x"))).when_matched_update({"v": "CAST(rand() AS string)"}).execute()
+    assert 0 <= float(plain.rows()[0][1]) < 1
+
+
+@pytest.mark.slow
 def test_two_matches_of_a_row_are_an_error_unless_it_is_deleted(build: Build) -> None:
     """DML-5: the conditions of the clauses do not matter."""
     builder = build("id long, v string")
@@ -159,13 +172,15 @@ REFUSED: dict[str, Callable[[MergeBuilder], MergeBuilder]] = {
     "rand": lambda merge: merge.when_matched_update({"v": "s.v"}, "rand() > 0.5"),
     "not deterministic|rand": lambda merge: merge.when_matched_delete(F.rand() > 0.5),
     "does not accept": lambda merge: merge.when_matched_delete("v = 'a'"),
+    "not of the type": lambda merge: merge.when_matched_update({"v": "rand()"}),
+    "change feed": lambda merge: merge.when_matched_update({"v": "uuid()"}),
     "assigns no value": lambda merge: merge.when_not_matched_insert({}),
     "query": lambda merge: merge.when_matched_delete("t.id IN (SELECT 1)"),
 }
 
 
 def test_what_cannot_be_resolved_is_refused_before_anything_is_written(build: Build) -> None:
-    builder = build("id long, v string")
+    builder = build("id long, v string").with_properties({"delta.enableChangeDataFeed": "true"}, "changeDataFeed")
     builder.append((1, "a"))
     before = _data_files(builder)
     source = builder.frame((1, "b"))

@@ -184,6 +184,22 @@ def test_a_full_overwrite_may_replace_the_schema(build: Callable[..., TableBuild
         overwrite(builder.table, frame=builder.frame((1,), columns="id long"), schema_mode=SchemaMode.OVERWRITE)
 
 
+def test_an_overwrite_of_the_schema_may_replace_the_partition_columns(build: Callable[..., TableBuilder]) -> None:
+    """SCHEVO-4."""
+    builder = build("id long, p string", "p")
+    builder.append((1, "a"))
+    with pytest.raises(InvalidArgumentError, match="is partitioned by"):
+        overwrite(builder.table, frame=builder.frame((1, "a")), partition_by=["id"])
+    with pytest.raises(InvalidArgumentError, match="not in the schema"):
+        overwrite(builder.table, frame=builder.frame((1, "a")), schema_mode=SchemaMode.OVERWRITE, partition_by=["q"])
+    for columns, name in (("q string, n long", "q"), ("q string, n long", None)):
+        frame = builder.frame(("x", 1), ("y", 2), columns=columns)
+        overwrite(builder.table, frame=frame, schema_mode=SchemaMode.OVERWRITE, partition_by=[name] if name else [])
+        assert builder.table.snapshot().partition_columns == ((name,) if name else ())
+        assert builder.rows() == [("x", 1), ("y", 2)]
+    assert builder.rows(version=1) == [(1, "a")]
+
+
 def test_append_only_tables_take_appends_and_refuse_removals(build: Callable[..., TableBuilder]) -> None:
     """APPEND-2, APPEND-3."""
     builder = build("id long", delta__appendOnly="true")

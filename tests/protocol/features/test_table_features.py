@@ -68,7 +68,7 @@ def test_the_fully_supported_features_are_listed() -> None:
     assert {"columnMapping", "typeWidening", "rowTracking", "checkpointProtection"} <= SUPPORTED_WRITER_FEATURES
     assert {"invariants", "checkConstraints", "generatedColumns", "variantType"} <= SUPPORTED_WRITER_FEATURES
     assert {"identityColumns", "allowColumnDefaults", "clustering"} <= SUPPORTED_WRITER_FEATURES
-    assert not {"icebergCompatV1", "icebergCompatV2"} & SUPPORTED_WRITER_FEATURES
+    assert {"icebergCompatV1", "icebergCompatV2"} <= SUPPORTED_WRITER_FEATURES
 
 
 @pytest.mark.parametrize(
@@ -185,29 +185,14 @@ def test_unknown_writer_features_stop_only_writing() -> None:
         ("generatedColumns", metadata({"delta.generationExpression": "1"})),
         ("identityColumns", metadata({"delta.identity.start": 1})),
         ("allowColumnDefaults", metadata({"CURRENT_DEFAULT": "1"})),
+        ("icebergCompatV1", metadata(enableIcebergCompatV1="true")),
+        ("icebergCompatV2", metadata(enableIcebergCompatV2="true")),
         ("variantType", metadata(data_type=ArrayType(VARIANT))),
     ],
 )
 def test_features_whose_rules_the_write_follows_are_writable(feature: str, used: Metadata) -> None:
     """TF-10, PROT-5."""
     check_writable(features(feature), "t", metadata=used)
-    assert feature in required_features(parse_schema(used.schema_string), used.configuration)
-
-
-@pytest.mark.parametrize(
-    ("feature", "used"),
-    [
-        ("icebergCompatV1", metadata(enableIcebergCompatV1="true")),
-        ("icebergCompatV2", metadata(enableIcebergCompatV2="true")),
-    ],
-)
-def test_unsupported_features_refuse_writing_while_they_are_active(feature: str, used: Metadata) -> None:
-    """TF-10, PROT-5."""
-    listed = features(feature)
-
-    check_writable(listed, "t", metadata=metadata())
-    with pytest.raises(UnsupportedFeatureError, match=feature):
-        check_writable(listed, "t", metadata=used)
     assert feature in required_features(parse_schema(used.schema_string), used.configuration)
 
 
@@ -221,12 +206,9 @@ def test_unknown_features_of_writers_refuse_writing_but_not_reading(feature: str
         check_writable(listed, "t", metadata=metadata())
 
 
-def test_without_metadata_a_feature_that_may_be_in_use_is_refused() -> None:
+def test_tables_are_checked_without_their_metadata() -> None:
     """PROT-7."""
-    with pytest.raises(UnsupportedFeatureError, match="icebergCompatV1"):
-        check_writable(features("icebergCompatV1"), "t")
-    with pytest.raises(UnsupportedFeatureError, match="icebergCompatV2"):
-        check_writable(features("icebergCompatV2"), "t")
+    check_writable(features("icebergCompatV2"), "t")
     check_readable(protocol(2, 5), "t", metadata=metadata())
     check_writable(features("invariants"), "t")
 

@@ -1,0 +1,211 @@
+"""REPLACE TABLE and CREATE OR REPLACE TABLE: a new definition and new rows for an existing table, in one commit.
+
+The table keeps its name, its id, its location and its history, so that older versions can be read and restored. Columns, partition
+columns, clustering columns, properties, constraints and the comment become those of the new definition. The protocol keeps its
+features, because older versions use them (protocol heading "Protocol Evolution").
+"""
+
+from dataclasses import replace
+from enum import StrEnum
+
+from pyspark.sql import DataFrame
+
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import InvalidArgumentError, TableAlreadyExistsError, TableNotFoundError
+from cm_delta_dagster.operations.arguments import names_table
+from cm_delta_dagster.operations.tables.create import (
+    TableDesign,
+    clustering_of,
+    create_table,
+    create_table_as,
+    creation_parameters,
+    definition_of,
+)
+from cm_delta_dagster.operations.writing.write import append
+from cm_delta_dagster.operations.writing.write_result import WriteResult, earlier_write
+from cm_delta_dagster.operations.writing.write_transaction import (
+    DEFAULT_OPTIONS,
+    CommitOptions,
+    TargetShape,
+    WriteTransaction,
+    check_not_append_only,
+    start_write,
+)
+from cm_delta_dagster.protocol.actions.file_columns import size_of
+from cm_delta_dagster.protocol.features import row_tracking
+from cm_delta_dagster.protocol.features.clustering import (
+    clustering_domain,
+    is_clustered,
+    physical_path,
+    stored_clustering_columns,
+)
+from cm_delta_dagster.protocol.features.column_ids import MAX_COLUMN_ID
+from cm_delta_dagster.protocol.features.enablement import TableDefinition
+from cm_delta_dagster.protocol.features.table_features import check_writable
+from cm_delta_dagster.protocol.features.table_properties import TABLE_ID_KEY, TableProperties
+from cm_delta_dagster.protocol.log.restoration import log_properties
+from cm_delta_dagster.spark.session import check_frame
+
+
+class CreationMode(StrEnum):
+    """What a creation does if the name is taken."""
+
+    CREATE = "create"
+    """It is an error."""
+    REPLACE = "replace"
+    """Replace the table; it is an error if there is none."""
+    CREATE_OR_REPLACE = "create_or_replace"
+    """Replace the table, or create it if there is none."""
+
+
+def create_or_replace(
+    client: DeltaClient,
+    *,
+    identifier: TableIdentifier | str,
+    design: TableDesign,
+    frame: DataFrame | None = None,
+    mode: CreationMode = CreationMode.CREATE_OR_REPLACE,
+    options: CommitOptions = DEFAULT_OPTIONS,
+) -> Table:
+    """Create or replace the table of that name.
+
+    Args:
+        design: the definition of the table afterwards.
+        frame: its rows; none for None.
+
+    Raises:
+        TableNotFoundError: ``mode`` is REPLACE and there is no such table.
+        CmDeltaError: as :func:`create_table`, :func:`create_table_as` and :func:`replace_table`.
+    """
+    name = TableIdentifier.of(identifier)
+    if mode is CreationMode.CREATE:
+        return _create(client, name, design, frame, options)
+    try:
+        table = client.table(name)
+    except TableNotFoundError:
+        if mode is CreationMode.REPLACE:
+            raise
+        try:
+            return _create(client, name, design, frame, options)
+        except TableAlreadyExistsError:  # Another client created it meanwhile.
+            table = client.table(name)
+    replace_table(table, design=design, frame=frame, mode=mode, options=options)
+    return table
+
+
+def _create(
+    client: DeltaClient, name: TableIdentifier, design: TableDesign, frame: DataFrame | None, options: CommitOptions
+) -> Table:
+    if frame is not None:
+        rows = frame
+        table, _ = create_table_as(
+            client, identifier=name, design=design, write=lambda target: append(target, frame=rows, options=options)
+        )
+        return table
+    return create_table(
+        client,
+        identifier=name,
+        schema=design.schema,
+        partition_columns=design.partition_columns,
+        properties=design.properties,
+        description=design.description,
+        clustering_columns=design.clustering_columns,
+        context=options.context,
+    )
+
+
+@names_table
+def replace_table(
+    table: Table,
+    *,
+    design: TableDesign,
+    frame: DataFrame | None = None,
+    mode: CreationMode = CreationMode.REPLACE,
+    options: CommitOptions = DEFAULT_OPTIONS,
+) -> WriteResult:
+    """Give a table a new definition and new rows, in one commit. Its history stays.
+
+    Args:
+        design: the definition afterwards. A property that it does not name gets its default.
+        frame: the rows afterwards, which may be read from the table itself; none for None.
+        mode: named in the history of the table.
+
+    Raises:
+        InvalidArgumentError: a partition or clustering column or a property is invalid, or a clustered table would get partition
+            columns.
+        SchemaMismatchError: a column name that cannot be stored.
+        InvalidDataError: a row violates NOT NULL or another rule of the new definition.
+        IllegalCommitError: the table is append-only and has rows.
+        CommitConflictError: a concurrent commit changed the table; nothing was committed.
+    """
+    if frame is not None:
+        check_frame(frame)
+    snapshot = table.snapshot()
+    earlier = earlier_write(table, snapshot, options.idempotency)
+    if earlier is not None:
+        return earlier
+    check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+    if snapshot.num_files:
+        check_not_append_only(snapshot, "a replacement")
+    if design.partition_columns and is_clustered(snapshot.protocol):
+        raise InvalidArgumentError(
+            f"{snapshot.identifier} is a clustered table, and its replacement cannot have partition columns. Nothing was written. "
+            "Cluster by these columns, or drop the table and create it again."
+        )
+    after = definition_of(design, base=_base(snapshot, design, table.services.now_ms()), name=table.identifier)
+    write = start_write(
+        table,
+        snapshot,
+        shape=TargetShape(schema=after.schema, metadata=after.metadata, protocol=after.protocol),
+        operation=mode.value.upper().replace("_", " ") + (" TABLE" if frame is None else " TABLE AS SELECT"),
+        parameters=creation_parameters(after.metadata, design),
+        options=options,
+    )
+    with write:
+        _define(write, design, after)
+        if frame is not None:
+            write.add_new_rows(frame)
+        return write.commit(snapshot.files, _metrics(write))
+
+
+def _base(snapshot: Snapshot, design: TableDesign, now_ms: int) -> TableDefinition:
+    """What the replacement continues: the protocol, the id, and numbers that must not be used twice."""
+    present = snapshot.metadata.configuration
+    continued = {TABLE_ID_KEY: present[TABLE_ID_KEY]} if TABLE_ID_KEY in present else {}
+    wanted = TableProperties(design.properties)
+    names = [MAX_COLUMN_ID] if wanted.column_mapping_mode != "none" else []
+    if design.properties.get(row_tracking.ENABLED, "").lower() == "true":
+        names += [row_tracking.MATERIALIZED_ROW_ID, row_tracking.MATERIALIZED_ROW_COMMIT_VERSION]
+    continued |= {name: present[name] for name in names if name in present}
+    metadata = replace(
+        snapshot.metadata, configuration={**log_properties(snapshot.metadata), **continued}, created_time=now_ms
+    )
+    return TableDefinition(protocol=snapshot.protocol, metadata=metadata)
+
+
+def _define(write: WriteTransaction, design: TableDesign, after: TableDefinition) -> None:
+    """Declare what the commit replaces, and set what the metadata do not hold."""
+    transaction = write.transaction
+    snapshot = transaction.snapshot
+    transaction.read_whole_table()
+    transaction.keeps_row_ids = True  # No row is copied.
+    if after.protocol != snapshot.protocol:
+        transaction.set_protocol(after.protocol)
+    write.clustering = clustering_of(design, after) if design.clustering_columns else ()
+    stored = tuple(physical_path(path, after.schema, after.mapping) for path in write.clustering)
+    if stored != stored_clustering_columns(snapshot.domains):
+        transaction.set_clustering(clustering_domain(stored))
+
+
+def _metrics(write: WriteTransaction) -> dict[str, int]:
+    removed = write.transaction.snapshot.files
+    return {
+        "numFiles": sum(len(files.adds) for files in write.written),
+        "numOutputRows": sum(files.num_rows for files in write.written),
+        "numOutputBytes": sum(files.size_bytes for files in write.written),
+        "numRemovedFiles": removed.num_rows,
+        "numRemovedBytes": size_of(removed),
+    }

@@ -1,0 +1,78 @@
+"""CREATE OR REPLACE TABLE: a new definition and new rows for a table that keeps its id and its history."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from cm_delta_dagster import (
+    Column,
+    Connection,
+    IllegalCommitError,
+    InvalidArgumentError,
+    InvalidDataError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    connect,
+)
+
+NAME = "main.test.t"
+
+
+@pytest.fixture
+def lake(tmp_path: Path, spark: SparkSession) -> Iterator[Connection]:
+    with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse", spark=spark) as connection:
+        yield connection
+
+
+def test_a_replacement_keeps_id_history_and_features(lake: Connection) -> None:
+    """TF-14: the protocol loses no feature; older versions are read and restored as they were."""
+    rows = lake.spark.createDataFrame([(1, "a"), (2, "b")], "id long, p string")
+    mapped = {"delta.columnMapping.mode": "name", "delta.enableRowTracking": "true", "owner": "me"}
+    first = lake.create_table_as(NAME, rows, ["p"], properties=mapped, description="old")
+    first.alter.add_constraint("positive", "id > 0")
+    before = first.snapshot()
+    new = [Column("n", "int", default="7"), Column("q", "string", nullable=False)]
+    properties = {"delta.columnMapping.mode": "none", "delta.feature.allowColumnDefaults": "supported"}
+    table = lake.create_table(NAME, new, properties=properties, mode="create_or_replace")
+    after = table.snapshot()
+    assert (after.table_id, after.metadata.id, table.location) == (before.table_id, before.metadata.id, first.location)
+    assert after.schema.names == ("n", "q") and after.partition_columns == () and after.num_files == 0
+    assert after.metadata.description is None and "owner" not in after.metadata.configuration
+    assert not any("constraints" in key for key in after.metadata.configuration)
+    assert {"columnMapping", "rowTracking", "checkConstraints"} <= set(after.protocol.writer_features or ())
+    assert table.history(limit=1)[0].commit_info.operation == "CREATE OR REPLACE TABLE"
+    with pytest.raises(InvalidDataError, match="NOT NULL"):
+        table.append(lake.spark.sql("SELECT 1 n, CAST(NULL AS string) q"))
+    table.append(lake.spark.sql("SELECT 'x' q"))
+    assert [tuple(row) for row in table.to_df().collect()] == [(7, "x")]
+    assert table.to_arrow(version=before.version).num_rows == 2
+    table.restore(version=before.version)
+    assert sorted(map(tuple, table.to_df().collect())) == [(1, "a"), (2, "b")]
+
+
+def test_a_table_is_replaced_by_rows_that_are_read_from_it(lake: Connection) -> None:
+    table = lake.create_table_as(NAME, lake.spark.range(6), cluster_by=["id"])
+    kept = table.to_df().where("id > 3").selectExpr("id", "id % 2 AS odd")
+    table = lake.create_table_as(NAME, kept, cluster_by=["odd"], mode="replace")
+    assert sorted(map(tuple, table.to_df().collect())) == [(4, 0), (5, 1)]
+    assert table.clustering_columns() == ("odd",)
+    assert lake.create_table(NAME, kept.schema, mode="replace").clustering_columns() == ()
+    with pytest.raises(InvalidArgumentError, match="clustered table"):
+        lake.create_table(NAME, kept.schema, "odd", mode="replace")
+
+
+def test_what_cannot_be_replaced_is_refused(lake: Connection) -> None:
+    schema = lake.spark.range(1).schema
+    with pytest.raises(TableNotFoundError):
+        lake.create_table(NAME, schema, mode="replace")
+    table = lake.create_table(NAME, schema, properties={"delta.appendOnly": "true"}, mode="create_or_replace")
+    with pytest.raises(TableAlreadyExistsError):
+        lake.create_table(NAME, schema)
+    with pytest.raises(InvalidArgumentError, match="create_or_replace"):
+        lake.create_table(NAME, schema, mode="overwrite")
+    table.append(lake.spark.range(1))
+    with pytest.raises(IllegalCommitError, match="append-only"):
+        lake.create_table(NAME, schema, mode="replace")
+    assert table.version() == 1
