@@ -307,7 +307,7 @@ def test_deleted_rows_with_bits_in_each_task_and_with_bits_that_are_sent_once(
     adds = [
         replace(one, stats=None, deletion_vector=encode_inline([1, last])),
         replace(two, deletion_vector=encode_inline([0, 7])),
-        replace(three, deletion_vector=encode_inline([])),
+        three,
     ]
     kept = [n for n in range(8) if n not in (1, last)] + list(range(101, 107)) + list(range(200, 208))
     for settings in ({}, {"spark.sql.codegen.maxFields": "0"}, {"spark.sql.parquet.enableVectorizedReader": "false"}):
