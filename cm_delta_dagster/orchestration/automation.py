@@ -4,12 +4,14 @@ The data version of an asset changes with the newest commit that changed data, w
 nothing and an asset that returned ``None`` keep it.
 """
 
+from typing import Any
+
 import dagster as dg
 
 
 def on_new_data_version(
     *, upstream: dg.AssetSelection | None = None, checks_passed: bool = False
-) -> dg.AutomationCondition[dg.AssetKey]:
+) -> dg.AutomationCondition[Any]:
     """Materialize an asset when the data version of an upstream asset changes, or when the asset is missing.
 
     As ``AutomationCondition.eager()``, except that an upstream materialization with the same data version as the one before has no
@@ -25,7 +27,7 @@ def on_new_data_version(
 
 def on_new_data_version_of_any_partition(
     *, upstream: dg.AssetSelection | None = None, checks_passed: bool = False
-) -> dg.AutomationCondition[dg.AssetKey]:
+) -> dg.AutomationCondition[Any]:
     """As :func:`on_new_data_version`, for every partition whose upstream partitions changed, however old: for late corrections.
 
     Partitions that were never materialized are not requested until an upstream partition changes.
@@ -39,11 +41,11 @@ def on_new_data_version_of_any_partition(
 
 def _follows(
     upstream: dg.AssetSelection | None, *, checks_passed: bool, when_missing: bool = True
-) -> dg.AutomationCondition[dg.AssetKey]:
+) -> dg.AutomationCondition[Any]:
     changed = dg.AutomationCondition.any_deps_match(dg.AutomationCondition.data_version_changed())
     if upstream is not None:
         changed = changed.allow(upstream)
-    trigger: dg.AutomationCondition[dg.AssetKey] = changed
+    trigger: dg.AutomationCondition[Any] = changed
     if when_missing:
         trigger = dg.AutomationCondition.newly_missing() | changed
     condition = (

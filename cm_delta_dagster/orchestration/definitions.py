@@ -78,7 +78,7 @@ def cm_delta_definitions(defs: dg.Definitions, *, look_up_locations: bool = True
     _warn_of_executor(defs, managers, stored)
     locations = _locations(managers, stored) if look_up_locations else {}
     completed = {asset.spec.key: _completed(asset, locations) for asset in stored}
-    return defs.map_asset_specs(func=lambda spec: completed.get(spec.key, spec))
+    return defs.permissive_map_resolved_asset_specs(lambda spec: completed.get(spec.key, spec), None)
 
 
 def _stored_assets(
@@ -203,7 +203,7 @@ def _locations(
         if not wanted:
             continue
         try:
-            entries = tables_of(manager.catalog, wanted)
+            entries = _tables_of(manager.catalog, wanted)
         except CatalogNotFoundError:
             continue  # The first run creates the catalog.
         except (CmDeltaError, dg.DagsterError) as error:
@@ -217,7 +217,7 @@ def _locations(
     return found
 
 
-def tables_of(catalog: CatalogResource, wanted: Collection[TableIdentifier]) -> Mapping[TableIdentifier, str]:
+def _tables_of(catalog: CatalogResource, wanted: Collection[TableIdentifier]) -> Mapping[TableIdentifier, str]:
     """Locations of the tables of ``wanted`` that exist. Does not create a catalog.
 
     Raises:
@@ -225,12 +225,12 @@ def tables_of(catalog: CatalogResource, wanted: Collection[TableIdentifier]) -> 
         CatalogError: the catalog cannot be asked.
         DagsterError: a variable of the environment is not set.
     """
-    resolved = catalog.process_config_and_initialize()
-    opened = SqlCatalog(resolved.url, if_missing=IfMissing.REFUSE)
-    try:
-        return {entry.identifier: entry.location for entry in opened.load_tables(wanted)}
-    finally:
-        opened.close()
+    with catalog.process_config_and_initialize_cm() as resolved:
+        opened = SqlCatalog(resolved.url, if_missing=IfMissing.REFUSE)
+        try:
+            return {entry.identifier: entry.location for entry in opened.load_tables(wanted)}
+        finally:
+            opened.close()
 
 
 def _completed(asset: _StoredAsset, locations: Mapping[tuple[str, TableIdentifier], str]) -> dg.AssetSpec:

@@ -1,9 +1,12 @@
 """Which event requests which asset: ``on_new_data_version`` and a freshness policy, evaluated as the daemon does."""
 
-from datetime import timedelta
+import asyncio
+from datetime import UTC, datetime, timedelta
 
 import dagster as dg
-import pytest
+from dagster._core.definitions.freshness_evaluator import TimeWindowFreshnessPolicyEvaluator
+from dagster._core.loader import LoadingContextForTest
+from dagster._core.test_utils import freeze_time
 
 from cm_delta_dagster.orchestration import on_new_data_version, on_new_data_version_of_any_partition
 
@@ -113,11 +116,17 @@ def test_a_failed_blocking_check_of_upstream_stops_the_request(instance):
     assert daemon.tick() == ["down"]
 
 
-@pytest.mark.parametrize("state", ["stale", "fresh"])
-def test_a_freshness_policy_counts_the_commits_that_the_sensor_reports(instance, state):
-    policy = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=1))
-    spec = dg.apply_freshness_policy(dg.AssetSpec("up"), policy)
-    if state == "fresh":
-        instance.report_runless_asset_event(dg.AssetMaterialization(UP))
-    record = instance.get_latest_materialization_event(UP)
-    assert spec.freshness_policy == policy and (record is not None) == (state == "fresh")
+def test_a_freshness_policy_counts_the_commits_that_the_sensor_reports(instance):
+    policy = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=2), warn_window=timedelta(hours=1))
+    graph = dg.Definitions(assets=[dg.apply_freshness_policy(dg.AssetSpec("up"), policy)]).resolve_asset_graph()
+
+    def state(hours):
+        with freeze_time(datetime.now(UTC) + timedelta(hours=hours)):
+            evaluator, context = TimeWindowFreshnessPolicyEvaluator(), LoadingContextForTest(instance)
+            return asyncio.run(evaluator.evaluate_freshness(context, graph.get(UP))).value
+
+    assert state(0) == "UNKNOWN"
+    instance.report_runless_asset_event(dg.AssetMaterialization(UP, tags={"dagster/data_version": "table@1"}))
+    assert [state(hours) for hours in (0, 1.5, 3)] == ["PASS", "WARN", "FAIL"]
+    instance.report_runless_asset_event(dg.AssetObservation(UP, tags={"dagster/data_version": "table@1"}))
+    assert state(3) == "FAIL"

@@ -62,7 +62,7 @@ def evaluate(check: TableCheck, seen: Observation) -> Outcome:
 def _limited(number: int, limit: int, what: str, *, advice: str, metadata: Mapping[str, Any] | None = None) -> Outcome:
     """The outcome of a number that has an upper limit."""
     passed = number <= limit
-    text = f"{number:,} {what}; the limit is {limit:,}." + ("" if passed else f" {advice}")
+    text = f"{what}: {number:,}; the limit is {limit:,}." + ("" if passed else f" {advice}")
     return Outcome(passed=passed, text=text, metadata={**(metadata or {}), "cm_delta/limit": limit})
 
 
@@ -89,10 +89,14 @@ def _health(seen: Observation) -> Outcome:
         return Outcome(passed=True, text=text, metadata=entries)
     first = (errors or warnings)[0]
     text = (
-        f"Doctor found {len(errors)} errors and {len(warnings)} warnings, first: {first.where}: {first.message} Run `cm-delta "
-        f"doctor {report.identifier}` to see the repairs."
+        f"Doctor found {_counted(len(errors), 'error')} and {_counted(len(warnings), 'warning')}, first: {first.where}: "
+        f"{first.message} Run `cm-delta doctor {report.identifier}` to see the repairs."
     )
     return Outcome(passed=False, is_error=bool(errors), text=text, metadata=entries)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _unpublished_commits(seen: Observation) -> Outcome:
@@ -100,7 +104,7 @@ def _unpublished_commits(seen: Observation) -> Outcome:
     return _limited(
         number,
         seen.settings.max_unpublished_commits,
-        "ratified commits are not published in _delta_log",
+        "Ratified commits that are not published in _delta_log",
         advice="Run the maintenance task publish, or `table.publish()`.",
         metadata={
             "cm_delta/unpublished_commits": number,
@@ -115,7 +119,7 @@ def _staged_commits(seen: Observation) -> Outcome:
     return _limited(
         len(seen.staged),
         seen.settings.max_staged_commits,
-        f"files are in _staged_commits, of which {plan.num_files:,} can be deleted",
+        f"Files in _staged_commits, of which {plan.num_files:,} can be deleted",
         advice="Run the maintenance task clean_staged_commits.",
         metadata={
             "cm_delta/staged_files": len(seen.staged),
@@ -166,7 +170,7 @@ def _checkpoint_lag(seen: Observation) -> Outcome:
     return _limited(
         behind,
         seen.settings.max_commits_since_checkpoint,
-        "commits since the newest checkpoint" if newest >= 0 else "commits and no checkpoint",
+        "Commits since the newest checkpoint" if newest >= 0 else "Commits, without a checkpoint",
         advice="Run the maintenance task checkpoint.",
         metadata={"cm_delta/commits_since_checkpoint": behind, "cm_delta/checkpoint_version": newest},
     )
@@ -276,7 +280,7 @@ def _schema_change(seen: Observation) -> Outcome:
         entries[ACCEPTED_SCHEMA] = encoded(expected if breaking else found)
     baseline = "the declared schema" if declared is not None else "the accepted schema"
     if not differences:
-        return Outcome(passed=True, text=f"The schema is {baseline}.", metadata=entries)
+        return Outcome(passed=True, text=f"The columns are those of {baseline}.", metadata=entries)
     listed = ", ".join(f"{one.column} {one.change}" for one in differences)
     if not breaking:
         return Outcome(passed=True, text=f"New columns since {baseline}: {listed}.", metadata=entries)

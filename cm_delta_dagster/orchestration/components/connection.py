@@ -34,17 +34,17 @@ class CatalogSettings(dg.Model, dg.Resolvable):
     @contextmanager
     def open_client(self) -> Iterator[DeltaClient]:
         """A client of the catalog, which must exist. Raises CatalogNotFoundError."""
-        resource = self.resource().process_config_and_initialize()
-        options = StorageOptions.of(resource.storage_options, warehouse=resource.warehouse)
-        client = DeltaClient(
-            SqlCatalog(resource.url, warehouse=resource.warehouse, if_missing=IfMissing.REFUSE),
-            stores=Stores(storage_options=options),
-            settings=resource.settings.client_settings(),
-        )
-        try:
-            yield client
-        finally:
-            client.close()
+        with self.resource().process_config_and_initialize_cm() as resource:
+            options = StorageOptions.of(resource.storage_options, warehouse=resource.warehouse)
+            client = DeltaClient(
+                SqlCatalog(resource.url, warehouse=resource.warehouse, if_missing=IfMissing.REFUSE),
+                stores=Stores(storage_options=options),
+                settings=resource.settings.client_settings(),
+            )
+            try:
+                yield client
+            finally:
+                client.close()
 
 
 class SparkSettings(dg.Model, dg.Resolvable):

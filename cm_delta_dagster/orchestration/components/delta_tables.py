@@ -9,6 +9,7 @@ from dagster.components import DefsStateConfig, DefsStateConfigArgs, ResolvedDef
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
 from pydantic import Field
 
+from cm_delta_dagster.errors import CatalogNotFoundError
 from cm_delta_dagster.orchestration.checks.table_checks import table_checks
 from cm_delta_dagster.orchestration.components.connection import CatalogSettings
 from cm_delta_dagster.orchestration.components.discovery import (
@@ -76,8 +77,15 @@ class DeltaTables(dg.StateBackedComponent, dg.Model, dg.Resolvable):
         return table_spec(props, max_partitions=self.max_partitions, io_manager_key=self.io_manager_key)
 
     def write_state_to_path(self, state_path: Path) -> None:
-        with self.catalog.open_client() as client:
-            tables = discover(client, self.scope, include=self.include, exclude=self.exclude)
+        tables: tuple[DeltaTableProps, ...] = ()
+        try:
+            with self.catalog.open_client() as client:
+                tables = discover(client, self.scope, include=self.include, exclude=self.exclude)
+        except CatalogNotFoundError as error:
+            # The first run of a new project creates the catalog.
+            dg.get_dagster_logger("cm_delta_dagster").warning(
+                "%s shows no tables. %s", self.defs_state_config.key, error
+            )
         state_path.parent.mkdir(parents=True, exist_ok=True)
         state_path.write_text(encode(tables), encoding="utf-8")
 

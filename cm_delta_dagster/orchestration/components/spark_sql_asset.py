@@ -62,12 +62,15 @@ class SparkSqlAsset(dg.Component, dg.Model, dg.Resolvable):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         query = self._query(context)
         spec = self._spec(query)
-        options = {name: getattr(spec, name) for name in ("metadata", "description", "group_name", "owners", "tags")}
 
         @dg.asset(
-            **options,
             key=spec.key,
             deps=list(spec.deps),
+            description=spec.description,
+            metadata=spec.metadata,
+            group_name=spec.group_name,
+            owners=spec.owners,
+            tags=spec.tags,
             kinds=spec.kinds,
             partitions_def=spec.partitions_def,
             code_version=spec.code_version,
