@@ -59,11 +59,11 @@ def evaluate(check: TableCheck, seen: Observation) -> Outcome:
     return _CHECKS[check](seen)
 
 
-def _limited(number: int, limit: int, what: str, *, advice: str, metadata: Mapping[str, Any] | None = None) -> Outcome:
+def _limited(number: int, limit: int, what: str, *, advice: str, metadata: Mapping[str, Any]) -> Outcome:
     """The outcome of a number that has an upper limit."""
     passed = number <= limit
     text = f"{what}: {number:,}; the limit is {limit:,}." + ("" if passed else f" {advice}")
-    return Outcome(passed=passed, text=text, metadata={**(metadata or {}), "cm_delta/limit": limit})
+    return Outcome(passed=passed, text=text, metadata=metadata)
 
 
 def _health(seen: Observation) -> Outcome:
@@ -167,12 +167,15 @@ def _log_size(seen: Observation) -> Outcome:
 def _checkpoint_lag(seen: Observation) -> Outcome:
     newest = hinted_version(seen.table.store, seen.table.location)
     behind = seen.snapshot.version - newest
+    entries = {"cm_delta/commits_since_checkpoint": behind}
+    if newest >= 0:
+        entries["cm_delta/checkpoint_version"] = newest
     return _limited(
         behind,
         seen.settings.max_commits_since_checkpoint,
         "Commits since the newest checkpoint" if newest >= 0 else "Commits, without a checkpoint",
         advice="Run the maintenance task checkpoint.",
-        metadata={"cm_delta/commits_since_checkpoint": behind, "cm_delta/checkpoint_version": newest},
+        metadata=entries,
     )
 
 
@@ -215,7 +218,7 @@ def _row_count(seen: Observation) -> Outcome:
     if before is not None:
         change = rows - before
         entries |= {"cm_delta/row_change": change}
-        text += f" Version {seen.snapshot.data_version} changed them by {change:+,}"
+        text += f" Version {seen.snapshot.data_version} changed their number by {change:+,}"
         if before:
             entries |= {"cm_delta/row_change_ratio": round(change / before, 6)}
             text += f" ({change / before:+.1%})"

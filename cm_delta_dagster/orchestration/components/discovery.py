@@ -126,7 +126,7 @@ def table_spec(props: DeltaTableProps, *, max_partitions: int, io_manager_key: s
         metadata["partition_expr"] = names[0] if len(names) == 1 else {name: name for name in names}
     spec = dg.AssetSpec(
         key=dg.AssetKey([props.schema, props.table]),
-        description=props.comment,
+        description=props.comment or f"The Delta table {props.name}, discovered in the catalog.",
         group_name=props.schema,
         kinds={STORAGE_KIND},
         metadata=metadata,

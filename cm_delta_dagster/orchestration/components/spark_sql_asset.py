@@ -37,7 +37,7 @@ class _Scaffolder(ExampleScaffolder):
 
 @dg.scaffold_with(_Scaffolder)
 class SparkSqlAsset(dg.Component, dg.Model, dg.Resolvable):
-    """An asset that writes the rows of a query to its table.
+    """An asset that writes the rows of a query to its table and shows the query in its description.
 
     The query names tables of the catalog as ``catalog.schema.table``; each of them becomes a dependency. For a partitioned asset
     the query has the parameters ``:partition_key`` and, for time windows, ``:partition_start`` and ``:partition_end``; for several
@@ -66,7 +66,7 @@ class SparkSqlAsset(dg.Component, dg.Model, dg.Resolvable):
         @dg.asset(
             key=spec.key,
             deps=list(spec.deps),
-            description=spec.description,
+            description=f"{spec.description or ''}\n\n```sql\n{query.strip()}\n```".strip(),
             metadata=spec.metadata,
             group_name=spec.group_name,
             owners=spec.owners,

@@ -138,7 +138,7 @@ def test_the_row_count_and_its_change_have_bounds(catalog, instance):
     commit(table, data_change=False)
     evaluation = check_of(catalog, instance, TableCheck.ROW_COUNT, max_row_change=0.5)
     assert not evaluation.passed
-    assert "Version 2 changed them by +4 (+100.0%), which exceeds the limit of 50.0%." in evaluation.description
+    assert "Version 2 changed their number by +4 (+100.0%), which exceeds the limit of 50.0%." in evaluation.description
     assert values(evaluation)["cm_delta/row_change"] == 4
     assert check_of(catalog, instance, TableCheck.ROW_COUNT, max_row_change=1.0).passed
     too_few = check_of(catalog, instance, TableCheck.ROW_COUNT, min_rows=100)
