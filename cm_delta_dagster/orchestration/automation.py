@@ -1,7 +1,7 @@
 """Automation conditions for assets that are downstream of tables.
 
-The data version of an asset changes with the newest commit that changed data, whoever made it. Maintenance, a write that changed
-nothing and an asset that returned ``None`` keep it.
+The data version of an asset changes with the newest commit that changed data, from inside or outside of Dagster. Maintenance, a
+write that changed nothing and an asset that returned ``None`` keep it.
 """
 
 from typing import Any

@@ -68,6 +68,7 @@ def cm_delta_definitions(defs: dg.Definitions, *, look_up_locations: bool = True
             "No resource of these definitions is a CatalogManagedDeltaIOManager, so there is nothing to check. Pass the "
             "definitions together with their resources: cm_delta_definitions(dg.Definitions(assets, resources=resources))."
         )
+    defs = _without_repetition(defs)
     problems: list[str] = []
     stored = list(_stored_assets(defs, managers, problems))
     problems += _shared_without_consent(stored)
@@ -79,6 +80,22 @@ def cm_delta_definitions(defs: dg.Definitions, *, look_up_locations: bool = True
     locations = _locations(managers, stored) if look_up_locations else {}
     completed = {asset.spec.key: _completed(asset, locations) for asset in stored}
     return defs.permissive_map_resolved_asset_specs(lambda spec: completed.get(spec.key, spec), None)
+
+
+def _without_repetition(defs: dg.Definitions) -> dg.Definitions:
+    """The same definitions with each asset once. A folder with modules that import assets from each other has them repeatedly."""
+    return dg.Definitions(
+        assets=list({id(asset): asset for asset in defs.assets or ()}.values()),
+        schedules=defs.schedules,
+        sensors=defs.sensors,
+        jobs=defs.jobs,
+        resources=defs.resources,
+        executor=defs.executor,
+        loggers=defs.loggers,
+        asset_checks=defs.asset_checks,
+        metadata=defs.metadata,
+        component_tree=defs.component_tree,
+    )
 
 
 def _stored_assets(

@@ -90,6 +90,11 @@ def test_two_assets_with_one_table_are_refused_unless_both_name_it(tmp_path):
     loaded(tmp_path, an_asset("one", **named), an_asset("two", **named))
 
 
+def test_an_asset_that_several_modules_import_is_one_asset(tmp_path):
+    asset = an_asset("t")
+    assert [spec.key.path for spec in loaded(tmp_path, asset, asset).resolve_all_asset_specs()] == [["s", "t"]]
+
+
 def test_wrong_metadata_of_an_input_is_found(tmp_path):
     @dg.asset(ins={"t": dg.AssetIn(["s", "t"], metadata={"version": 1, "timestamp": "2026-01-01T00:00:00Z"})})
     def down(t: DataFrame) -> DataFrame: ...
@@ -98,7 +103,7 @@ def test_wrong_metadata_of_an_input_is_found(tmp_path):
         loaded(tmp_path, an_asset("t"), down)
 
 
-def test_assets_that_another_manager_or_nobody_stores_are_left_alone(tmp_path):
+def test_assets_that_no_delta_manager_stores_are_left_alone(tmp_path):
     @dg.asset(metadata={"mode": "anything"})
     def alone() -> None: ...
 

@@ -30,7 +30,7 @@ from cm_delta_dagster.orchestration.metadata import rows_by_key
 from cm_delta_dagster.orchestration.partitions import keys_text, partition_slice
 from cm_delta_dagster.protocol.features.constraints import check_constraints
 
-ACCEPTED_SCHEMA = "cm_delta/accepted_schema"
+EXPECTED_SCHEMA = "cm_delta/expected_schema"
 
 _LOG_CLEANUPS = (MaintenanceTask.CLEAN_LOG, MaintenanceTask.CLEAN_STAGED_COMMITS)
 """Tasks that stay due in the log after they were done, so that it does not show whether they are overdue."""
@@ -273,14 +273,14 @@ def _schema_change(seen: Observation) -> Outcome:
     expected = declared_columns(declared) if declared is not None else accepted
     if expected is None or (seen.accepts_schema and declared is None):
         text = f"The schema of version {seen.snapshot.version} is the accepted one from now on."
-        return Outcome(passed=True, text=text, metadata={ACCEPTED_SCHEMA: encoded(found)})
+        return Outcome(passed=True, text=text, metadata={EXPECTED_SCHEMA: encoded(found)})
     differences = changes(expected, found)
     breaking = [one for one in differences if one.is_breaking or not seen.settings.allow_new_columns]
     entries: dict[str, Any] = {"cm_delta/changed_columns": len(differences)}
     if differences:
         entries["cm_delta/schema_changes"] = change_table(differences)
     if declared is None:
-        entries[ACCEPTED_SCHEMA] = encoded(expected if breaking else found)
+        entries[EXPECTED_SCHEMA] = encoded(expected if breaking else found)
     baseline = "the declared schema" if declared is not None else "the accepted schema"
     if not differences:
         return Outcome(passed=True, text=f"The columns are those of {baseline}.", metadata=entries)
@@ -301,7 +301,7 @@ def _accepted(seen: Observation) -> tuple[KnownColumn, ...] | None:
     key = dg.AssetCheckKey(seen.asset.key, TableCheck.SCHEMA_CHANGE.value)
     for record in seen.instance.event_log_storage.get_asset_check_execution_history(key, limit=_HISTORY):
         event = None if record.event is None else record.event.dagster_event
-        known = getattr(None if event is None else event.event_specific_data, "metadata", {}).get(ACCEPTED_SCHEMA)
+        known = getattr(None if event is None else event.event_specific_data, "metadata", {}).get(EXPECTED_SCHEMA)
         if known is not None:
             return decoded(known.value)
     return None

@@ -1,6 +1,8 @@
 """Asset checks for Dagster: one op for all checks of an asset, which opens the table once."""
 
+import re
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
@@ -69,7 +71,14 @@ def table_checks(
         raise InvalidArgumentError("No check is chosen. Give at least one, or None for the default checks.")
     names = TableNames(catalog=default_catalog, schema=default_schema)
     return [
-        _definition(checked, table_name, checks=chosen, settings=limits, blocking=frozenset(blocking), catalog=catalog)
+        _CheckedTable(
+            asset=checked,
+            name=table_name,
+            checks=chosen,
+            settings=limits,
+            blocking=frozenset(blocking),
+            catalog=catalog,
+        ).definition()
         for checked, table_name in _checked_assets(asset, table=table, names=names)
     ]
 
@@ -99,65 +108,76 @@ def _checked_assets(
         yield checked, str(table_identifier(entries, asset_path=spec.key.path, names=names))
 
 
-def _definition(
-    asset: CheckedAsset,
-    table_name: str,
-    *,
-    checks: tuple[TableCheck, ...],
-    settings: CheckSettings,
-    blocking: frozenset[TableCheck],
-    catalog: str,
-) -> dg.AssetChecksDefinition:
-    specs = [
-        dg.AssetCheckSpec(
-            name=check.value,
-            asset=asset.key,
-            description=_DESCRIPTIONS[check],
-            blocking=check in blocking,
-            metadata={"dagster/table_name": table_name},
-        )
-        for check in checks
-    ]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CheckedTable:
+    """The table of one asset with its checks.
 
-    @dg.multi_asset_check(
-        name=f"check_{'__'.join(asset.key.path)}_{'health' if checks == (TableCheck.HEALTH,) else 'table'}".replace(
-            "-", "_"
-        ),
-        description=f"Checks of {table_name}, from the catalog and the log.",
-        specs=specs,
-        can_subset=True,
-        required_resource_keys={catalog},
-    )
-    def run_checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        client = getattr(context.resources, catalog).client
-        selected = [
-            check for check in checks if dg.AssetCheckKey(asset.key, check.value) in context.selected_asset_check_keys
+    Attributes:
+        name: full name.
+        catalog: key of the CatalogResource.
+    """
+
+    asset: CheckedAsset
+    name: str
+    checks: tuple[TableCheck, ...]
+    settings: CheckSettings
+    blocking: frozenset[TableCheck]
+    catalog: str
+
+    def definition(self) -> dg.AssetChecksDefinition:
+        """The op for all checks."""
+        kind = "health" if self.checks == (TableCheck.HEALTH,) else "table"
+
+        @dg.multi_asset_check(
+            name=re.sub(r"\W", "_", f"check_{'__'.join(self.asset.key.path)}_{kind}"),
+            description=f"Checks of {self.name}, from the catalog and the log.",
+            specs=self._specs(),
+            can_subset=True,
+            required_resource_keys={self.catalog},
+        )
+        def run_checks(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+            yield from self.results(context)
+
+        return run_checks
+
+    def _specs(self) -> list[dg.AssetCheckSpec]:
+        return [
+            dg.AssetCheckSpec(
+                name=check.value,
+                asset=self.asset.key,
+                description=_DESCRIPTIONS[check],
+                blocking=check in self.blocking,
+                metadata={"dagster/table_name": self.name},
+            )
+            for check in self.checks
         ]
+
+    def results(self, context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        """Run the selected checks. An error of one of them is its result."""
+        wanted = {key.name for key in context.selected_asset_check_keys}
+        selected = [check for check in self.checks if check.value in wanted]
         try:
             seen = Observation(
-                asset=asset,
-                table=client.table(table_name),
-                settings=settings,
+                asset=self.asset,
+                table=getattr(context.resources, self.catalog).client.table(self.name),
+                settings=self.settings,
                 instance=context.instance,
                 accepts_schema=context.run.tags.get(ACCEPT_SCHEMA_TAG, "").lower() == "true",
             )
         except TableNotFoundError:
-            text = f"There is no table {table_name} yet. Materialize {asset.key.to_user_string()} first."
+            text = f"There is no table {self.name} yet. Materialize {self.asset.key.to_user_string()} first."
             for check in selected:
-                yield _result(asset, check, Outcome(passed=False, text=text))
+                yield _result(self.asset, check, Outcome(passed=False, text=text))
             return
         for check in selected:
             try:
                 outcome = evaluate(check, seen)
             except CmDeltaError as error:
+                entries = {"cm_delta/error": type(error).__name__}
                 text = f"The check could not be computed: {error}"
-                outcome = Outcome(
-                    passed=False, is_error=True, text=text, metadata={"cm_delta/error": type(error).__name__}
-                )
-            context.log.info("%s of %s: %s", check.value, table_name, outcome.text)
-            yield _result(asset, check, outcome)
-
-    return run_checks
+                outcome = Outcome(passed=False, is_error=True, text=text, metadata=entries)
+            context.log.info("%s of %s: %s", check.value, self.name, outcome.text)
+            yield _result(self.asset, check, outcome)
 
 
 def _result(asset: CheckedAsset, check: TableCheck, outcome: Outcome) -> dg.AssetCheckResult:
