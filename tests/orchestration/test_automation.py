@@ -4,11 +4,14 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import dagster as dg
+import pytest
 from dagster._core.definitions.freshness_evaluator import TimeWindowFreshnessPolicyEvaluator
 from dagster._core.loader import LoadingContextForTest
 from dagster._core.test_utils import freeze_time
 
 from cm_delta_dagster.orchestration import on_new_data_version, on_new_data_version_of_any_partition
+
+pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
 
 DAYS = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-01-04")
 UP = dg.AssetKey("up")

@@ -50,6 +50,11 @@ class CommitSensor(dg.Component, dg.Model, dg.Resolvable):
                 f"CommitSensor {self.name} needs either 'watch', paths of assets below defs, or 'tables', asset keys with the "
                 "names of their tables."
             )
+        if self.launch_on and self.target is None:
+            raise InvalidArgumentError(
+                f"CommitSensor {self.name} has 'launch_on' and has no 'target', so it launches nothing. Set the selection of the "
+                "assets to materialize, or remove 'launch_on'."
+            )
         sensor = ratified_commit_sensor(
             name=self.name,
             assets=self.tables or self._watched(context),

@@ -24,6 +24,13 @@ from cm_delta_dagster.orchestration import (
 )
 from tests.orchestration.log_tables import commit, make_table, report
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning"),
+    pytest.mark.filterwarnings(
+        "ignore::dagster_shared.utils.warnings.PreviewWarning"
+    ),  # Of dagster-spark, if installed.
+]
+
 COMPONENTS = (CatalogManagedDelta, CommitSensor, DeltaTables, SparkSqlAsset, TableMaintenance)
 MODULE = "cm_delta_dagster.orchestration"
 
@@ -234,7 +241,8 @@ def test_a_commit_sensor_watches_the_assets_of_other_files_with_their_partitions
         ({}, "either 'watch'"),
         ({"watch": ["x.py"], "tables": {"a": "main.s.a"}}, "either 'watch'"),
         ({"watch": ["x.py"]}, "x.py, which does not exist"),
-        ({"tables": {"a": "main.s.a"}, "launch_on": ["b"]}, "does not watch: b"),
+        ({"tables": {"a": "main.s.a"}, "launch_on": ["b"], "target": "c"}, "does not watch: b"),
+        ({"tables": {"a": "main.s.a"}, "launch_on": ["a"]}, "has no 'target'"),
         ({"tables": {"a": "main.s.a"}, "batch_size": 0}, "batch_size is 0"),
     ],
 )
