@@ -223,7 +223,7 @@ def _row_count(seen: Observation) -> Outcome:
             entries |= {"cm_delta/row_change_ratio": round(change / before, 6)}
             text += f" ({change / before:+.1%})"
         limit = settings.max_row_change
-        is_too_large = limit is not None and abs(change) > limit * before
+        is_too_large = limit is not None and before > 0 and abs(change) > limit * before
         text += f", which exceeds the limit of {limit:.1%}." if is_too_large and limit is not None else "."
         wrong += "x" if is_too_large else ""
     return Outcome(passed=not wrong, is_error=True, text=text, metadata=entries)
