@@ -136,7 +136,7 @@ def _flat(values: Any) -> Iterator[object]:
             yield from _flat(
                 [*(value.assets or ()), *(value.jobs or ()), *(value.schedules or ()), *(value.sensors or ())]
             )
-        elif isinstance(value, list | tuple):
+        elif type(value) in (list, tuple):  # Not records of Dagster, which are tuples too.
             yield from _flat(value)
         elif isinstance(value, dg.AssetsDefinition | dg.SensorDefinition | dg.ScheduleDefinition | dg.JobDefinition):
             yield value
