@@ -59,6 +59,7 @@ def test_a_new_data_version_requests_and_maintenance_or_an_equal_version_does_no
     assert daemon.tick() == ["down"]
 
 
+@pytest.mark.slow
 def test_only_the_selected_upstream_assets_count(instance):
     @dg.asset(deps=["up", "other"], automation_condition=on_new_data_version(upstream=dg.AssetSelection.assets("up")))
     def down() -> None: ...
@@ -87,6 +88,7 @@ def test_each_changed_partition_is_requested_however_old(instance):
     assert daemon.tick() == []
 
 
+@pytest.mark.slow
 def test_only_the_latest_partition_follows_by_default(instance):
     up = dg.AssetSpec("up", partitions_def=DAYS)
     daemon = Daemon(instance, up, down_of(on_new_data_version(), partitions_def=DAYS))

@@ -134,6 +134,7 @@ def test_spark_connect_one_asset_and_one_process_are_no_reason_to_warn(tmp_path,
         loaded(tmp_path, an_asset("a"), an_asset("b"))
 
 
+@pytest.mark.slow
 def test_an_unreachable_catalog_does_not_stop_the_load(tmp_path, caplog):
     (tmp_path / "catalog.db").write_bytes(b"not a database, but a file of some length" * 50)
     defs = loaded(tmp_path, an_asset("t"))

@@ -116,10 +116,10 @@ def _unpublished_commits(seen: Observation) -> Outcome:
 
 def _staged_commits(seen: Observation) -> Outcome:
     plan = plan_clean_staged_commits(seen.table)
-    return _limited(
+    outcome = _limited(
         len(seen.staged),
         seen.settings.max_staged_commits,
-        f"Files in _staged_commits, of which {plan.num_files:,} can be deleted",
+        "Files in _staged_commits",
         advice="Run the maintenance task clean_staged_commits.",
         metadata={
             "cm_delta/staged_files": len(seen.staged),
@@ -127,6 +127,7 @@ def _staged_commits(seen: Observation) -> Outcome:
             "cm_delta/deletable_files": plan.num_files,
         },
     )
+    return replace(outcome, text=f"{outcome.text} Of them, {plan.num_files:,} can be deleted.")
 
 
 def _small_files(seen: Observation) -> Outcome:

@@ -7,7 +7,7 @@ import dagster as dg
 from pydantic import Field
 
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.orchestration.components.connection import CatalogSettings, SparkSettings
+from cm_delta_dagster.orchestration.components.connection import CatalogSettings, DescribedModel, SparkSettings
 from cm_delta_dagster.orchestration.components.scaffolding import CatalogScaffolder
 from cm_delta_dagster.orchestration.io_manager import CatalogManagedDeltaIOManager
 
@@ -17,13 +17,16 @@ class _Scaffolder(CatalogScaffolder):
 
 
 @dg.scaffold_with(_Scaffolder)
-class CatalogManagedDelta(dg.Component, dg.Model, dg.Resolvable):
+class CatalogManagedDelta(dg.Component, DescribedModel):
     """Resources for tables whose commits a catalog ratifies: the catalog, Spark, and the IO manager that writes and reads the
     DataFrames of assets.
     """
 
-    catalog: CatalogSettings
-    spark: SparkSettings = Field(default_factory=lambda: SparkSettings(master="local[*]"))
+    catalog: CatalogSettings = Field(description="Where the catalog and its tables are.")
+    spark: SparkSettings = Field(
+        default_factory=lambda: SparkSettings(master="local[*]"),
+        description="The Spark session; by default on this machine.",
+    )
     default_catalog: str = Field(default="main", description="Catalog of tables whose asset does not name one.")
     default_schema: str = Field(default="default", description="Schema of tables whose asset key has one part.")
     catalog_key: str = Field(default="catalog", description="Resource key of the catalog.")

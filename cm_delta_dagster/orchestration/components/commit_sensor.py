@@ -7,6 +7,7 @@ import dagster as dg
 from pydantic import Field
 
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.orchestration.components.connection import DescribedModel
 from cm_delta_dagster.orchestration.components.scaffolding import ExampleScaffolder
 from cm_delta_dagster.orchestration.sensor_tick import LaunchFor
 from cm_delta_dagster.orchestration.sensors import FirstTick, ratified_commit_sensor
@@ -21,7 +22,7 @@ class _Scaffolder(ExampleScaffolder):
 
 
 @dg.scaffold_with(_Scaffolder)
-class CommitSensor(dg.Component, dg.Model, dg.Resolvable):
+class CommitSensor(dg.Component, DescribedModel):
     """A sensor that reports ratified commits, also those from outside Dagster, and launches runs for new data.
 
     ``watch`` lists folders and files below ``defs`` whose assets are watched, with their partitions. ``tables`` lists single assets

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import dagster as dg
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.database import IfMissing
@@ -15,7 +15,28 @@ from cm_delta_dagster.storage.storage_options import StorageOptions
 from cm_delta_dagster.storage.stores import Stores
 
 
-class CatalogSettings(dg.Model, dg.Resolvable):
+class DescribedModel(dg.Model, dg.Resolvable):
+    """A base of components and their parts: the schema that ``dg`` shows has the descriptions of all attributes.
+
+    Dagster drops the description of a pydantic field that has a default.
+    """
+
+    @classmethod
+    def model(cls) -> type[BaseModel]:
+        derived = super().model()
+        missing = {
+            name: field.description
+            for name, field in cls.model_fields.items()
+            if name in derived.model_fields and derived.model_fields[name].description is None
+        }
+        if any(missing.values()):
+            for name, description in missing.items():
+                derived.model_fields[name].description = description
+            derived.model_rebuild(force=True)
+        return derived
+
+
+class CatalogSettings(DescribedModel):
     """Where the catalog and its tables are."""
 
     url: str = Field(
@@ -47,7 +68,7 @@ class CatalogSettings(dg.Model, dg.Resolvable):
                 client.close()
 
 
-class SparkSettings(dg.Model, dg.Resolvable):
+class SparkSettings(DescribedModel):
     """A Spark session: classic (``master``) or Spark Connect (``remote``)."""
 
     master: str | None = Field(default=None, description="Master URL of a classic session, e.g. local[2].")

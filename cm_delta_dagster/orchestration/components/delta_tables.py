@@ -11,7 +11,7 @@ from pydantic import Field
 
 from cm_delta_dagster.errors import CatalogNotFoundError
 from cm_delta_dagster.orchestration.checks.table_checks import table_checks
-from cm_delta_dagster.orchestration.components.connection import CatalogSettings
+from cm_delta_dagster.orchestration.components.connection import CatalogSettings, DescribedModel
 from cm_delta_dagster.orchestration.components.discovery import (
     DeltaTableProps,
     decode,
@@ -35,7 +35,7 @@ class _Scaffolder(CatalogScaffolder):
 
 
 @dg.scaffold_with(_Scaffolder)
-class DeltaTables(dg.StateBackedComponent, dg.Model, dg.Resolvable):
+class DeltaTables(dg.StateBackedComponent, DescribedModel):
     """The tables of a catalog or schema as external assets, with partitions, columns and descriptions.
 
     The tables are read from the catalog when ``dg`` loads the project during development, and by ``dg utils refresh-defs-state``.
@@ -43,7 +43,7 @@ class DeltaTables(dg.StateBackedComponent, dg.Model, dg.Resolvable):
     override ``get_asset_spec``.
     """
 
-    catalog: CatalogSettings
+    catalog: CatalogSettings = Field(description="Where the catalog is that lists the tables.")
     scope: str = Field(description="What to list: catalog or catalog.schema; empty for all tables.")
     include: list[str] = Field(default_factory=lambda: ["*"], description="Patterns of full names, e.g. main.sales.*")
     exclude: list[str] = Field(default_factory=list, description="Patterns of full names of tables to leave out.")

@@ -12,6 +12,7 @@ from cm_delta_dagster.operations.sql.lexemes import parts_of
 from cm_delta_dagster.operations.sql.queries import run_query
 from cm_delta_dagster.operations.sql.statements import Family, read_statement
 from cm_delta_dagster.operations.sql.table_references import find_references
+from cm_delta_dagster.orchestration.components.connection import DescribedModel
 from cm_delta_dagster.orchestration.components.scaffolding import ExampleScaffolder
 from cm_delta_dagster.orchestration.metadata import STORAGE_KIND
 from cm_delta_dagster.orchestration.partitions import check_partition_expr
@@ -36,7 +37,7 @@ class _Scaffolder(ExampleScaffolder):
 
 
 @dg.scaffold_with(_Scaffolder)
-class SparkSqlAsset(dg.Component, dg.Model, dg.Resolvable):
+class SparkSqlAsset(dg.Component, DescribedModel):
     """An asset that writes the rows of a query to its table and shows the query in its description.
 
     The query names tables of the catalog as ``catalog.schema.table``; each of them becomes a dependency. For a partitioned asset

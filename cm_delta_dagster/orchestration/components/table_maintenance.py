@@ -7,6 +7,7 @@ import dagster as dg
 from pydantic import Field
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.orchestration.components.connection import DescribedModel
 from cm_delta_dagster.orchestration.components.scaffolding import ExampleScaffolder
 from cm_delta_dagster.orchestration.maintenance import build_maintenance_schedules
 from cm_delta_dagster.orchestration.maintenance_policy import MaintenancePolicy, MaintenanceTask
@@ -19,7 +20,7 @@ class _Scaffolder(ExampleScaffolder):
 
 
 @dg.scaffold_with(_Scaffolder)
-class TableMaintenance(dg.Component, dg.Model, dg.Resolvable):
+class TableMaintenance(dg.Component, DescribedModel):
     """A maintenance job and a schedule for each table: publish, checkpoint, compaction, vacuum and cleanup of the log.
 
     The attributes set when a task is due. They permit nothing: the catalog does.
@@ -32,17 +33,31 @@ class TableMaintenance(dg.Component, dg.Model, dg.Resolvable):
     tasks: list[MaintenanceTask] = Field(
         default_factory=lambda: list(MaintenanceTask), description="What schedules start."
     )
-    commits_since_checkpoint: int = _DEFAULTS.commits_since_checkpoint
-    unpublished_commits: int = _DEFAULTS.unpublished_commits
-    small_file_bytes: int = _DEFAULTS.small_file_bytes
-    min_small_files: int = _DEFAULTS.min_small_files
-    min_small_file_ratio: float = _DEFAULTS.min_small_file_ratio
-    target_file_bytes: int | None = None
-    tombstone_bytes: int = _DEFAULTS.tombstone_bytes
-    retention_ms: int | None = None
-    commits_between_log_cleanups: int = _DEFAULTS.commits_between_log_cleanups
+    commits_since_checkpoint: int = Field(
+        default=_DEFAULTS.commits_since_checkpoint, description="Checkpoint: number of commits since the last one."
+    )
+    unpublished_commits: int = Field(
+        default=_DEFAULTS.unpublished_commits, description="Publish: number of commits that are not in _delta_log."
+    )
+    small_file_bytes: int = Field(
+        default=_DEFAULTS.small_file_bytes, description="Compaction: a smaller file is small."
+    )
+    min_small_files: int = Field(
+        default=_DEFAULTS.min_small_files, description="Compaction: minimum number of small files."
+    )
+    min_small_file_ratio: float = Field(
+        default=_DEFAULTS.min_small_file_ratio, description="Compaction: minimum share of small files."
+    )
+    target_file_bytes: int | None = Field(default=None, description="Compaction: size of the written files.")
+    tombstone_bytes: int = Field(
+        default=_DEFAULTS.tombstone_bytes, description="Vacuum: total size of the files that it may delete."
+    )
+    retention_ms: int | None = Field(default=None, description="Vacuum: how long removed files are kept.")
+    commits_between_log_cleanups: int = Field(
+        default=_DEFAULTS.commits_between_log_cleanups, description="Cleanup of the log: number of commits between two."
+    )
     cron: str = Field(default=_DEFAULTS.cron, description="When schedules are evaluated.")
-    timezone: str = _DEFAULTS.timezone
+    timezone: str = Field(default=_DEFAULTS.timezone, description="Time zone of cron.")
     catalog_key: str = Field(default="catalog", description="Resource key of the catalog.")
     spark_key: str = Field(default="spark", description="Resource key of Spark, which only compaction uses.")
     running: bool = Field(default=True, description="Whether the schedules run when they are deployed first.")

@@ -196,6 +196,7 @@ def test_new_columns_can_be_forbidden_and_a_declared_schema_has_priority(catalog
     assert not evaluation.passed and "id type changed" in evaluation.text
 
 
+@pytest.mark.slow
 def test_a_schema_change_stops_downstream_assets_of_the_run(catalog, instance):
     make_table(catalog.client, NAME, by={"part": "string"})
     ran = []
@@ -256,6 +257,7 @@ def test_the_health_check_shows_what_doctor_finds(catalog, instance):
     assert broken.metadata["cm_delta/findings"] >= 1 and "part-1-0.parquet" in broken.text
 
 
+@pytest.mark.slow
 def test_a_damaged_log_fails_the_checks_that_read_it(catalog, instance):
     table = make_table(catalog.client, NAME)
     commit(table)

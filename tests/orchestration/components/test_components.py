@@ -99,6 +99,12 @@ def test_an_unknown_attribute_is_refused_by_the_schema_that_dg_check_yaml_uses(c
         component.model().model_validate({"no_such_attribute": 1})
 
 
+@pytest.mark.parametrize("component", [*COMPONENTS, CatalogSettings])
+def test_the_schema_that_dg_shows_describes_every_attribute(component):
+    properties = component.model().model_json_schema()["properties"]
+    assert [name for name, shown in properties.items() if not shown.get("description")] == []
+
+
 def test_a_connection_has_resources_and_runs_assets_in_one_process(sandbox, tmp_path):
     add(sandbox, CatalogManagedDelta, "lake", catalog=location_of(tmp_path), default_schema="mine")
     defs = load(sandbox)
@@ -174,6 +180,7 @@ def test_the_sensor_of_discovered_tables_reports_their_commits_by_partition(sand
     assert instance.get_materialized_partitions(key) == {"2026-01-03"}
 
 
+@pytest.mark.slow
 def test_a_subclass_changes_the_assets_in_python(tmp_path):
     class Mine(DeltaTables):
         def get_asset_spec(self, props: DeltaTableProps) -> dg.AssetSpec:
@@ -200,6 +207,7 @@ def test_a_missing_catalog_and_the_state_of_another_release_have_no_tables(tmp_p
     assert not component.build_defs_from_state(context, tmp_path / "state").assets
 
 
+@pytest.mark.slow
 def test_a_table_with_too_many_partition_values_has_no_partitions(tmp_path):
     resource = CatalogSettings(**location_of(tmp_path)).resource()
     table = make_table(resource.client, "main.sales.t", by={"who": "string"})
@@ -318,6 +326,7 @@ def test_the_write_contract_of_a_query_is_checked_when_it_is_loaded():
             SparkSqlAsset(asset=spec, sql="SELECT 1").build_defs(dg.ComponentTree.for_test().load_context)
 
 
+@pytest.mark.slow
 def test_a_query_is_written_for_the_partition_of_the_run(world):
     @dg.asset(key=["sales", "orders"])
     def orders():
