@@ -1,5 +1,16 @@
-"""The Dagster integration: resources, IO manager, commit sensor, maintenance jobs and schedules."""
+"""The Dagster integration: resources, IO manager, commit sensor, maintenance, checks, automation and components."""
 
+from cm_delta_dagster.orchestration.automation import on_new_data_version, on_new_data_version_of_any_partition
+from cm_delta_dagster.orchestration.checks.settings import CheckSettings, TableCheck
+from cm_delta_dagster.orchestration.checks.table_checks import table_checks
+from cm_delta_dagster.orchestration.components.catalog_managed_delta import CatalogManagedDelta
+from cm_delta_dagster.orchestration.components.commit_sensor import CommitSensor
+from cm_delta_dagster.orchestration.components.connection import CatalogSettings, SparkSettings
+from cm_delta_dagster.orchestration.components.delta_tables import DeltaTables
+from cm_delta_dagster.orchestration.components.discovery import DeltaTableProps
+from cm_delta_dagster.orchestration.components.spark_sql_asset import SparkSqlAsset
+from cm_delta_dagster.orchestration.components.table_maintenance import TableMaintenance
+from cm_delta_dagster.orchestration.definitions import cm_delta_definitions
 from cm_delta_dagster.orchestration.io_manager import CatalogManagedDeltaIOManager
 from cm_delta_dagster.orchestration.maintenance import build_maintenance_jobs, build_maintenance_schedules
 from cm_delta_dagster.orchestration.maintenance_policy import MaintenancePolicy, MaintenanceTask
@@ -9,16 +20,30 @@ from cm_delta_dagster.orchestration.sensors import FirstTick, ratified_commit_se
 from cm_delta_dagster.orchestration.write_contract import WriteMode
 
 __all__ = [
+    "CatalogManagedDelta",
     "CatalogManagedDeltaIOManager",
     "CatalogResource",
+    "CatalogSettings",
+    "CheckSettings",
     "ClientSettingsConfig",
+    "CommitSensor",
+    "DeltaTableProps",
+    "DeltaTables",
     "FirstTick",
     "LaunchFor",
     "MaintenancePolicy",
     "MaintenanceTask",
     "SparkResource",
+    "SparkSettings",
+    "SparkSqlAsset",
+    "TableCheck",
+    "TableMaintenance",
     "WriteMode",
     "build_maintenance_jobs",
     "build_maintenance_schedules",
+    "cm_delta_definitions",
+    "on_new_data_version",
+    "on_new_data_version_of_any_partition",
     "ratified_commit_sensor",
+    "table_checks",
 ]

@@ -141,6 +141,11 @@ def partition_slice(
     )
 
 
+def check_partition_expr(definition: dg.PartitionsDefinition[Any], partition_expr: Mapping[str, str]) -> None:
+    """Raise InvalidArgumentError unless ``partition_expr`` names one column for each dimension of the definition."""
+    _dimension_columns(tuple(_dimension_definitions(definition)), partition_expr)
+
+
 def partition_columns(
     definition: dg.PartitionsDefinition[Any] | None, *, partition_expr: Mapping[str, str], schema: StructType
 ) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """The documents are correct: every Python block runs, every link has a target.
 
-The blocks of one document run in order, in one namespace and a temporary working directory. Blocks of CSV and TOML are
+The blocks of one document run in order, in one namespace and a temporary working directory. Blocks of CSV, TOML, YAML and SQL are
 written to files with the name that the page gives before them. Definitions for Dagster are used once: assets are
-materialized, jobs executed, sensors and schedules evaluated. Lines of shell blocks that begin with ``cm-delta`` run too.
+materialized, checks and jobs executed, sensors and schedules evaluated. Lines of shell blocks that begin with ``cm-delta`` run too.
 """
 
 import os
@@ -28,8 +28,8 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = ("README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")))
 ASSETS = "docs/assets.md"
 
-_BLOCK = re.compile(r"^```(python|bash|csv|toml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_FILE_NAME = re.compile(r"`([\w./]+\.(?:py|csv|toml))`[^`]*:\n\n\Z")
+_BLOCK = re.compile(r"^```(python|bash|csv|toml|yaml|sql)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FILE_NAME = re.compile(r"`([\w./]+\.(?:py|csv|toml|yaml|sql))`[^`]*:\n\n\Z")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -56,8 +56,12 @@ class Reader:
                 case "python":
                     self._python(block[2], line=line)
                     self._use_definitions()
+                case "yaml" | "sql" if not _FILE_NAME.search(text[: block.start()]):
+                    pass  # An example, and not a file of the page.
                 case _:
-                    Path(_file_name(text, block)).write_text(block[2])
+                    path = Path(_file_name(text, block))
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text(block[2])
 
     def _python(self, code: str, *, line: int) -> None:
         # Empty lines in front, so that a traceback shows the line of the document.
@@ -79,8 +83,11 @@ class Reader:
                 continue
             self.used.append(value)
             match value:
+                case dg.AssetChecksDefinition():
+                    self._check(value)
                 case dg.AssetsDefinition():
-                    self.assets.append(value)
+                    # Completed definitions have the assets again.
+                    self.assets = [*(known for known in self.assets if not known.keys & value.keys), value]
                     self._materialize(value)
                 case dg.SensorDefinition():
                     with dg.build_sensor_context(instance=self.instance, resources=self._resources()) as context:
@@ -103,8 +110,17 @@ class Reader:
         for event in result.get_asset_materialization_events():
             self.reported |= event.materialization.metadata.keys()
 
+    def _check(self, checks: dg.AssetChecksDefinition) -> None:
+        defs = dg.Definitions(assets=self.assets, asset_checks=[checks], resources=self._resources())
+        job = dg.define_asset_job("checks_of_the_page", selection=dg.AssetSelection.checks(checks))
+        defs = dg.Definitions.merge(defs, dg.Definitions(jobs=[job]))
+        result = defs.resolve_job_def(job.name).execute_in_process(instance=self.instance, raise_on_error=False)
+        failed = [one.description for one in result.get_asset_check_evaluations() if not one.passed]
+        assert failed == [] and result.get_asset_check_evaluations()
+
     def _resources(self) -> dict[str, Any]:
-        return dict(self.namespace.get("resources") or self.namespace["defs"].resources)
+        defs = self.namespace.get("defs")
+        return dict(self.namespace.get("resources") or (defs.resources if defs is not None else {}))
 
 
 def _file_name(text: str, block: re.Match[str]) -> str:
@@ -120,7 +136,7 @@ def _flat(values: Any) -> Iterator[object]:
             yield from _flat(
                 [*(value.assets or ()), *(value.jobs or ()), *(value.schedules or ()), *(value.sensors or ())]
             )
-        elif isinstance(value, list | tuple):
+        elif type(value) in (list, tuple):  # Not records of Dagster, which are tuples too.
             yield from _flat(value)
         elif isinstance(value, dg.AssetsDefinition | dg.SensorDefinition | dg.ScheduleDefinition | dg.JobDefinition):
             yield value
@@ -140,12 +156,15 @@ def _some_key(definition: dg.PartitionsDefinition[Any] | None, instance: dg.Dags
 def working_directory(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory of its own, for Python and for the JVM, which resolves the paths of files that Spark reads."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # The directory of a project, as for dg.
     jvm = spark._jvm.org.apache.hadoop.fs
     files = jvm.FileSystem.get(spark._jsc.hadoopConfiguration())
     before = files.getWorkingDirectory()
     files.setWorkingDirectory(jvm.Path(tmp_path.as_uri()))
     yield tmp_path
     files.setWorkingDirectory(before)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "shop"]:
+        del sys.modules[name]
 
 
 @pytest.fixture

@@ -10,6 +10,11 @@ CONSTRUCTS_CLIENTS = PACKAGE / "client" / "client.py"
 
 OTHER_ATTRIBUTES = frozenset(
     {
+        "orchestration/checks/table_checks.py: self.catalog",
+        "orchestration/components/catalog_managed_delta.py: self.catalog",
+        "orchestration/components/delta_tables.py: self.catalog",
+        "orchestration/components/discovery.py: identifier.catalog",
+        "orchestration/definitions.py: manager.catalog",
         "orchestration/io_manager.py: self.catalog",
         "orchestration/sensors.py: self.catalog",
         "orchestration/write_contract.py: names.catalog",

@@ -1,0 +1,264 @@
+"""Definitions that are checked when they are loaded, and that show table, location and kinds before the first run."""
+
+import os
+import warnings
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.sql.database import IfMissing
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.errors import CatalogNotFoundError, CmDeltaError, InvalidArgumentError
+from cm_delta_dagster.orchestration.io_manager import CatalogManagedDeltaIOManager
+from cm_delta_dagster.orchestration.metadata import STORAGE_KIND
+from cm_delta_dagster.orchestration.partitions import check_partition_expr
+from cm_delta_dagster.orchestration.resources import CatalogResource, SparkResource
+from cm_delta_dagster.orchestration.write_contract import (
+    TableNames,
+    WriteContract,
+    parse_read_contract,
+    parse_write_contract,
+)
+
+_MAX_KINDS = 3
+"""Dagster accepts no more for one asset."""
+_KINDS = {"pyspark": "pyspark", "polars": "polars", "pandas": "pandas", "pyarrow": "arrow"}
+"""Kind of an asset by the package of its annotation."""
+_ONE_PROCESS_PER_STEP = (None, "multiprocess", "multi_or_in_process_executor")
+"""Names of executors that start a process for each step; None is Dagster's default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StoredAsset:
+    """An asset whose output a Delta IO manager stores."""
+
+    spec: dg.AssetSpec
+    definition: dg.AssetsDefinition
+    output_type: dg.DagsterType
+    manager_key: str
+    contract: WriteContract
+
+
+def cm_delta_definitions(defs: dg.Definitions, *, look_up_locations: bool = True) -> dg.Definitions:
+    """Check the assets that a ``CatalogManagedDeltaIOManager`` of ``defs`` stores, and complete their definitions.
+
+    The metadata of outputs and inputs is checked as a write or read would check it, so that a wrong key, a missing
+    ``partition_expr`` or two assets with one table are errors of ``dg check defs``. Each asset gets the kinds of its storage and
+    of its DataFrame, ``dagster/table_name``, ``dagster/storage_kind`` and, if the table exists, ``dagster/uri``. An executor that
+    starts Spark for each asset is a warning.
+
+    Args:
+        defs: definitions with their resources.
+        look_up_locations: whether to ask the catalog for the locations of the tables, in one query. The catalog is not created.
+
+    Raises:
+        InvalidArgumentError: no resource is a Delta IO manager, or assets cannot be written or read as they say; the message lists
+            all of them.
+    """
+    managers = {
+        key: resource
+        for key, resource in (defs.resources or {}).items()
+        if isinstance(resource, CatalogManagedDeltaIOManager)
+    }
+    if not managers:
+        raise InvalidArgumentError(
+            "No resource of these definitions is a CatalogManagedDeltaIOManager, so there is nothing to check. Pass the "
+            "definitions together with their resources: cm_delta_definitions(dg.Definitions(assets, resources=resources))."
+        )
+    defs = _without_repetition(defs)
+    problems: list[str] = []
+    stored = list(_stored_assets(defs, managers, problems))
+    problems += _shared_without_consent(stored)
+    problems += _wrong_inputs(defs, managers, stored)
+    if problems:
+        listed = "".join(f"\n- {problem.replace(' Nothing was written.', '')}" for problem in problems)
+        raise InvalidArgumentError(f"{len(problems)} problems in the definitions of tables:{listed}")
+    _warn_of_executor(defs, managers, stored)
+    locations = _locations(managers, stored) if look_up_locations else {}
+    completed = {asset.spec.key: _completed(asset, locations) for asset in stored}
+    return defs.permissive_map_resolved_asset_specs(lambda spec: completed.get(spec.key, spec), None)
+
+
+def _without_repetition(defs: dg.Definitions) -> dg.Definitions:
+    """The same definitions with each asset once. A folder with modules that import assets from each other has them repeatedly."""
+    return dg.Definitions(
+        assets=list({id(asset): asset for asset in defs.assets or ()}.values()),
+        schedules=defs.schedules,
+        sensors=defs.sensors,
+        jobs=defs.jobs,
+        resources=defs.resources,
+        executor=defs.executor,
+        loggers=defs.loggers,
+        asset_checks=defs.asset_checks,
+        metadata=defs.metadata,
+        component_tree=defs.component_tree,
+    )
+
+
+def _stored_assets(
+    defs: dg.Definitions, managers: Mapping[str, CatalogManagedDeltaIOManager], problems: list[str]
+) -> Iterator[_StoredAsset]:
+    for definition in defs.assets or ():
+        if not isinstance(definition, dg.AssetsDefinition) or not definition.is_materializable:
+            continue
+        for spec in definition.specs:
+            key = definition.get_io_manager_key_for_asset_key(spec.key)
+            output = definition.node_def.output_dict[definition.get_output_name_for_asset_key(spec.key)]
+            if key not in managers or output.dagster_type.is_nothing:
+                continue  # The asset stores its result itself.
+            try:
+                contract = parse_write_contract(
+                    definition=spec.metadata,
+                    run={},
+                    output={},
+                    asset_path=spec.key.path,
+                    partitioned=spec.partitions_def is not None,
+                    names=_names(managers[key]),
+                )
+                if spec.partitions_def is not None:
+                    check_partition_expr(spec.partitions_def, contract.partition_expr)
+            except InvalidArgumentError as error:
+                problems.append(f"Asset {spec.key.to_user_string()}: {error}")
+                continue
+            yield _StoredAsset(
+                spec=spec,
+                definition=definition,
+                output_type=output.dagster_type,
+                manager_key=key,
+                contract=contract,
+            )
+
+
+def _names(manager: CatalogManagedDeltaIOManager) -> TableNames:
+    return TableNames(catalog=manager.default_catalog, schema=manager.default_schema)
+
+
+def _shared_without_consent(stored: list[_StoredAsset]) -> Iterator[str]:
+    """Tables that several assets write, unless the metadata of each of these assets names the table."""
+    by_table: dict[str, list[_StoredAsset]] = {}
+    for asset in stored:
+        by_table.setdefault(str(asset.contract.identifier), []).append(asset)
+    for table, assets in by_table.items():
+        if len(assets) < 2 or not any(asset.contract.named_after for asset in assets):
+            continue
+        keys = " and ".join(asset.spec.key.to_user_string() for asset in assets)
+        yield (
+            f"Assets {keys} write one table, {table}, so that each would overwrite the other. Set the metadata key 'table' in "
+            "one of them to give it another table, or in all of them to share it."
+        )
+
+
+def _wrong_inputs(
+    defs: dg.Definitions, managers: Mapping[str, CatalogManagedDeltaIOManager], stored: list[_StoredAsset]
+) -> Iterator[str]:
+    """Inputs whose metadata is not a valid read contract."""
+    upstream = {asset.spec.key: asset for asset in stored}
+    for definition in defs.assets or ():
+        if not isinstance(definition, dg.AssetsDefinition) or not isinstance(definition.node_def, dg.OpDefinition):
+            continue
+        for name, key in definition.keys_by_input_name.items():
+            given = definition.node_def.input_dict.get(name)
+            if key not in upstream or given is None or given.dagster_type.is_nothing or given.input_manager_key:
+                continue
+            try:
+                parse_read_contract(
+                    upstream=upstream[key].spec.metadata,
+                    own=given.metadata or {},
+                    asset_path=key.path,
+                    names=_names(managers[upstream[key].manager_key]),
+                )
+            except InvalidArgumentError as error:
+                own = ", ".join(sorted(own.to_user_string() for own in definition.keys))
+                yield f"Input {name} of {own}: {error}"
+
+
+def _warn_of_executor(
+    defs: dg.Definitions, managers: Mapping[str, CatalogManagedDeltaIOManager], stored: list[_StoredAsset]
+) -> None:
+    on_spark = [asset for asset in stored if _kind(asset.output_type) == "pyspark"]
+    local = sorted({asset.manager_key for asset in on_spark if _starts_local_spark(managers[asset.manager_key])})
+    executor = getattr(defs.executor, "name", None)
+    if len(on_spark) < 2 or not local or executor not in _ONE_PROCESS_PER_STEP:
+        return
+    chosen = f"the executor {executor}" if executor else "Dagster's default executor"
+    warnings.warn(
+        f"These definitions use {chosen}, which starts a process for each asset, and the Spark session of {', '.join(local)} "
+        f"runs in that process. Each of the {len(on_spark)} assets of a run starts Java and Spark again, which takes some "
+        "seconds and about 1 GB of memory each. Set Definitions(executor=dg.in_process_executor), or use Spark Connect "
+        "(SparkResource(remote=...)).",
+        stacklevel=3,
+    )
+
+
+def _starts_local_spark(manager: CatalogManagedDeltaIOManager) -> bool:
+    spark = manager.spark
+    if not isinstance(spark, SparkResource) or spark.remote is not None or "SPARK_REMOTE" in os.environ:
+        return False
+    return spark.master is None or spark.master.startswith("local")
+
+
+def _kind(output_type: dg.DagsterType) -> str | None:
+    """The kind of the DataFrame in the annotation. Without annotation it is PySpark's."""
+    wanted = output_type.typing_type
+    if wanted is Any:
+        return "pyspark"
+    parts = [wanted, *getattr(wanted, "__args__", ())]
+    packages = (str(getattr(part, "__module__", "")).partition(".")[0] for part in parts)
+    return next((_KINDS[package] for package in packages if package in _KINDS), None)
+
+
+def _locations(
+    managers: Mapping[str, CatalogManagedDeltaIOManager], stored: list[_StoredAsset]
+) -> Mapping[tuple[str, TableIdentifier], str]:
+    """Locations of the tables that exist, by manager and name. A catalog that cannot be asked has none."""
+    found: dict[tuple[str, TableIdentifier], str] = {}
+    for key, manager in managers.items():
+        wanted = {asset.contract.identifier for asset in stored if asset.manager_key == key}
+        if not wanted:
+            continue
+        try:
+            entries = _tables_of(manager.catalog, wanted)
+        except CatalogNotFoundError:
+            continue  # The first run creates the catalog.
+        except (CmDeltaError, dg.DagsterError) as error:
+            dg.get_dagster_logger("cm_delta_dagster").warning(
+                "The locations of the tables are not shown, because the catalog of %s could not be asked: %s",
+                key,
+                error,
+            )
+            continue
+        found |= {(key, identifier): location for identifier, location in entries.items()}
+    return found
+
+
+def _tables_of(catalog: CatalogResource, wanted: Collection[TableIdentifier]) -> Mapping[TableIdentifier, str]:
+    """Locations of the tables of ``wanted`` that exist. Does not create a catalog.
+
+    Raises:
+        CatalogNotFoundError: there is no catalog.
+        CatalogError: the catalog cannot be asked.
+        DagsterError: a variable of the environment is not set.
+    """
+    with catalog.process_config_and_initialize_cm() as resolved:
+        opened = SqlCatalog(resolved.url, if_missing=IfMissing.REFUSE)
+        try:
+            return {entry.identifier: entry.location for entry in opened.load_tables(wanted)}
+        finally:
+            opened.close()
+
+
+def _completed(asset: _StoredAsset, locations: Mapping[tuple[str, TableIdentifier], str]) -> dg.AssetSpec:
+    """The spec of an asset with what is known about its table. What the spec says has priority."""
+    spec, identifier = asset.spec, asset.contract.identifier
+    metadata: dict[str, Any] = {"dagster/table_name": str(identifier), "dagster/storage_kind": STORAGE_KIND}
+    location = locations.get((asset.manager_key, identifier))
+    if location is not None:
+        metadata["dagster/uri"] = location
+    kinds = set(spec.kinds)
+    for kind in (STORAGE_KIND, _kind(asset.output_type)):
+        if kind is not None and len(kinds) < _MAX_KINDS:
+            kinds.add(kind)
+    return spec.replace_attributes(metadata={**metadata, **spec.metadata}, kinds=kinds)

@@ -1,0 +1,348 @@
+"""The components: scaffolded, loaded from YAML in a project of its own, and used. In this process."""
+
+import asyncio
+import json
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import dagster as dg
+import pytest
+import yaml
+from dagster.components.core.package_entry import get_package_objects_in_module
+from dagster.components.testing import create_defs_folder_sandbox
+
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.orchestration import (
+    CatalogManagedDelta,
+    CatalogSettings,
+    CommitSensor,
+    DeltaTableProps,
+    DeltaTables,
+    SparkSqlAsset,
+    TableMaintenance,
+)
+from tests.orchestration.log_tables import commit, make_table, report
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning"),
+    pytest.mark.filterwarnings(
+        "ignore::dagster_shared.utils.warnings.PreviewWarning"
+    ),  # Of dagster-spark, if installed.
+]
+
+COMPONENTS = (CatalogManagedDelta, CommitSensor, DeltaTables, SparkSqlAsset, TableMaintenance)
+MODULE = "cm_delta_dagster.orchestration"
+
+
+@pytest.fixture
+def sandbox():
+    with create_defs_folder_sandbox() as sandbox:
+        yield sandbox
+
+
+def location_of(tmp_path):
+    return {"url": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/warehouse"}
+
+
+def add(sandbox, component, name, **attributes):
+    contents = {"type": f"{MODULE}.{component.__name__}", "attributes": attributes}
+    sandbox.scaffold_component(component_cls=component, defs_path=name, defs_yaml_contents=contents)
+
+
+def add_python(sandbox, name, text):
+    (sandbox.defs_folder_path / name).write_text(text)
+
+
+def load(sandbox):
+    with sandbox.build_all_defs() as defs:
+        dg.Definitions.validate_loadable(defs)
+        return defs
+
+
+def refresh(sandbox, name):
+    """What ``dg utils refresh-defs-state`` does for one component."""
+    with sandbox.build_component_tree() as tree:
+        component = tree.load_component(sandbox.defs_folder_path / name)
+        asyncio.run(component.refresh_state(sandbox.project_root))
+
+
+def test_dg_finds_every_component_through_the_entry_point_of_the_package():
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
+    (module,) = project["project"]["entry-points"]["dagster_dg_cli.registry_modules"].values()
+    assert module == MODULE
+    found = {name for name, _ in get_package_objects_in_module(import_module(module))}
+    assert found == {component.__name__ for component in COMPONENTS}
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_what_dg_scaffolds_is_valid_and_loads(sandbox, tmp_path, monkeypatch, component):
+    monkeypatch.chdir(tmp_path)
+    path = sandbox.scaffold_component(component_cls=component, defs_path="new")
+    written = yaml.safe_load((path / "defs.yaml").read_text())
+    assert written["type"] == f"{component.__module__}.{component.__name__}"
+    component.model().model_validate(written["attributes"])
+    with sandbox.load_component_and_build_defs(defs_path=path) as (made, defs):
+        assert isinstance(made, component) and isinstance(defs, dg.Definitions)
+    assert not (tmp_path / "catalog.db").exists()
+
+
+def test_options_of_the_scaffolder_set_the_catalog(sandbox):
+    options = {"url": "postgresql://host/db", "warehouse": "s3://bucket/w"}
+    path = sandbox.scaffold_component(component_cls=CatalogManagedDelta, defs_path="lake", scaffold_params=options)
+    assert yaml.safe_load((path / "defs.yaml").read_text())["attributes"]["catalog"] == options
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_an_unknown_attribute_is_refused_by_the_schema_that_dg_check_yaml_uses(component):
+    with pytest.raises(ValueError, match="Extra inputs are not permitted"):
+        component.model().model_validate({"no_such_attribute": 1})
+
+
+@pytest.mark.parametrize("component", [*COMPONENTS, CatalogSettings])
+def test_the_schema_that_dg_shows_describes_every_attribute(component):
+    properties = component.model().model_json_schema()["properties"]
+    assert [name for name, shown in properties.items() if not shown.get("description")] == []
+
+
+def test_a_connection_has_resources_and_runs_assets_in_one_process(sandbox, tmp_path):
+    add(sandbox, CatalogManagedDelta, "lake", catalog=location_of(tmp_path), default_schema="mine")
+    defs = load(sandbox)
+    assert set(defs.resources) == {"catalog", "spark", "io_manager"}
+    assert defs.executor is dg.in_process_executor
+    assert defs.resources["io_manager"].default_schema == "mine"
+    assert defs.resources["spark"].master == "local[*]"
+
+
+def test_contradictions_of_a_connection_are_errors_of_the_load(tmp_path):
+    context = dg.ComponentTree.for_test().load_context
+    catalog = CatalogSettings(**location_of(tmp_path))
+    with pytest.raises(InvalidArgumentError, match="same key"):
+        CatalogManagedDelta(catalog=catalog, spark_key="catalog").build_defs(context)
+    with pytest.raises(InvalidArgumentError, match="either classic or Connect"):
+        spark = {"master": "local", "remote": "sc://h"}
+        CatalogManagedDelta.model_validate({"catalog": catalog, "spark": spark}).build_defs(context)
+
+
+def test_tables_of_a_scope_are_external_assets_with_partitions_and_columns(sandbox, catalog, tmp_path):
+    by_day = make_table(catalog.client, "main.sales.by_day", by={"day": "date"})
+    commit(by_day, partitions=[{"day": "2026-01-02"}, {"day": "2026-01-04"}])
+    mixed = make_table(catalog.client, "main.sales.mixed", by={"day": "date", "who": "string"})
+    commit(mixed, partitions=[{"day": "2026-01-02", "who": "a"}, {"day": "2026-01-03", "who": "b"}])
+    make_table(catalog.client, "main.sales.hidden_one")
+    make_table(catalog.client, "main.other.t")
+    add(
+        sandbox,
+        DeltaTables,
+        "tables",
+        catalog=location_of(tmp_path),
+        scope="main.sales",
+        exclude=["*.hidden_*"],
+        checks=True,
+        translation={"key": "lake/{{ table.table }}", "owners": ["team:{{ table.schema }}"], "tags": {"tier": "raw"}},
+    )
+    assert load(sandbox).assets is None or not list(load(sandbox).resolve_all_asset_specs())
+    refresh(sandbox, "tables")
+    add(sandbox, CatalogManagedDelta, "lake", catalog=location_of(tmp_path))
+    specs = {spec.key.to_user_string(): spec for spec in load(sandbox).resolve_all_asset_specs()}
+    assert set(specs) == {"lake/by_day", "lake/mixed"}
+    spec = specs["lake/by_day"]
+    assert spec.owners == ["team:sales"] and spec.tags["tier"] == "raw" and spec.group_name == "sales"
+    assert spec.metadata["dagster/table_name"] == "main.sales.by_day"
+    assert spec.metadata["dagster/uri"] == by_day.location
+    assert [column.name for column in spec.metadata["dagster/column_schema"].columns] == ["id", "day"]
+    assert spec.partitions_def == dg.DailyPartitionsDefinition("2026-01-02")
+    assert spec.metadata["partition_expr"] == "day"
+    assert specs["lake/mixed"].partitions_def.partition_dimension_names == ["day", "who"]
+    assert specs["lake/mixed"].metadata["partition_expr"] == {"day": "day", "who": "who"}
+
+
+def test_the_sensor_of_discovered_tables_reports_their_commits_by_partition(sandbox, catalog, instance, tmp_path):
+    table = make_table(catalog.client, "main.sales.by_day", by={"day": "date"})
+    commit(table, partitions=[{"day": "2026-01-02"}])
+    location = location_of(tmp_path)
+    add(sandbox, DeltaTables, "tables", catalog=location, scope="main.sales", commit_sensor=True)
+    add(sandbox, CatalogManagedDelta, "lake", catalog=location)
+    refresh(sandbox, "tables")
+    defs = load(sandbox)
+    (sensor,) = defs.sensors
+    assert sensor.name == "commits_of_main_sales"
+
+    def tick(cursor):
+        with dg.build_sensor_context(instance=instance, cursor=cursor, resources={"catalog": catalog}) as context:
+            return sensor.evaluate_tick(context)
+
+    first = tick(None)
+    commit(table, partitions=[{"day": "2026-01-03"}])
+    result = tick(first.cursor)
+    report(instance, result)
+    key = dg.AssetKey(["sales", "by_day"])
+    assert instance.get_materialized_partitions(key) == {"2026-01-03"}
+
+
+@pytest.mark.slow
+def test_a_subclass_changes_the_assets_in_python(tmp_path):
+    class Mine(DeltaTables):
+        def get_asset_spec(self, props: DeltaTableProps) -> dg.AssetSpec:
+            return super().get_asset_spec(props).replace_attributes(key=f"mine_{props.table}", group_name="mine")
+
+    client = CatalogSettings(**location_of(tmp_path)).resource()
+    make_table(client.client, "main.sales.t")
+    client.close()
+    component = Mine(catalog=CatalogSettings(**location_of(tmp_path)), scope="")
+    state = tmp_path / "state" / "file"
+    component.write_state_to_path(state)
+    defs = component.build_defs_from_state(dg.ComponentTree.for_test().load_context, state)
+    (spec,) = defs.resolve_all_asset_specs()
+    assert (spec.key.to_user_string(), spec.group_name) == ("mine_t", "mine")
+
+
+def test_a_missing_catalog_and_the_state_of_another_release_have_no_tables(tmp_path, caplog):
+    component = DeltaTables(catalog=CatalogSettings(**location_of(tmp_path)), scope="main")
+    context = dg.ComponentTree.for_test().load_context
+    component.write_state_to_path(tmp_path / "state")
+    assert "There is no catalog at" in caplog.text and not (tmp_path / "catalog.db").exists()
+    assert not component.build_defs_from_state(context, tmp_path / "state").assets
+    (tmp_path / "state").write_text(json.dumps({"format": 99, "tables": [{"x": 1}]}))
+    assert not component.build_defs_from_state(context, tmp_path / "state").assets
+
+
+@pytest.mark.slow
+def test_a_table_with_too_many_partition_values_has_no_partitions(tmp_path):
+    resource = CatalogSettings(**location_of(tmp_path)).resource()
+    table = make_table(resource.client, "main.sales.t", by={"who": "string"})
+    commit(table, partitions=[{"who": str(number)} for number in range(5)])
+    resource.close()
+    for limit, kind in ((4, type(None)), (5, dg.StaticPartitionsDefinition), (0, type(None))):
+        component = DeltaTables(catalog=CatalogSettings(**location_of(tmp_path)), scope="main", max_partitions=limit)
+        component.write_state_to_path(tmp_path / "state")
+        defs = component.build_defs_from_state(dg.ComponentTree.for_test().load_context, tmp_path / "state")
+        (spec,) = defs.resolve_all_asset_specs()
+        assert isinstance(spec.partitions_def, kind)
+
+
+ORDERS = """
+import dagster as dg
+
+@dg.asset(key=["sales", "orders"], partitions_def=dg.DailyPartitionsDefinition("2026-01-01"), metadata={"partition_expr": "day"})
+def orders() -> None: ...
+"""
+
+
+def test_a_commit_sensor_watches_the_assets_of_other_files_with_their_partitions(sandbox, catalog, instance, tmp_path):
+    add_python(sandbox, "orders.py", ORDERS)
+    add(sandbox, CatalogManagedDelta, "lake", catalog=location_of(tmp_path))
+    add(sandbox, CommitSensor, "sensor", watch=["orders.py"], first_tick="from_beginning", target="sales/orders")
+    table = make_table(catalog.client, "main.sales.orders", by={"day": "date"})
+    commit(table, partitions=[{"day": "2026-01-02"}])
+    (sensor,) = load(sandbox).sensors
+    with dg.build_sensor_context(instance=instance, resources={"catalog": catalog}) as context:
+        result = sensor.evaluate_tick(context)
+    assert [event.partition for event in result.asset_events if isinstance(event, dg.AssetMaterialization)] == [
+        "2026-01-02"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({}, "either 'watch'"),
+        ({"watch": ["x.py"], "tables": {"a": "main.s.a"}}, "either 'watch'"),
+        ({"watch": ["x.py"]}, "x.py, which does not exist"),
+        ({"tables": {"a": "main.s.a"}, "launch_on": ["b"], "target": "c"}, "does not watch: b"),
+        ({"tables": {"a": "main.s.a"}, "launch_on": ["a"]}, "has no 'target'"),
+        ({"tables": {"a": "main.s.a"}, "batch_size": 0}, "batch_size is 0"),
+    ],
+)
+def test_a_commit_sensor_that_cannot_work_is_an_error_of_the_load(attributes, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        CommitSensor(**attributes).build_defs(dg.ComponentTree.for_test().load_context)
+
+
+def test_maintenance_has_a_schedule_for_each_table_and_shows_results_on_its_asset(sandbox, tmp_path):
+    add(sandbox, CatalogManagedDelta, "lake", catalog=location_of(tmp_path))
+    add(sandbox, TableMaintenance, "maintenance", tables=["main.s.a", "main.s.b"], cron="5 * * * *", min_small_files=9)
+    schedules = load(sandbox).schedules
+    assert {(one.name, one.cron_schedule) for one in schedules} == {
+        ("maintain_main_s_a_schedule", "5 * * * *"),
+        ("maintain_main_s_b_schedule", "5 * * * *"),
+    }
+    policy = TableMaintenance(tables=["main.s.a"], min_small_files=9).policy()
+    assert policy.asset_keys == {"main.s.a": dg.AssetKey(["s", "a"])} and policy.min_small_files == 9
+
+
+QUERY = """
+WITH big AS (SELECT * FROM main.sales.orders WHERE amount > :least)
+SELECT o.day, count(*) AS n FROM big o JOIN main.crm.customers c USING (id) JOIN session_view v USING (id)
+WHERE o.day = DATE(:partition_key) GROUP BY o.day
+"""
+
+
+def test_a_query_depends_on_the_tables_that_it_names(sandbox, tmp_path):
+    add(sandbox, CatalogManagedDelta, "lake", catalog=location_of(tmp_path))
+    add(
+        sandbox,
+        SparkSqlAsset,
+        "report",
+        sql_file="report.sql",
+        parameters={"least": 10},
+        asset_keys={"main.crm.customers": "customers"},
+        asset={
+            "key": "sales/report",
+            "group_name": "reports",
+            "metadata": {"partition_expr": "day", "mode": "overwrite"},
+            "partitions_def": {"type": "daily", "start_date": "2026-01-01"},
+        },
+    )
+    (sandbox.defs_folder_path / "report" / "report.sql").write_text(QUERY)
+    spec = next(s for s in load(sandbox).resolve_all_asset_specs() if s.key == dg.AssetKey(["sales", "report"]))
+    assert {dep.asset_key.to_user_string() for dep in spec.deps} == {"sales/orders", "customers"}
+    assert spec.kinds == {"deltalake", "pyspark", "sql"} and spec.group_name == "reports"
+    assert spec.metadata["dagster/table_name"] == "main.sales.report"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({}, "either 'sql'"),
+        ({"sql": "DELETE FROM main.s.t"}, "DELETE"),
+        ({"sql": "SHOW TABLES"}, "must be a query"),
+        ({"sql_file": "missing.sql"}, "there is no file"),
+    ],
+)
+def test_a_query_that_cannot_work_is_an_error_of_the_load(attributes, message):
+    component = SparkSqlAsset(asset=dg.AssetSpec("t"), **attributes)
+    with pytest.raises(InvalidArgumentError, match=message):
+        component.build_defs(dg.ComponentTree.for_test().load_context)
+
+
+def test_the_write_contract_of_a_query_is_checked_when_it_is_loaded():
+    days = dg.DailyPartitionsDefinition("2026-01-01")
+    for spec, message in (
+        (dg.AssetSpec("t", metadata={"mode": "merge"}), "needs 'merge_keys'"),
+        (dg.AssetSpec("t", partitions_def=days), "partition_expr"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=message):
+            SparkSqlAsset(asset=spec, sql="SELECT 1").build_defs(dg.ComponentTree.for_test().load_context)
+
+
+@pytest.mark.slow
+def test_a_query_is_written_for_the_partition_of_the_run(world):
+    @dg.asset(key=["sales", "orders"])
+    def orders():
+        return world.frame([(1, "2026-01-01"), (2, "2026-01-02"), (3, "2026-01-02")], "id int, day string")
+
+    component = SparkSqlAsset(
+        asset=dg.AssetSpec(
+            ["sales", "report"],
+            partitions_def=dg.DailyPartitionsDefinition("2026-01-01"),
+            metadata={"partition_expr": "day"},
+        ),
+        sql="SELECT DATE(day) AS day, count(*) + :more AS n FROM main.sales.orders WHERE day = :partition_key AND "
+        "timestamp(day) >= :partition_start AND timestamp(day) < :partition_end GROUP BY day",
+        parameters={"more": 10},
+    )
+    (report_asset,) = component.build_defs(dg.ComponentTree.for_test().load_context).assets
+    world.materialize(orders)
+    world.materialize(orders, report_asset, selection=[report_asset], partition_key="2026-01-02")
+    assert [row[1] for row in world.rows("main.sales.report")] == [12]

@@ -1,0 +1,142 @@
+"""``cm_delta_definitions``: what is wrong with assets is found when they are loaded, and what is known of tables is shown."""
+
+import warnings
+
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame
+
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.orchestration import (
+    CatalogManagedDeltaIOManager,
+    SparkResource,
+    cm_delta_definitions,
+)
+from tests.orchestration.log_tables import make_table, resource_at
+
+
+def loaded(tmp_path, *assets, executor=dg.in_process_executor, spark=None, **arguments):
+    catalog = resource_at(tmp_path)
+    spark = SparkResource(master="local[2]") if spark is None else spark
+    manager = CatalogManagedDeltaIOManager(catalog=catalog, spark=spark)
+    resources = {"catalog": catalog, "spark": spark, "io_manager": manager, "other": dg.InMemoryIOManager()}
+    return cm_delta_definitions(
+        dg.Definitions(assets=list(assets), resources=resources, executor=executor), **arguments
+    )
+
+
+def spec_of(defs, key):
+    return next(spec for spec in defs.resolve_all_asset_specs() if spec.key == dg.AssetKey(key))
+
+
+def an_asset(name, **arguments):
+    @dg.asset(name=name, key_prefix=["s"], **arguments)
+    def made() -> DataFrame: ...
+
+    return made
+
+
+def test_definitions_show_table_storage_kind_and_kinds_before_the_first_run(tmp_path):
+    spec = spec_of(loaded(tmp_path, an_asset("t", metadata={"mode": "append"})), ["s", "t"])
+    assert spec.metadata["dagster/table_name"] == "main.s.t"
+    assert spec.metadata["dagster/storage_kind"] == "deltalake"
+    assert "dagster/uri" not in spec.metadata and spec.kinds == {"deltalake", "pyspark"}
+    assert not (tmp_path / "catalog.db").exists()
+
+
+def test_the_location_of_a_table_that_exists_is_shown(tmp_path):
+    catalog = resource_at(tmp_path)
+    location = make_table(catalog.client, "main.s.t").location
+    catalog.close()
+    assert spec_of(loaded(tmp_path, an_asset("t")), ["s", "t"]).metadata["dagster/uri"] == location
+    without = loaded(tmp_path, an_asset("t"), look_up_locations=False)
+    assert "dagster/uri" not in spec_of(without, ["s", "t"]).metadata
+
+
+def test_what_the_asset_says_itself_stays(tmp_path):
+    asset = an_asset("t", kinds={"gold", "spark", "s3"}, metadata={"dagster/uri": "s3://own", "table": "a.b.c"})
+    spec = spec_of(loaded(tmp_path, asset), ["s", "t"])
+    assert spec.kinds == {"gold", "spark", "s3"}
+    assert spec.metadata["dagster/uri"] == "s3://own" and spec.metadata["dagster/table_name"] == "a.b.c"
+
+
+def test_all_wrong_contracts_are_listed_when_the_definitions_are_loaded(tmp_path):
+    days = dg.DailyPartitionsDefinition("2026-01-01")
+    two = dg.MultiPartitionsDefinition({"day": days, "who": dg.StaticPartitionsDefinition(["a"])})
+    with pytest.raises(InvalidArgumentError) as raised:
+        loaded(
+            tmp_path,
+            an_asset("a", metadata={"mode": "merge", "merge_key": ["id"]}),
+            an_asset("b", partitions_def=days),
+            an_asset("c", partitions_def=two, metadata={"partition_expr": "day"}),
+            an_asset("d", metadata={"mode": "merge"}),
+            an_asset("fine"),
+        )
+    text = str(raised.value)
+    assert text.startswith("4 problems in the definitions of tables:\n- Asset s/a: ")
+    assert "probably 'merge_keys' is meant" in text and "'partition_expr' must name the column" in text
+    assert "partition dimensions day, who" in text and "needs 'merge_keys'" in text and "Nothing was" not in text
+
+
+def test_two_assets_with_one_table_are_refused_unless_both_name_it(tmp_path):
+    first = an_asset("t")
+
+    @dg.asset(key=["x", "s", "t"])
+    def second() -> DataFrame: ...
+
+    with pytest.raises(InvalidArgumentError, match=r"Assets s/t and x/s/t write one table, main\.s\.t"):
+        loaded(tmp_path, first, second)
+    named = {"metadata": {"table": "main.s.shared"}}
+    loaded(tmp_path, an_asset("one", **named), an_asset("two", **named))
+
+
+def test_an_asset_that_several_modules_import_is_one_asset(tmp_path):
+    asset = an_asset("t")
+    assert [spec.key.path for spec in loaded(tmp_path, asset, asset).resolve_all_asset_specs()] == [["s", "t"]]
+
+
+def test_wrong_metadata_of_an_input_is_found(tmp_path):
+    @dg.asset(ins={"t": dg.AssetIn(["s", "t"], metadata={"version": 1, "timestamp": "2026-01-01T00:00:00Z"})})
+    def down(t: DataFrame) -> DataFrame: ...
+
+    with pytest.raises(InvalidArgumentError, match=r"Input t of down: .*both 'version' and 'timestamp'"):
+        loaded(tmp_path, an_asset("t"), down)
+
+
+def test_assets_that_no_delta_manager_stores_are_left_alone(tmp_path):
+    @dg.asset(metadata={"mode": "anything"})
+    def alone() -> None: ...
+
+    @dg.asset(metadata={"mode": "anything"}, io_manager_key="other")
+    def elsewhere() -> int: ...
+
+    defs = loaded(tmp_path, alone, elsewhere, dg.AssetSpec("external"))
+    assert [spec.kinds for spec in defs.resolve_all_asset_specs()] == [set()] * 3
+
+
+def test_definitions_without_a_delta_manager_are_refused():
+    with pytest.raises(InvalidArgumentError, match="together with their resources"):
+        cm_delta_definitions(dg.Definitions())
+
+
+@pytest.mark.parametrize("executor", [None, dg.multiprocess_executor])
+def test_an_executor_that_starts_spark_for_each_asset_is_a_warning(tmp_path, executor):
+    with pytest.warns(UserWarning, match="Each of the 2 assets of a run starts Java and Spark again"):
+        loaded(tmp_path, an_asset("a"), an_asset("b"), executor=executor)
+
+
+@pytest.mark.parametrize("remote", ["sc://host:15002"])
+def test_spark_connect_one_asset_and_one_process_are_no_reason_to_warn(tmp_path, remote):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded(tmp_path, an_asset("a"), an_asset("b"), executor=None, spark=SparkResource(remote=remote))
+        loaded(tmp_path, an_asset("a"), executor=None)
+        loaded(tmp_path, an_asset("a"), an_asset("b"))
+
+
+@pytest.mark.slow
+def test_an_unreachable_catalog_does_not_stop_the_load(tmp_path, caplog):
+    (tmp_path / "catalog.db").write_bytes(b"not a database, but a file of some length" * 50)
+    defs = loaded(tmp_path, an_asset("t"))
+    assert "dagster/uri" not in spec_of(defs, ["s", "t"]).metadata
+    assert "could not be asked" in caplog.text
