@@ -19,6 +19,7 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.api.connection import Connection, connect
     from cm_delta_dagster.api.delta_table import DeltaTable
     from cm_delta_dagster.api.merge_builder import MergeBuilder
+    from cm_delta_dagster.api.multi_table_transaction import MultiTableTransaction, TransactionTable
     from cm_delta_dagster.api.table_alterer import TableAlterer
     from cm_delta_dagster.api.table_reads import PathDeltaTable
     from cm_delta_dagster.arrow.dataset import DeltaDataset
@@ -243,6 +244,7 @@ __all__ = [
     "MetadataAggregates",
     "MissingFiles",
     "MoveState",
+    "MultiTableTransaction",
     "NewColumn",
     "Not",
     "NotCatalogManagedError",
@@ -311,6 +313,7 @@ __all__ = [
     "TableRecoveryPlan",
     "TableStorageMissingError",
     "TableStream",
+    "TransactionTable",
     "UnpublishedVersionError",
     "UnsupportedFeatureError",
     "VacuumPlan",
@@ -390,6 +393,7 @@ _MODULES = {
     "MetadataAggregates": "cm_delta_dagster.protocol.statistics.metadata_aggregates",
     "MissingFiles": "cm_delta_dagster.operations.tables.restore",
     "MoveState": "cm_delta_dagster.operations.recovery.relocate",
+    "MultiTableTransaction": "cm_delta_dagster.api.multi_table_transaction",
     "NewColumn": "cm_delta_dagster.operations.tables.alterations",
     "Not": "cm_delta_dagster.protocol.predicates.predicates",
     "OnCatalogBehind": "cm_delta_dagster.client.settings",
@@ -441,6 +445,7 @@ _MODULES = {
     "TableMove": "cm_delta_dagster.operations.recovery.relocate",
     "TableRecoveryPlan": "cm_delta_dagster.operations.recovery.plan",
     "TableStream": "cm_delta_dagster.operations.reading.read_stream_arrow",
+    "TransactionTable": "cm_delta_dagster.api.multi_table_transaction",
     "VacuumPlan": "cm_delta_dagster.operations.maintenance.vacuum",
     "VacuumResult": "cm_delta_dagster.operations.maintenance.vacuum",
     "WarehousePlan": "cm_delta_dagster.operations.recovery.warehouse_plan",

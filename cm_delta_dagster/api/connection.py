@@ -9,7 +9,7 @@ Each method calls one operation of ``operations``; Dagster is not needed.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta, tzinfo
 from types import TracebackType
@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from cm_delta_dagster.api.creation_methods import CreationMethods
 from cm_delta_dagster.api.delta_table import DeltaTable
+from cm_delta_dagster.api.multi_table_transaction import MultiTableTransaction
 from cm_delta_dagster.api.policy_methods import PolicyMethods
 from cm_delta_dagster.api.recovery_methods import RecoveryMethods
 from cm_delta_dagster.api.sql_methods import SqlMethods
@@ -28,8 +29,10 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.path_table import open_path_table
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import duration_ms
+from cm_delta_dagster.operations.reading.consistent_snapshots import load_snapshots
 from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection, DuckDBPyConnection
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.purge import (
@@ -118,6 +121,27 @@ class Connection(CreationMethods, PolicyMethods, RecoveryMethods, SqlMethods):
     def table(self, name: TableIdentifier | str) -> "DeltaTable":
         """Open the table ``catalog.schema.table``. Raises TableNotFoundError, InvalidArgumentError."""
         return DeltaTable(self, self.client.table(name))
+
+    def transaction(self) -> MultiTableTransaction:
+        """Begin a transaction over several tables: ``with lake.transaction() as tx: tx.table("main.sales.orders").append(frame)``.
+
+        At the end of the block all writes are committed, or none. An exception in the block leaves nothing.
+        """
+        return MultiTableTransaction(self)
+
+    def snapshots(self, names: Iterable[TableIdentifier | str]) -> Mapping[str, Snapshot]:
+        """Return snapshots of several tables, of versions that were the latest ones at one moment.
+
+        Commits of one transaction over several tables are in all of the snapshots or in none.
+
+        Returns:
+            The snapshots by ``catalog.schema.table``, in the order of ``names``.
+
+        Raises:
+            TableNotFoundError: one of the tables does not exist.
+            VersionNotFoundError: commits of a table in put-if-absent mode came too fast to find such a moment.
+        """
+        return load_snapshots(self.client, [TableIdentifier.of(name) for name in names])
 
     def tables(self, scope: str = "") -> tuple[str, ...]:
         """Return the sorted names of all tables, or of the tables in ``catalog`` or ``catalog.schema``."""

@@ -50,6 +50,7 @@ class Committed:
     Attributes:
         retries: number of times it was rebased over winners or proposed again.
         snapshot: the table right after this commit.
+        is_deferred: the commit waits for those of other tables. Version and snapshot are then those that were read.
     """
 
     version: int
@@ -57,12 +58,21 @@ class Committed:
     in_commit_timestamp: int
     retries: int
     snapshot: Snapshot
+    is_deferred: bool = False
 
 
 class Committer(typing.Protocol):
     """What a transaction needs to become a version; implemented by ``client.commits.committer``."""
 
     def commit(self, transaction: "Transaction") -> Committed: ...
+
+
+class TransactionWriter(typing.Protocol):
+    """What wrote the files of a transaction."""
+
+    def discard(self) -> None:
+        """Delete these files. The caller ensures that no commit refers to them."""
+        ...
 
 
 class Transaction:
@@ -85,8 +95,9 @@ class Transaction:
         self.metrics: dict[str, str] = {}
         self.keeps_row_ids = False
         """Whether the rows of removed files that are in added files keep their ids."""
+        self.writer: TransactionWriter | None = None
         self.txn_id = str(uuid.uuid4())
-        self._committer = committer
+        self.committer = committer
         self._reads: list[Predicate] = []
         self._reads_whole_table = False
         self._adds: list[AddFile] = []
@@ -336,7 +347,7 @@ class Transaction:
         if self._finished:
             raise IllegalCommitError("This transaction was already committed; start another one.")
         self._finished = True
-        return self._committer.commit(self)
+        return self.committer.commit(self)
 
 
 def changed_partitions(
