@@ -96,6 +96,9 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.operations.maintenance.optimize import OptimizeOutcome, OptimizePlan, OptimizeResult
     from cm_delta_dagster.operations.maintenance.publish import PublishResult
     from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, VacuumPlan, VacuumResult
+    from cm_delta_dagster.operations.onboarding.adopt import AdoptPlan, AdoptState
+    from cm_delta_dagster.operations.onboarding.export import ExportPlan
+    from cm_delta_dagster.operations.onboarding.release import ReleasePlan, ReleaseResult
     from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection
     from cm_delta_dagster.operations.reading.read import ReadPlan
     from cm_delta_dagster.operations.reading.read_stream_arrow import TableStream
@@ -160,6 +163,8 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.storage.stores import Stores
 
 __all__ = [
+    "AdoptPlan",
+    "AdoptState",
     "AdoptedState",
     "AdoptionPlan",
     "AdoptionResult",
@@ -213,6 +218,7 @@ __all__ = [
     "DuckDBConnection",
     "EngineError",
     "EngineStoppedError",
+    "ExportPlan",
     "FileDifference",
     "Finding",
     "FoundCommit",
@@ -277,6 +283,8 @@ __all__ = [
     "RecoveryPlan",
     "RecoveryResult",
     "RejectedCommit",
+    "ReleasePlan",
+    "ReleaseResult",
     "RelocationPlan",
     "Repair",
     "RepairPlan",
@@ -332,6 +340,8 @@ __all__ = [
 
 _ERRORS = "cm_delta_dagster.errors"
 _MODULES = {
+    "AdoptPlan": "cm_delta_dagster.operations.onboarding.adopt",
+    "AdoptState": "cm_delta_dagster.operations.onboarding.adopt",
     "AdoptedState": "cm_delta_dagster.catalog.recovery",
     "AdoptionPlan": "cm_delta_dagster.operations.recovery.warehouse_plan",
     "AdoptionResult": "cm_delta_dagster.operations.recovery.warehouse_plan",
@@ -369,6 +379,7 @@ _MODULES = {
     "DoctorReport": "cm_delta_dagster.operations.doctor.doctor",
     "DomainMetadata": "cm_delta_dagster.protocol.actions.actions",
     "DuckDBConnection": "cm_delta_dagster.operations.reading.duckdb_connection",
+    "ExportPlan": "cm_delta_dagster.operations.onboarding.export",
     "FileDifference": "cm_delta_dagster.protocol.log.restoration",
     "Finding": "cm_delta_dagster.operations.doctor.findings",
     "FoundCommit": "cm_delta_dagster.operations.recovery.plan",
@@ -418,6 +429,8 @@ _MODULES = {
     "RecoveryPlan": "cm_delta_dagster.operations.recovery.plan",
     "RecoveryResult": "cm_delta_dagster.operations.recovery.plan",
     "RejectedCommit": "cm_delta_dagster.operations.recovery.plan",
+    "ReleasePlan": "cm_delta_dagster.operations.onboarding.release",
+    "ReleaseResult": "cm_delta_dagster.operations.onboarding.release",
     "RelocationPlan": "cm_delta_dagster.operations.recovery.relocate",
     "Repair": "cm_delta_dagster.operations.doctor.findings",
     "RepairPlan": "cm_delta_dagster.operations.doctor.repair_plan",

@@ -361,6 +361,14 @@ class SqlCatalog(PolicyMethods):
         now_ms = self._now_ms()
         return self._database.write(lambda connection: recovery.adopt_table(connection, table, now_ms=now_ms))
 
+    def overlapping_tables(self, location: str) -> tuple[RelatedTable, ...]:
+        """Tables at, above or below a location."""
+        return self._database.read(lambda connection: recovery.overlapping_tables(connection, location))
+
+    def release_table(self, table_id: str) -> None:
+        """Remove the entry of a table. Raises TableNotFoundError, RecoveryError."""
+        self._database.write(lambda connection: recovery.release_table(connection, table_id))
+
     def record_sources(self, table_id: str, locations: Collection[str]) -> tuple[RelatedTable, ...]:
         """Record that the table may read files of the tables at ``locations``."""
         return self._database.write(lambda connection: clones.record(connection, table_id, locations))

@@ -34,7 +34,12 @@ from cm_delta_dagster.protocol.features.clustering import is_clustered
 from cm_delta_dagster.protocol.features.column_mapping import logical_partitions
 from cm_delta_dagster.protocol.features.in_commit_timestamps import with_enablement
 from cm_delta_dagster.protocol.features.protocol_evolution import check_metadata_supported, check_protocol_change
-from cm_delta_dagster.protocol.features.table_features import check_writable, is_catalog_managed, supports
+from cm_delta_dagster.protocol.features.table_features import (
+    CATALOG_MANAGED,
+    check_writable,
+    is_catalog_managed,
+    supports,
+)
 from cm_delta_dagster.protocol.features.table_properties import CHECKPOINT_PROTECTION_KEY
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.types import parse_schema
@@ -149,8 +154,9 @@ class Transaction:
         self._metadata = metadata
 
     def set_protocol(self, protocol: Protocol, *, dropped: Collection[str] = ()) -> None:
-        """Replace the protocol. Raises IllegalCommitError if ``catalogManaged`` or a feature not in ``dropped`` would be lost."""
-        if is_catalog_managed(self.snapshot.protocol) and not is_catalog_managed(protocol):
+        """Replace the protocol. Raises IllegalCommitError if a feature that is not in ``dropped`` would be lost."""
+        is_lost = is_catalog_managed(self.snapshot.protocol) and not is_catalog_managed(protocol)
+        if is_lost and CATALOG_MANAGED not in dropped:
             raise IllegalCommitError(
                 f"The protocol of {self.snapshot.identifier} would lose catalogManaged; a listed feature stays."
             )

@@ -26,7 +26,7 @@ from cm_delta_dagster.protocol.features.table_features import (
     supports,
     writer_features,
 )
-from cm_delta_dagster.protocol.features.table_properties import CONSTRAINT_PREFIX, DELETION_VECTORS_KEY
+from cm_delta_dagster.protocol.features.table_properties import CONSTRAINT_PREFIX, DELETION_VECTORS_KEY, TABLE_ID_KEY
 from cm_delta_dagster.protocol.schema.evolution import CURRENT_DEFAULT
 from cm_delta_dagster.protocol.schema.types import walk_fields
 
@@ -75,6 +75,12 @@ def without_feature(table: TableDefinition, feature: str, files: FilesOfTable) -
     if FEATURES[name].kind is FeatureKind.READER_WRITER:
         protocol = with_features(protocol, (CHECKPOINT_PROTECTION,))
     return replace(changed, protocol=protocol)
+
+
+def without_catalog_managed(table: TableDefinition) -> TableDefinition:
+    """The definition of a table that no catalog manages any more. Older commits have in-commit timestamps, which stay enabled."""
+    plain = table.with_properties(**{TABLE_ID_KEY: None})
+    return replace(plain, protocol=_protocol_without(plain.protocol, CATALOG_MANAGED))
 
 
 def _listed(protocol: Protocol) -> frozenset[str]:

@@ -1,0 +1,73 @@
+"""Methods of a connection that bring tables under the catalog and let them go."""
+
+from cm_delta_dagster.api.delta_table import DeltaTable
+from cm_delta_dagster.api.session import ClientSession
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.operations.onboarding.adopt import AdoptPlan, adopt, plan_adopt
+from cm_delta_dagster.operations.onboarding.export import ExportPlan, export, plan_export
+from cm_delta_dagster.operations.onboarding.release import ReleasePlan, ReleaseResult, plan_release, release
+
+
+class OnboardingMethods(ClientSession):
+    """A base of :class:`~cm_delta_dagster.api.connection.Connection`; each method calls one operation."""
+
+    def plan_adopt(self, path: str, name: TableIdentifier | str) -> AdoptPlan:
+        """Check whether :meth:`adopt` can bring the table at ``path`` under the catalog; changes nothing.
+
+        Raises as :meth:`adopt`.
+        """
+        return plan_adopt(self.client, location=path, identifier=name)
+
+    def adopt(self, path: str, name: TableIdentifier | str, *, context: CommitContext = NO_CONTEXT) -> "DeltaTable":
+        """Bring the Delta table at ``path`` under this catalog, without copying or rewriting data files.
+
+        One commit adds the feature ``catalogManaged``; writers by path are refused by the protocol afterwards. A call after an
+        interruption completes the adoption, and a repeated call does nothing.
+
+        Args:
+            path: directory, or URI with its scheme; a relative path starts at the working directory.
+            name: ``catalog.schema.table``.
+
+        Raises:
+            TableNotFoundError: there is no Delta table at ``path``.
+            TableAlreadyExistsError: another table has the name, or the catalog has the table under another name.
+            CatalogManagedAccessError: another catalog manages the table.
+            RecoveryError: the location overlaps that of a table of the catalog.
+            UnsupportedFeatureError: the table needs a feature that this client cannot read or write.
+            CorruptLogError: the latest version cannot be read as a whole.
+        """
+        return DeltaTable(self, adopt(self.client, location=path, identifier=name, context=context))
+
+    def plan_release(self, name: TableIdentifier | str) -> ReleasePlan:
+        """Check whether :meth:`release` can make the table one of its path; changes nothing. Raises as :meth:`release`."""
+        return plan_release(self.client, identifier=name)
+
+    def release(self, name: TableIdentifier | str, *, context: CommitContext = NO_CONTEXT) -> ReleaseResult:
+        """Make the table a Delta table of its path, which any writer can write to; the catalog forgets it.
+
+        Everything is published and checkpointed first. A call after an interruption completes the release.
+
+        Raises:
+            TableNotFoundError: there is no such table.
+            RecoveryError: shallow clones name the files of the table.
+            CommitConflictError: another commit changed metadata or protocol; nothing was released. Try again.
+            StoreNotSupportedError: the store cannot create a file exclusively.
+        """
+        return release(self.client, identifier=name, context=context)
+
+    def plan_export(self, name: TableIdentifier | str, path: str) -> ExportPlan:
+        """Compare the table with its export at ``path``; writes nothing. Raises as :meth:`export`."""
+        return plan_export(self.client, self.client.table(name), target=path)
+
+    def export(self, name: TableIdentifier | str, path: str) -> ExportPlan:
+        """Write a log without the feature ``catalogManaged`` to ``path``, which names the data files of the table.
+
+        Engines that refuse the feature read it as a Delta table. A repeated call brings it up to date. Do not write to it.
+
+        Raises:
+            TableNotFoundError: there is no such table.
+            InvalidArgumentError: ``path`` overlaps the location of a table of the catalog.
+            RecoveryError: there is another Delta table at ``path``.
+        """
+        return export(self.client, self.client.table(name), target=path)

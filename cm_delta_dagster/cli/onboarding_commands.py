@@ -1,0 +1,81 @@
+"""Commands of ``cm-delta`` that bring tables under the catalog and let them go: ``adopt``, ``release``, ``export``."""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from cm_delta_dagster.cli.client import open_client
+from cm_delta_dagster.operations.onboarding import adopt as adoption
+from cm_delta_dagster.operations.onboarding import export as exporting
+from cm_delta_dagster.operations.onboarding import release as releasing
+
+_dry_run = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+_as_json = click.option(
+    "--json", "as_json", is_flag=True, help="Print the result, or with --dry-run the plan, as a JSON object."
+)
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    return _dry_run(_as_json(command))
+
+
+@click.command()
+@click.argument("path")
+@click.argument("name")
+@_options
+@click.pass_context
+def adopt(context: click.Context, path: str, name: str, dry_run: bool, as_json: bool) -> None:
+    """Bring the Delta table at PATH under the catalog as NAME, without copying data files."""
+    with open_client(context) as client:
+        plan = adoption.plan_adopt(client, location=path, identifier=name)
+        if dry_run:
+            _show(plan, adoption.explain(plan), as_json=as_json, footer="Nothing was changed.")
+            return
+        table = adoption.adopt(client, location=path, identifier=name)
+        version = table.latest_version()
+    done = f"{plan.location} is the table {plan.name} of the catalog, with version {version}."
+    _show({"name": plan.name, "location": plan.location, "version": version}, [done], as_json=as_json)
+
+
+@click.command()
+@click.argument("name")
+@_options
+@click.pass_context
+def release(context: click.Context, name: str, dry_run: bool, as_json: bool) -> None:
+    """Make the table NAME a Delta table of its path again; the catalog forgets it."""
+    with open_client(context) as client:
+        if dry_run:
+            plan = releasing.plan_release(client, identifier=name)
+            _show(plan, releasing.explain(plan), as_json=as_json, footer="Nothing was changed.")
+            return
+        result = releasing.release(client, identifier=name)
+    done = f"{result.name} is released: a Delta table at {result.location}, with version {result.version}."
+    _show(result, [done], as_json=as_json)
+
+
+@click.command()
+@click.argument("name")
+@click.argument("target")
+@_options
+@click.pass_context
+def export(context: click.Context, name: str, target: str, dry_run: bool, as_json: bool) -> None:
+    """Write a log of the table NAME to TARGET for engines that cannot read tables of a catalog; data files are shared."""
+    with open_client(context) as client:
+        table = client.table(name)
+        make = exporting.plan_export if dry_run else exporting.export
+        plan = make(client, table, target=target)
+    _show(plan, exporting.explain(plan), as_json=as_json, footer="Nothing was written." if dry_run else "")
+
+
+def _show(value: Any, lines: Iterable[str], *, as_json: bool, footer: str = "") -> None:
+    if as_json:
+        click.echo(json.dumps(value if isinstance(value, dict) else asdict(value), ensure_ascii=False))
+        return
+    for line in [*lines, *([footer] if footer else [])]:
+        click.echo(line)
+
+
+ONBOARDING_COMMANDS = (adopt, release, export)
