@@ -96,7 +96,7 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.operations.maintenance.optimize import OptimizeOutcome, OptimizePlan, OptimizeResult
     from cm_delta_dagster.operations.maintenance.publish import PublishResult
     from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, VacuumPlan, VacuumResult
-    from cm_delta_dagster.operations.onboarding.adopt import AdoptPlan, AdoptState
+    from cm_delta_dagster.operations.onboarding.adopt_plan import AdoptPlan, AdoptState
     from cm_delta_dagster.operations.onboarding.export import ExportPlan
     from cm_delta_dagster.operations.onboarding.release import ReleasePlan, ReleaseResult
     from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection
@@ -340,8 +340,8 @@ __all__ = [
 
 _ERRORS = "cm_delta_dagster.errors"
 _MODULES = {
-    "AdoptPlan": "cm_delta_dagster.operations.onboarding.adopt",
-    "AdoptState": "cm_delta_dagster.operations.onboarding.adopt",
+    "AdoptPlan": "cm_delta_dagster.operations.onboarding.adopt_plan",
+    "AdoptState": "cm_delta_dagster.operations.onboarding.adopt_plan",
     "AdoptedState": "cm_delta_dagster.catalog.recovery",
     "AdoptionPlan": "cm_delta_dagster.operations.recovery.warehouse_plan",
     "AdoptionResult": "cm_delta_dagster.operations.recovery.warehouse_plan",

@@ -1,43 +1,69 @@
 """Methods of a connection that bring tables under the catalog and let them go."""
 
+from collections.abc import Callable, Mapping
+
 from cm_delta_dagster.api.delta_table import DeltaTable
 from cm_delta_dagster.api.session import ClientSession
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
-from cm_delta_dagster.operations.onboarding.adopt import AdoptPlan, adopt, plan_adopt
+from cm_delta_dagster.operations.onboarding.adopt import adopt
+from cm_delta_dagster.operations.onboarding.adopt_plan import AdoptPlan, plan_adopt
 from cm_delta_dagster.operations.onboarding.export import ExportPlan, export, plan_export
+from cm_delta_dagster.operations.onboarding.parquet_folder import FolderOptions
 from cm_delta_dagster.operations.onboarding.release import ReleasePlan, ReleaseResult, plan_release, release
 
 
 class OnboardingMethods(ClientSession):
     """A base of :class:`~cm_delta_dagster.api.connection.Connection`; each method calls one operation."""
 
-    def plan_adopt(self, path: str, name: TableIdentifier | str) -> AdoptPlan:
+    def plan_adopt(
+        self,
+        path: str,
+        name: TableIdentifier | str,
+        *,
+        partition_by: Mapping[str, str] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> AdoptPlan:
         """Check whether :meth:`adopt` can bring the table at ``path`` under the catalog; changes nothing.
 
         Raises as :meth:`adopt`.
         """
-        return plan_adopt(self.client, location=path, identifier=name)
+        options = FolderOptions(partition_by=partition_by or {}, progress=progress)
+        return plan_adopt(self.client, location=path, identifier=name, folder=options)
 
-    def adopt(self, path: str, name: TableIdentifier | str, *, context: CommitContext = NO_CONTEXT) -> "DeltaTable":
-        """Bring the Delta table at ``path`` under this catalog, without copying or rewriting data files.
+    def adopt(
+        self,
+        path: str,
+        name: TableIdentifier | str,
+        *,
+        partition_by: Mapping[str, str] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        context: CommitContext = NO_CONTEXT,
+    ) -> "DeltaTable":
+        """Bring the Delta table or the Parquet files at ``path`` under this catalog, without copying or rewriting data files.
 
-        One commit adds the feature ``catalogManaged``; writers by path are refused by the protocol afterwards. A call after an
-        interruption completes the adoption, and a repeated call does nothing.
+        One commit adds the feature ``catalogManaged`` to a Delta table; writers by path are refused by the protocol afterwards.
+        Parquet files without a Delta log become version 0 of a table. A call after an interruption completes the adoption, and a
+        repeated call does nothing.
 
         Args:
             path: directory, or URI with its scheme; a relative path starts at the working directory.
             name: ``catalog.schema.table``.
+            partition_by: of Parquet files in directories ``day=2024-05-01``: the types of these columns, in the order of the
+                directories, e.g. ``{"day": "date"}``.
+            progress: called with the number of Parquet files whose footers were read, and of all.
 
         Raises:
-            TableNotFoundError: there is no Delta table at ``path``.
+            TableNotFoundError: there is neither a Delta table nor a Parquet file at ``path``.
             TableAlreadyExistsError: another table has the name, or the catalog has the table under another name.
             CatalogManagedAccessError: another catalog manages the table.
             RecoveryError: the location overlaps that of a table of the catalog.
             UnsupportedFeatureError: the table needs a feature that this client cannot read or write.
             CorruptLogError: the latest version cannot be read as a whole.
+            SchemaMismatchError, InvalidDataError, InvalidArgumentError: the Parquet files cannot be one table.
         """
-        return DeltaTable(self, adopt(self.client, location=path, identifier=name, context=context))
+        options = FolderOptions(partition_by=partition_by or {}, progress=progress)
+        return DeltaTable(self, adopt(self.client, location=path, identifier=name, folder=options, context=context))
 
     def plan_release(self, name: TableIdentifier | str) -> ReleasePlan:
         """Check whether :meth:`release` can make the table one of its path; changes nothing. Raises as :meth:`release`."""

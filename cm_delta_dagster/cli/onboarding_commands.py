@@ -8,9 +8,11 @@ from typing import Any
 import click
 
 from cm_delta_dagster.cli.client import open_client
-from cm_delta_dagster.operations.onboarding import adopt as adoption
 from cm_delta_dagster.operations.onboarding import export as exporting
 from cm_delta_dagster.operations.onboarding import release as releasing
+from cm_delta_dagster.operations.onboarding.adopt import adopt as adopt_table
+from cm_delta_dagster.operations.onboarding.adopt_plan import explain, plan_adopt
+from cm_delta_dagster.operations.onboarding.parquet_folder import FolderOptions
 
 _dry_run = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 _as_json = click.option(
@@ -25,19 +27,41 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command()
 @click.argument("path")
 @click.argument("name")
+@click.option(
+    "--partition-by",
+    multiple=True,
+    metavar="COLUMN=TYPE",
+    help="Of Parquet files: the type of a partition column, e.g. day=date; may be repeated, in the order of the directories.",
+)
 @_options
 @click.pass_context
-def adopt(context: click.Context, path: str, name: str, dry_run: bool, as_json: bool) -> None:
-    """Bring the Delta table at PATH under the catalog as NAME, without copying data files."""
+def adopt(
+    context: click.Context, path: str, name: str, partition_by: tuple[str, ...], dry_run: bool, as_json: bool
+) -> None:
+    """Bring the Delta table or the Parquet files at PATH under the catalog as NAME, without copying data files."""
+    options = FolderOptions(
+        partition_by=dict(map(_column_and_type, partition_by)), progress=None if as_json else _show_progress
+    )
     with open_client(context) as client:
-        plan = adoption.plan_adopt(client, location=path, identifier=name)
         if dry_run:
-            _show(plan, adoption.explain(plan), as_json=as_json, footer="Nothing was changed.")
+            plan = plan_adopt(client, location=path, identifier=name, folder=options)
+            _show(plan, explain(plan), as_json=as_json, footer="Nothing was changed.")
             return
-        table = adoption.adopt(client, location=path, identifier=name)
-        version = table.latest_version()
-    done = f"{plan.location} is the table {plan.name} of the catalog, with version {version}."
-    _show({"name": plan.name, "location": plan.location, "version": version}, [done], as_json=as_json)
+        table = adopt_table(client, location=path, identifier=name, folder=options)
+        result = {"name": str(table.identifier), "location": table.location, "version": table.latest_version()}
+    done = f"{result['location']} is the table {result['name']} of the catalog, with version {result['version']}."
+    _show(result, [done], as_json=as_json)
+
+
+def _column_and_type(text: str) -> tuple[str, str]:
+    column, separator, kind = text.partition("=")
+    if not separator or not column or not kind:
+        raise click.UsageError(f"{text!r} is not COLUMN=TYPE.")
+    return column, kind
+
+
+def _show_progress(done: int, total: int) -> None:
+    click.echo(f"{done} of {total} files read", err=True)
 
 
 @click.command()

@@ -302,8 +302,12 @@ def _purge(client: DeltaClient) -> None:
         _log.info("Purged %d abandoned creations: %s", len(purged), locations)
 
 
-def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) -> CreateTransaction:
-    """Phase 1: check the design, then reserve the name."""
+def new_table_definition(name: TableIdentifier, design: TableDesign, *, now_ms: int) -> TableDefinition:
+    """Metadata, without the id of the table, and protocol of a new catalog-managed table of that design.
+
+    Raises:
+        InvalidArgumentError, SchemaMismatchError, UnsupportedFeatureError: as for :func:`create_table`.
+    """
     check_user_properties(design.properties)
     is_mapped = TableProperties(design.properties).column_mapping_mode != "none"
     check_column_names(design.schema, any_characters=is_mapped)
@@ -317,7 +321,7 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
         partition_columns=partition_columns,
         configuration={**default_properties(), **stored_properties(design.properties)},
         description=design.description,
-        created_time=client.now_ms(),
+        created_time=now_ms,
     )
     definition = new_definition(
         TableDefinition(protocol=catalog_managed_protocol(), metadata=draft),
@@ -325,6 +329,13 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
         features=requested_features(design.properties) | ({CLUSTERING} if design.clustering_columns else frozenset()),
     )
     check_writable(definition.protocol, str(name), metadata=definition.metadata)
+    return definition
+
+
+def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) -> CreateTransaction:
+    """Phase 1: check the design, then reserve the name."""
+    definition = new_table_definition(name, design, now_ms=client.now_ms())
+    draft = definition.metadata
     domains = _clustering(design, definition)
     client.warehouse.ensure_marker()
     if TableProperties(draft.configuration).deleted_file_retention_ms == 0:

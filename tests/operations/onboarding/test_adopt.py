@@ -21,7 +21,8 @@ from cm_delta_dagster.errors import (
     WarehouseMismatchError,
 )
 from cm_delta_dagster.operations.doctor import doctor
-from cm_delta_dagster.operations.onboarding.adopt import AdoptState, adopt, explain, plan_adopt
+from cm_delta_dagster.operations.onboarding.adopt import adopt
+from cm_delta_dagster.operations.onboarding.adopt_plan import AdoptState, explain, plan_adopt
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.purge import plan_purge
 from cm_delta_dagster.protocol.features.table_features import is_catalog_managed
