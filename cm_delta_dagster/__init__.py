@@ -98,6 +98,7 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, VacuumPlan, VacuumResult
     from cm_delta_dagster.operations.onboarding.adopt_plan import AdoptPlan, AdoptState
     from cm_delta_dagster.operations.onboarding.export import ExportPlan
+    from cm_delta_dagster.operations.onboarding.register import RegisteredPath
     from cm_delta_dagster.operations.onboarding.release import ReleasePlan, ReleaseResult
     from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection
     from cm_delta_dagster.operations.reading.read import ReadPlan
@@ -282,6 +283,7 @@ __all__ = [
     "RecoveryError",
     "RecoveryPlan",
     "RecoveryResult",
+    "RegisteredPath",
     "RejectedCommit",
     "ReleasePlan",
     "ReleaseResult",
@@ -429,6 +431,7 @@ _MODULES = {
     "RecoveryPlan": "cm_delta_dagster.operations.recovery.plan",
     "RecoveryResult": "cm_delta_dagster.operations.recovery.plan",
     "RejectedCommit": "cm_delta_dagster.operations.recovery.plan",
+    "RegisteredPath": "cm_delta_dagster.operations.onboarding.register",
     "ReleasePlan": "cm_delta_dagster.operations.onboarding.release",
     "ReleaseResult": "cm_delta_dagster.operations.onboarding.release",
     "RelocationPlan": "cm_delta_dagster.operations.recovery.relocate",

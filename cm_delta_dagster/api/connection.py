@@ -31,8 +31,9 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.path_table import open_path_table
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.operations.arguments import duration_ms
+from cm_delta_dagster.operations.onboarding.register import registered_location
 from cm_delta_dagster.operations.reading.consistent_snapshots import load_snapshots
 from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection, DuckDBPyConnection
 from cm_delta_dagster.operations.tables.drop import drop_table
@@ -121,7 +122,16 @@ class Connection(CreationMethods, OnboardingMethods, PolicyMethods, RecoveryMeth
 
     def table(self, name: TableIdentifier | str) -> "DeltaTable":
         """Open the table ``catalog.schema.table``. Raises TableNotFoundError, InvalidArgumentError."""
-        return DeltaTable(self, self.client.table(name))
+        try:
+            return DeltaTable(self, self.client.table(name))
+        except TableNotFoundError as error:
+            location = self.client.registry.registered_path(TableIdentifier.of(name))
+            if location is None:
+                raise
+            raise TableNotFoundError(
+                f"{name} is registered for reading only: no catalog manages the table at {location}. Open it with "
+                f"lake.path_table({str(name)!r}), or adopt it."
+            ) from error
 
     def transaction(self) -> MultiTableTransaction:
         """Begin a transaction over several tables: ``with lake.transaction() as tx: tx.table("main.sales.orders").append(frame)``.
@@ -152,13 +162,15 @@ class Connection(CreationMethods, OnboardingMethods, PolicyMethods, RecoveryMeth
         """Open a Delta table of another writer by its path, read-only: to read, compare or import it.
 
         Args:
-            location: directory, or URI with its scheme; a relative path starts at the working directory.
+            location: directory, or URI with its scheme; a relative path starts at the working directory. Or the name of a path
+                that was registered with :meth:`register`.
             time_zone: of times that state none, as for :func:`connect`, whose setting is the default.
 
         Raises:
             TableNotFoundError: there is no Delta log at ``location``.
             CatalogManagedAccessError: a catalog ratifies the commits of the table; open it by name through that catalog.
         """
+        location = registered_location(self.client, location) or location
         absolute = location if "://" in location else os.path.abspath(location)
         zone = as_zone(self.client.settings.time_zone if time_zone is None else time_zone)
         table = open_path_table(self.client.stores, absolute, time_zone=zone)

@@ -10,6 +10,7 @@ from cm_delta_dagster.operations.onboarding.adopt import adopt
 from cm_delta_dagster.operations.onboarding.adopt_plan import AdoptPlan, plan_adopt
 from cm_delta_dagster.operations.onboarding.export import ExportPlan, export, plan_export
 from cm_delta_dagster.operations.onboarding.parquet_folder import FolderOptions
+from cm_delta_dagster.operations.onboarding.register import RegisteredPath, register_path
 from cm_delta_dagster.operations.onboarding.release import ReleasePlan, ReleaseResult, plan_release, release
 
 
@@ -97,3 +98,21 @@ class OnboardingMethods(ClientSession):
             RecoveryError: there is another Delta table at ``path``.
         """
         return export(self.client, self.client.table(name), target=path)
+
+    def register(self, path: str, name: TableIdentifier | str) -> RegisteredPath:
+        """Let ``name`` stand for the Delta table at ``path``, which stays with its writers: ``path_table(name)`` reads it.
+
+        Raises:
+            TableNotFoundError: there is no Delta table at ``path``.
+            CatalogManagedAccessError: a catalog manages the table.
+            TableAlreadyExistsError: a table or another path has the name.
+        """
+        return register_path(self.client, location=path, identifier=name)
+
+    def registered(self, scope: str = "") -> Mapping[str, str]:
+        """Return the locations of the registered names, or of those in ``catalog`` or ``catalog.schema``."""
+        return {str(name): location for name, location in self.client.registry.registered_paths(scope).items()}
+
+    def unregister(self, name: TableIdentifier | str) -> None:
+        """Remove a registered name; the table stays as it is. Raises TableNotFoundError."""
+        self.client.registry.unregister_path(TableIdentifier.of(name))

@@ -1,4 +1,4 @@
-"""Commands of ``cm-delta`` that bring tables under the catalog and let them go: ``adopt``, ``release``, ``export``."""
+"""Commands of ``cm-delta`` that bring tables under the catalog and let them go, or read them by path."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -7,12 +7,14 @@ from typing import Any
 
 import click
 
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.cli.client import open_client
 from cm_delta_dagster.operations.onboarding import export as exporting
 from cm_delta_dagster.operations.onboarding import release as releasing
 from cm_delta_dagster.operations.onboarding.adopt import adopt as adopt_table
 from cm_delta_dagster.operations.onboarding.adopt_plan import explain, plan_adopt
 from cm_delta_dagster.operations.onboarding.parquet_folder import FolderOptions
+from cm_delta_dagster.operations.onboarding.register import check_path, register_path
 
 _dry_run = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 _as_json = click.option(
@@ -94,6 +96,32 @@ def export(context: click.Context, name: str, target: str, dry_run: bool, as_jso
     _show(plan, exporting.explain(plan), as_json=as_json, footer="Nothing was written." if dry_run else "")
 
 
+@click.command()
+@click.argument("path")
+@click.argument("name")
+@_options
+@click.pass_context
+def register(context: click.Context, path: str, name: str, dry_run: bool, as_json: bool) -> None:
+    """Let NAME stand for the Delta table at PATH, to read it; its writers stay the same."""
+    with open_client(context) as client:
+        act = check_path if dry_run else register_path
+        found = act(client, location=path, identifier=name)
+    done = (
+        f"{found.name} {'would stand' if dry_run else 'stands'} for {found.location}, now at version {found.version}."
+    )
+    _show(found, [done], as_json=as_json, footer="Nothing was changed." if dry_run else "")
+
+
+@click.command()
+@click.argument("name")
+@click.pass_context
+def unregister(context: click.Context, name: str) -> None:
+    """Remove the registered NAME; the table at its path stays as it is."""
+    with open_client(context) as client:
+        client.registry.unregister_path(TableIdentifier.of(name))
+    click.echo(f"{name} is not registered any more.")
+
+
 def _show(value: Any, lines: Iterable[str], *, as_json: bool, footer: str = "") -> None:
     if as_json:
         click.echo(json.dumps(value if isinstance(value, dict) else asdict(value), ensure_ascii=False))
@@ -102,4 +130,4 @@ def _show(value: Any, lines: Iterable[str], *, as_json: bool, footer: str = "") 
         click.echo(line)
 
 
-ONBOARDING_COMMANDS = (adopt, release, export)
+ONBOARDING_COMMANDS = (adopt, release, export, register, unregister)

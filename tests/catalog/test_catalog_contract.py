@@ -18,6 +18,7 @@ from tests.contracts.commit_feed_contract import COMMIT_FEED_CONTRACT
 from tests.contracts.commit_policies_contract import COMMIT_POLICIES_CONTRACT
 from tests.contracts.leases_contract import LEASES_CONTRACT
 from tests.contracts.maintenance_policies_contract import MAINTENANCE_POLICIES_CONTRACT
+from tests.contracts.onboarding_contract import ONBOARDING_CONTRACT
 from tests.contracts.recoverable_catalog_contract import RECOVERABLE_CATALOG_CONTRACT
 from tests.contracts.table_registry_clones_contract import TABLE_REGISTRY_CLONES_CONTRACT
 from tests.contracts.table_registry_contract import TABLE_REGISTRY_CONTRACT
@@ -39,6 +40,7 @@ CONTRACT = (
     *COMMIT_FEED_CONTRACT,
     *VERSION_PINS_CONTRACT,
     *RECOVERABLE_CATALOG_CONTRACT,
+    *ONBOARDING_CONTRACT,
 )
 
 

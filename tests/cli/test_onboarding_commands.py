@@ -55,6 +55,15 @@ def test_a_table_is_adopted_exported_and_released(run: Runner, tmp_path: Path) -
     assert run("tables").output == ""
 
 
+def test_a_path_is_registered_for_reading(run: Runner, tmp_path: Path) -> None:
+    assert "would stand for" in run("register", "raw", NAME, "--dry-run").output
+    assert "No path is registered" in run("unregister", NAME).output
+    found = json.loads(run("register", "raw", NAME, "--json").output)
+    assert found == {"name": NAME, "location": f"file://{tmp_path}/raw", "version": 0}
+    assert "stands for" in run("register", "raw", NAME).output and run("tables").output == ""
+    assert run("unregister", NAME).exit_code == 0
+
+
 def test_what_is_refused_is_a_message(run: Runner) -> None:
     assert "no Delta table" in run("adopt", "absent", NAME).output
     assert run("release", NAME).exit_code == run("export", NAME, "x").exit_code == 1

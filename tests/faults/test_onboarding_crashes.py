@@ -21,13 +21,15 @@ from tests.support.foreign_log import add, info, lines, metadata
 
 pytestmark = pytest.mark.slow
 NAME, LOCATION, MOST_CALLS = "main.test.t", "memory://lake/outside/t", 200
-FAULTS = [(fault, crash) for fault in Fault for crash in (False, True)]
+FAULTS = [(Fault.FAILS, True), (Fault.LOSES_THE_ANSWER, True), (Fault.LOSES_THE_ANSWER, False)]
 
 
 @pytest.fixture(scope="module")
 def path_world(tmp_path_factory: pytest.TempPathFactory) -> World:
     """A table of another writer with two versions, and an empty catalog."""
     world = World(tmp_path_factory.mktemp("adopt") / "template")
+    for name in ("a", "b", "c"):
+        world.memory.write(f"{LOCATION}/{name}.parquet", b"0123456789")
     plain = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
     for version, actions in enumerate(((plain, metadata(), add("a.parquet")), (add("b.parquet"),))):
         world.memory.write(f"{LOCATION}/_delta_log/{version:020d}.json", lines(info(), *actions))
@@ -44,7 +46,7 @@ def managed_world(path_world: World, tmp_path_factory: pytest.TempPathFactory) -
     with world.client() as client:
         table = adopt(client, location=LOCATION, identifier=NAME)
         transaction = table.start_transaction(table.snapshot(), operation="WRITE")
-        transaction.add_files([add_file("c.parquet")])
+        transaction.add_files([add_file("c.parquet", size=10)])
         transaction.commit()
     return world
 

@@ -52,7 +52,7 @@ def _move_in_and_out(client: DeltaClient, location: Path, name: str, expected: p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.exhaustive) for part in range(1, PARTS))])
 def test_golden_tables_move_in_and_out_without_a_changed_row(part: int, golden_root: Path, tmp_path: Path) -> None:
     """CM-2, CM-8, TF-11, ICT-6, ICT-9"""
     found = Counter[str]()

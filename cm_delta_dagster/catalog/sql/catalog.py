@@ -34,6 +34,7 @@ from cm_delta_dagster.catalog.sql import (
     lifecycle,
     names,
     recovery,
+    registered_paths,
     single_statement_commit,
     tables,
 )
@@ -185,6 +186,24 @@ class SqlCatalog(PolicyMethods):
     def undrop_table(self, table_id: str) -> TableEntry:
         """Restore a dropped table. Raises TableNotFoundError, TableAlreadyExistsError."""
         return self._database.write(lambda connection: lifecycle.undrop_table(connection, table_id))
+
+    def register_path(self, identifier: TableIdentifier, location: str) -> None:
+        """Name a table that is read by path. Raises TableAlreadyExistsError, InvalidArgumentError."""
+        names.check_identifier(identifier)
+        self._database.write(lambda connection: registered_paths.register(connection, identifier, location))
+
+    def unregister_path(self, identifier: TableIdentifier) -> None:
+        """Delete the name of a path. Raises TableNotFoundError."""
+        self._database.write(lambda connection: registered_paths.unregister(connection, identifier))
+
+    def registered_path(self, identifier: TableIdentifier) -> str | None:
+        """The location that the name stands for."""
+        return self._database.read(lambda connection: registered_paths.find(connection, identifier))
+
+    def registered_paths(self, scope: str = "") -> Mapping[TableIdentifier, str]:
+        """Registered names under ``scope`` with their locations. Raises InvalidArgumentError for a malformed scope."""
+        parts = names.scope_parts(scope) if scope else ()
+        return self._database.read(lambda connection: registered_paths.list_paths(connection, parts))
 
     def rename_table(self, table_id: str, identifier: TableIdentifier) -> TableEntry:
         """Rename a table. Raises TableNotFoundError, TableAlreadyExistsError, InvalidArgumentError."""

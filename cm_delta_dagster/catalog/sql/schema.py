@@ -178,6 +178,16 @@ A clone of a clone has a row for each table whose files the first clone may read
 
 sa.Index("cm_delta_clones_source", CLONES.c.source_id)
 
+REGISTERED_PATHS = sa.Table(
+    "cm_delta_registered_paths",
+    METADATA,
+    sa.Column("catalog_name", sa.Text, primary_key=True),
+    sa.Column("schema_name", sa.Text, primary_key=True),
+    sa.Column("table_name", sa.Text, primary_key=True),
+    sa.Column("location", sa.Text, nullable=False),
+)
+"""Names of Delta tables of other writers, which clients read by path. The catalog ratifies none of their commits."""
+
 
 def identifier_of(row: Any) -> TableIdentifier:
     """The identifier in a row that has ``NAME_COLUMNS``."""

@@ -229,6 +229,12 @@ def _refuse_taken(client: DeltaClient, name: TableIdentifier, location: str) -> 
         raise TableAlreadyExistsError(
             f"{location} was not adopted: {name} exists already, at {taken.location}. Nothing was changed. Choose another name."
         )
+    registered = client.registry.registered_path(name)
+    if registered not in (None, location):
+        raise TableAlreadyExistsError(
+            f"{location} was not adopted: {name} is registered for the path {registered}. Nothing was changed. Choose another "
+            "name, or unregister it first."
+        )
     others = client.recovery.overlapping_tables(location)
     if others:
         state = "" if others[0].state is None else f", {others[0].state}"

@@ -81,6 +81,7 @@ def test_adopting_again_does_nothing_and_another_name_is_refused(lake: Lake) -> 
     location = path_table(lake)
     table = adopt(lake.client, location=location, identifier=NAME)
     lake.append(table, partition_values={})
+    lake.client.wait_for_background()
     before = objects(lake)
     again = adopt(lake.reopened(), location=f"{location}/", identifier=NAME)
     assert (again.table_id, again.snapshot().version) == (table.table_id, 3)

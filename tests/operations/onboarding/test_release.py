@@ -150,6 +150,7 @@ def test_an_export_has_the_files_of_the_table_and_follows_it(lake: Lake) -> None
     table, target = lake.new_table("t"), "memory://lake/exports/t"
     lake.append(table)
     second = lake.append(table)
+    lake.client.wait_for_background()
     before = objects(lake)
     plan = plan_export(lake.client, table, target=target)
     assert objects(lake) == before and (plan.target_version, plan.num_added_files) == (0, 2)
