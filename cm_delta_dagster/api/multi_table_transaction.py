@@ -15,8 +15,8 @@ from cm_delta_dagster.operations.writing.write_result import WriteResult
 class MultiTableTransaction:
     """Writes to several tables that are committed together. Use it as a context manager.
 
-    Each table takes one write: ``append``, ``overwrite``, ``merge``, ``update`` or ``delete``. Its rows are written at once and
-    are visible to nobody. The end of the block commits all writes, each as the next version of its table, or none of them. If the
+    Each table takes one write: ``append``, ``overwrite``, ``merge``, ``update`` or ``delete``. Its rows are written at once, and
+    no reader sees them. The end of the block commits all writes, each as the next version of its table, or none of them. If the
     block ends by an exception, nothing is committed and the data files are deleted.
     """
 

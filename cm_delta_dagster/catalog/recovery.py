@@ -127,7 +127,7 @@ class RecoverableCatalog(typing.Protocol):
     def release_table(self, table_id: str) -> None:
         """Remove the entry of a table that no catalog manages any more. A repeated call has no effect.
 
-        Its commits stay in the feed. Nobody can restore or purge the table afterwards, and another table can take its name and its
+        Its commits stay in the feed. The table cannot be restored or purged afterwards, and another table can take its name and its
         location.
 
         Raises:

@@ -3,7 +3,7 @@
 One commit adds the feature ``catalogManaged`` with what it requires. It is created put-if-absent, so that of this client and
 the writers that the table had, one makes the next version; afterwards these writers are refused by the protocol. Then the catalog
 registers the table. A client that fails before the commit leaves the table as it was. One that fails after it leaves a table that
-no catalog has registered and that nobody can write to; the commit names the catalog, and adopting the table again registers it.
+no catalog has registered and that no client can write to; the commit names the catalog, and adopting the table again registers it.
 """
 
 import logging

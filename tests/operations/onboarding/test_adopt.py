@@ -10,6 +10,7 @@ from cm_delta_dagster.catalog.tables import CatalogIdentity, TableIdentifier
 from cm_delta_dagster.client.snapshots.path_table import open_path_table
 from cm_delta_dagster.client.warehouse import write_warehouse_marker
 from cm_delta_dagster.errors import (
+    CatalogBehindStorageError,
     CatalogManagedAccessError,
     CmDeltaError,
     CorruptLogError,
@@ -23,6 +24,7 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.operations.doctor import doctor
 from cm_delta_dagster.operations.onboarding.adopt import adopt
 from cm_delta_dagster.operations.onboarding.adopt_plan import AdoptState, explain, plan_adopt
+from cm_delta_dagster.operations.onboarding.release import release
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.purge import plan_purge
 from cm_delta_dagster.protocol.features.table_features import is_catalog_managed
@@ -216,6 +218,20 @@ def test_a_table_with_in_commit_timestamps_keeps_when_they_were_enabled(lake: La
     snapshot = adopt(lake.client, location=location, identifier=NAME).snapshot()
     assert "delta.inCommitTimestampEnablementVersion" not in snapshot.metadata.configuration
     assert snapshot.timestamp_ms > at
+
+
+def test_files_of_a_writer_that_ignores_the_protocol_are_found_and_never_read(lake: Lake) -> None:
+    """CM-R5"""
+    location = path_table(lake)
+    adopt(lake.client, location=location, identifier=NAME)
+    put_commit(lake, location, 3, put_file(lake, location, "c.parquet"))
+    table = lake.reopened().table(NAME)
+    assert (table.snapshot().version, table.snapshot().num_files) == (2, 2)
+    with pytest.raises(CatalogBehindStorageError, match=r"main\.test\.adopted"):
+        lake.append(table, partition_values={})
+    assert any(finding.version == 3 or "3" in finding.where for finding in doctor(table).findings)
+    with pytest.raises(CmDeltaError):
+        release(lake.reopened(), identifier=NAME)
 
 
 def test_a_dropped_adopted_table_is_never_purged(lake: Lake) -> None:
