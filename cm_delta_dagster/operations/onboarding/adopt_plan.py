@@ -31,7 +31,7 @@ from cm_delta_dagster.operations.onboarding.parquet_folder import (
 )
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
-from cm_delta_dagster.protocol.features.protocol_evolution import with_features
+from cm_delta_dagster.protocol.features.protocol_evolution import check_metadata_supported, with_features
 from cm_delta_dagster.protocol.features.table_features import (
     CATALOG_MANAGED,
     check_writable,
@@ -107,6 +107,7 @@ def plan_adopt(
         RecoveryError: the location overlaps that of a table of the catalog.
         WarehouseMismatchError: the location is in the warehouse of another catalog.
         UnsupportedFeatureError: the table needs a feature that this client cannot read or write.
+        IllegalCommitError: the table uses a feature that its protocol does not list.
         CorruptLogError: the latest version cannot be read as a whole, or contradicts its checksum.
     """
     return draft_adoption(client, location, TableIdentifier.of(identifier), folder).plan
@@ -166,6 +167,7 @@ def draft_adoption(client: DeltaClient, location: str, name: TableIdentifier, fo
     properties = required_properties(table_id)
     metadata = replace(snapshot.metadata, configuration={**snapshot.metadata.configuration, **properties})
     check_writable(protocol, at, metadata=metadata)
+    check_metadata_supported(protocol, metadata)
     before = writer_features(snapshot.protocol) | reader_features(snapshot.protocol)
     plan = AdoptPlan(
         name=str(name),

@@ -30,8 +30,8 @@ from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.features.enablement import TableDefinition
-from cm_delta_dagster.protocol.features.feature_removal import without_catalog_managed
-from cm_delta_dagster.protocol.features.table_features import CATALOG_MANAGED, reader_features, writer_features
+from cm_delta_dagster.protocol.features.feature_removal import OF_CATALOG_MANAGED, without_catalog_managed
+from cm_delta_dagster.protocol.features.table_features import reader_features, writer_features
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.markers import TABLE_MARKER_NAME
 
@@ -118,6 +118,7 @@ def release(
     plan = plan_release(client, identifier=identifier)
     table = client.table(identifier)
     version = plan.version if plan.is_interrupted else _commit(table, context)
+    client.wait_for_background()  # Checksums and reports of the last commits.
     _remove_entry(client, plan)
     return ReleaseResult(name=plan.name, location=plan.location, version=version)
 
@@ -129,8 +130,8 @@ def explain(plan: ReleasePlan) -> Iterator[str]:
         return
     yield (
         f"{plan.name} would be released: {plan.num_unpublished} commits are published and a checkpoint is written, and version "
-        f"{plan.version + 1} drops the feature {CATALOG_MANAGED}. The table stays at {plan.location}; its readers and writers must "
-        f"support {', '.join(plan.features)}."
+        f"{plan.version + 1} drops the features {' and '.join(OF_CATALOG_MANAGED)}. The table stays at {plan.location}; its "
+        f"readers and writers must support {', '.join(plan.features)}."
     )
 
 
@@ -172,7 +173,7 @@ def _drop_feature(table: Table, snapshot: Snapshot, context: CommitContext) -> i
     definition = without_catalog_managed(TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata))
     tags = {**context.tags, RELEASED_TAG: table.table_id}
     transaction = table.start_transaction(snapshot, operation=OPERATION, context=replace(context, tags=tags))
-    transaction.set_protocol(definition.protocol, dropped=(CATALOG_MANAGED,))
+    transaction.set_protocol(definition.protocol, dropped=OF_CATALOG_MANAGED)
     transaction.set_metadata(definition.metadata)
     return transaction.commit().version
 

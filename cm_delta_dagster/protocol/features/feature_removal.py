@@ -32,6 +32,9 @@ from cm_delta_dagster.protocol.schema.types import walk_fields
 
 CHECKPOINT_PROTECTION = "checkpointProtection"
 
+OF_CATALOG_MANAGED = (CATALOG_MANAGED, "vacuumProtocolCheck")
+"""Features that a table loses when no catalog manages it any more. They leave nothing behind, and other engines refuse them."""
+
 _NEEDED = frozenset((CATALOG_MANAGED, IN_COMMIT_TIMESTAMP, "vacuumProtocolCheck", "v2Checkpoint"))
 
 
@@ -78,9 +81,15 @@ def without_feature(table: TableDefinition, feature: str, files: FilesOfTable) -
 
 
 def without_catalog_managed(table: TableDefinition) -> TableDefinition:
-    """The definition of a table that no catalog manages any more. Older commits have in-commit timestamps, which stay enabled."""
+    """The definition of a table that no catalog manages any more, without :data:`OF_CATALOG_MANAGED`.
+
+    Older commits have in-commit timestamps, which stay enabled.
+    """
     plain = table.with_properties(**{TABLE_ID_KEY: None})
-    return replace(plain, protocol=_protocol_without(plain.protocol, CATALOG_MANAGED))
+    protocol = plain.protocol
+    for name in OF_CATALOG_MANAGED:
+        protocol = _protocol_without(protocol, name)
+    return replace(plain, protocol=protocol)
 
 
 def _listed(protocol: Protocol) -> frozenset[str]:
