@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import CatalogIdentity, TableIdentifier
+from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.path_table import open_path_table
 from cm_delta_dagster.client.warehouse import write_warehouse_marker
 from cm_delta_dagster.errors import (
@@ -25,9 +27,11 @@ from cm_delta_dagster.operations.doctor import doctor
 from cm_delta_dagster.operations.onboarding.adopt import adopt
 from cm_delta_dagster.operations.onboarding.adopt_plan import AdoptState, explain, plan_adopt
 from cm_delta_dagster.operations.onboarding.release import release
+from cm_delta_dagster.operations.recovery.recover_warehouse import plan_warehouse_recovery, recover_warehouse
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.purge import plan_purge
 from cm_delta_dagster.protocol.features.table_features import is_catalog_managed
+from cm_delta_dagster.storage.stores import Stores
 from tests.operations.onboarding.worlds import NAME, managed, objects, path_table, put_commit, put_file
 from tests.support.foreign_log import lines, metadata, protocol
 from tests.support.lake import DAY_MS, Lake
@@ -232,6 +236,27 @@ def test_files_of_a_writer_that_ignores_the_protocol_are_found_and_never_read(la
     assert any(finding.version == 3 or "3" in finding.where for finding in doctor(table).findings)
     with pytest.raises(CmDeltaError):
         release(lake.reopened(), identifier=NAME)
+
+
+def test_an_adopted_table_stays_external_after_the_catalog_is_lost(lake: Lake, tmp_path: Path) -> None:
+    adopt(lake.client, location=path_table(lake, root="memory://lake/warehouse/mine"), identifier=NAME)
+    lake.new_table("own")
+    released = path_table(lake, "released", root="memory://lake/warehouse/mine")
+    adopt(lake.client, location=released, identifier="main.test.released")
+    release(lake.client, identifier="main.test.released")
+    catalog = SqlCatalog(f"sqlite:///{tmp_path}/new.db", warehouse="memory://lake/warehouse", now_ms=lake.clock)
+    client = DeltaClient(catalog, stores=Stores(stores={"memory": lake.store}), now_ms=lake.clock)
+    plan = plan_warehouse_recovery(client, warehouse="memory://lake/warehouse")
+    assert [str(table.identifier) for table in recover_warehouse(client, plan).tables] == ["main.test.own", NAME]
+    assert {log.location: "released the table" in log.reason for log in plan.skipped} == {released: True}
+    assert client.table(NAME).snapshot().num_files == 2
+    for name in (NAME, "main.test.own"):
+        drop_table(client, identifier=name)
+    assert {str(table.identifier): table.is_external for table in client.registry.inactive_tables()} == {
+        NAME: True,
+        "main.test.own": False,
+    }
+    client.close()
 
 
 def test_a_dropped_adopted_table_is_never_purged(lake: Lake) -> None:
