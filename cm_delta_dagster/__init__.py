@@ -19,6 +19,7 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.api.connection import Connection, connect
     from cm_delta_dagster.api.delta_table import DeltaTable
     from cm_delta_dagster.api.merge_builder import MergeBuilder
+    from cm_delta_dagster.api.multi_table_transaction import MultiTableTransaction, TransactionTable
     from cm_delta_dagster.api.table_alterer import TableAlterer
     from cm_delta_dagster.api.table_reads import PathDeltaTable
     from cm_delta_dagster.arrow.dataset import DeltaDataset
@@ -95,6 +96,10 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.operations.maintenance.optimize import OptimizeOutcome, OptimizePlan, OptimizeResult
     from cm_delta_dagster.operations.maintenance.publish import PublishResult
     from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, VacuumPlan, VacuumResult
+    from cm_delta_dagster.operations.onboarding.adopt_plan import AdoptPlan, AdoptState
+    from cm_delta_dagster.operations.onboarding.export import ExportPlan
+    from cm_delta_dagster.operations.onboarding.register import RegisteredPath
+    from cm_delta_dagster.operations.onboarding.release import ReleasePlan, ReleaseResult
     from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection
     from cm_delta_dagster.operations.reading.read import ReadPlan
     from cm_delta_dagster.operations.reading.read_stream_arrow import TableStream
@@ -160,6 +165,8 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.storage.stores import Stores
 
 __all__ = [
+    "AdoptPlan",
+    "AdoptState",
     "AdoptedState",
     "AdoptionPlan",
     "AdoptionResult",
@@ -214,6 +221,7 @@ __all__ = [
     "DuckDBConnection",
     "EngineError",
     "EngineStoppedError",
+    "ExportPlan",
     "FileDifference",
     "Finding",
     "FoundCommit",
@@ -245,6 +253,7 @@ __all__ = [
     "MetadataAggregates",
     "MissingFiles",
     "MoveState",
+    "MultiTableTransaction",
     "NewColumn",
     "Not",
     "NotCatalogManagedError",
@@ -276,7 +285,10 @@ __all__ = [
     "RecoveryError",
     "RecoveryPlan",
     "RecoveryResult",
+    "RegisteredPath",
     "RejectedCommit",
+    "ReleasePlan",
+    "ReleaseResult",
     "RelocationPlan",
     "Repair",
     "RepairPlan",
@@ -313,6 +325,7 @@ __all__ = [
     "TableRecoveryPlan",
     "TableStorageMissingError",
     "TableStream",
+    "TransactionTable",
     "UnpublishedVersionError",
     "UnsupportedFeatureError",
     "VacuumPlan",
@@ -331,6 +344,8 @@ __all__ = [
 
 _ERRORS = "cm_delta_dagster.errors"
 _MODULES = {
+    "AdoptPlan": "cm_delta_dagster.operations.onboarding.adopt_plan",
+    "AdoptState": "cm_delta_dagster.operations.onboarding.adopt_plan",
     "AdoptedState": "cm_delta_dagster.catalog.recovery",
     "AdoptionPlan": "cm_delta_dagster.operations.recovery.warehouse_plan",
     "AdoptionResult": "cm_delta_dagster.operations.recovery.warehouse_plan",
@@ -369,6 +384,7 @@ _MODULES = {
     "DoctorReport": "cm_delta_dagster.operations.doctor.doctor",
     "DomainMetadata": "cm_delta_dagster.protocol.actions.actions",
     "DuckDBConnection": "cm_delta_dagster.operations.reading.duckdb_connection",
+    "ExportPlan": "cm_delta_dagster.operations.onboarding.export",
     "FileDifference": "cm_delta_dagster.protocol.log.restoration",
     "Finding": "cm_delta_dagster.operations.doctor.findings",
     "FoundCommit": "cm_delta_dagster.operations.recovery.plan",
@@ -393,6 +409,7 @@ _MODULES = {
     "MetadataAggregates": "cm_delta_dagster.protocol.statistics.metadata_aggregates",
     "MissingFiles": "cm_delta_dagster.operations.tables.restore",
     "MoveState": "cm_delta_dagster.operations.recovery.relocate",
+    "MultiTableTransaction": "cm_delta_dagster.api.multi_table_transaction",
     "NewColumn": "cm_delta_dagster.operations.tables.alterations",
     "Not": "cm_delta_dagster.protocol.predicates.predicates",
     "OnCatalogBehind": "cm_delta_dagster.client.settings",
@@ -417,6 +434,9 @@ _MODULES = {
     "RecoveryPlan": "cm_delta_dagster.operations.recovery.plan",
     "RecoveryResult": "cm_delta_dagster.operations.recovery.plan",
     "RejectedCommit": "cm_delta_dagster.operations.recovery.plan",
+    "RegisteredPath": "cm_delta_dagster.operations.onboarding.register",
+    "ReleasePlan": "cm_delta_dagster.operations.onboarding.release",
+    "ReleaseResult": "cm_delta_dagster.operations.onboarding.release",
     "RelocationPlan": "cm_delta_dagster.operations.recovery.relocate",
     "Repair": "cm_delta_dagster.operations.doctor.findings",
     "RepairPlan": "cm_delta_dagster.operations.doctor.repair_plan",
@@ -444,6 +464,7 @@ _MODULES = {
     "TableMove": "cm_delta_dagster.operations.recovery.relocate",
     "TableRecoveryPlan": "cm_delta_dagster.operations.recovery.plan",
     "TableStream": "cm_delta_dagster.operations.reading.read_stream_arrow",
+    "TransactionTable": "cm_delta_dagster.api.multi_table_transaction",
     "VacuumPlan": "cm_delta_dagster.operations.maintenance.vacuum",
     "VacuumResult": "cm_delta_dagster.operations.maintenance.vacuum",
     "WarehousePlan": "cm_delta_dagster.operations.recovery.warehouse_plan",

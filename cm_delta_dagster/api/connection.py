@@ -19,6 +19,8 @@ from pyspark.sql import SparkSession
 
 from cm_delta_dagster.api.creation_methods import CreationMethods
 from cm_delta_dagster.api.delta_table import DeltaTable
+from cm_delta_dagster.api.multi_table_transaction import MultiTableTransaction
+from cm_delta_dagster.api.onboarding_methods import OnboardingMethods
 from cm_delta_dagster.api.policy_methods import PolicyMethods
 from cm_delta_dagster.api.recovery_methods import RecoveryMethods
 from cm_delta_dagster.api.sql_methods import SqlMethods
@@ -28,9 +30,11 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.path_table import open_path_table
-from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.operations.arguments import duration_ms
-from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion, load_together
+from cm_delta_dagster.operations.onboarding.register import registered_location
+from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion, load_snapshots, load_together
 from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection, DuckDBPyConnection
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.purge import (
@@ -98,7 +102,7 @@ def connect(
     return Connection(client, spark=spark)
 
 
-class Connection(CreationMethods, PolicyMethods, RecoveryMethods, SqlMethods):
+class Connection(CreationMethods, OnboardingMethods, PolicyMethods, RecoveryMethods, SqlMethods):
     """One open catalog. Threads can share it; do not use it after :meth:`close`.
 
     Attributes:
@@ -118,7 +122,37 @@ class Connection(CreationMethods, PolicyMethods, RecoveryMethods, SqlMethods):
 
     def table(self, name: TableIdentifier | str) -> "DeltaTable":
         """Open the table ``catalog.schema.table``. Raises TableNotFoundError, InvalidArgumentError."""
-        return DeltaTable(self, self.client.table(name))
+        try:
+            return DeltaTable(self, self.client.table(name))
+        except TableNotFoundError as error:
+            location = self.client.registry.registered_path(TableIdentifier.of(name))
+            if location is None:
+                raise
+            raise TableNotFoundError(
+                f"{name} is registered for reading only: no catalog manages the table at {location}. Open it with "
+                f"lake.path_table({str(name)!r}), or adopt it."
+            ) from error
+
+    def transaction(self) -> MultiTableTransaction:
+        """Begin a transaction over several tables: ``with lake.transaction() as tx: tx.table("main.sales.orders").append(frame)``.
+
+        At the end of the block all writes are committed, or none. An exception in the block leaves nothing.
+        """
+        return MultiTableTransaction(self)
+
+    def snapshots(self, names: Iterable[TableIdentifier | str]) -> Mapping[str, Snapshot]:
+        """Return snapshots of several tables, of versions that were the latest ones at one moment.
+
+        Commits of one transaction over several tables are in all of the snapshots or in none.
+
+        Returns:
+            The snapshots by ``catalog.schema.table``, in the order of ``names``.
+
+        Raises:
+            TableNotFoundError: one of the tables does not exist.
+            VersionNotFoundError: commits of a table in put-if-absent mode came too fast to find such a moment.
+        """
+        return load_snapshots(self.client, [TableIdentifier.of(name) for name in names])
 
     def tables(self, scope: str = "") -> tuple[str, ...]:
         """Return the sorted names of all tables, or of the tables in ``catalog`` or ``catalog.schema``."""
@@ -128,13 +162,15 @@ class Connection(CreationMethods, PolicyMethods, RecoveryMethods, SqlMethods):
         """Open a Delta table of another writer by its path, read-only: to read, compare or import it.
 
         Args:
-            location: directory, or URI with its scheme; a relative path starts at the working directory.
+            location: directory, or URI with its scheme; a relative path starts at the working directory. Or the name of a path
+                that was registered with :meth:`register`.
             time_zone: of times that state none, as for :func:`connect`, whose setting is the default.
 
         Raises:
             TableNotFoundError: there is no Delta log at ``location``.
             CatalogManagedAccessError: a catalog ratifies the commits of the table; open it by name through that catalog.
         """
+        location = registered_location(self.client, location) or location
         absolute = location if "://" in location else os.path.abspath(location)
         zone = as_zone(self.client.settings.time_zone if time_zone is None else time_zone)
         table = open_path_table(self.client.stores, absolute, time_zone=zone)

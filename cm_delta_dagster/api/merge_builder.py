@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from pyspark.sql import Column
 
-from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.merge_rows import merge_rows
@@ -23,7 +23,7 @@ class MergeBuilder:
     methods are those of ``DeltaMergeBuilder`` of delta-spark and ``TableMerger`` of deltalake.
     """
 
-    def __init__(self, table: Table, *, change: RowChange, options: CommitOptions = DEFAULT_OPTIONS) -> None:
+    def __init__(self, table: WriteTarget, *, change: RowChange, options: CommitOptions = DEFAULT_OPTIONS) -> None:
         self._table = table
         self._change = change
         self._options = options

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from cm_delta_dagster.catalog.ratification import (
     CommitOutcome,
     CommitProposal,
+    MultiTableOutcome,
     Ratified,
     RatifiedCommit,
     RatifiedCommits,
@@ -42,6 +43,23 @@ class CommitCoordinator(typing.Protocol):
                 timestamp is too far ahead of the catalog's clock and does not directly follow the previous one; or the
                 proposal contradicts itself.
             TableNotFoundError: unknown or dropped table.
+        """
+        ...
+
+    def commit_together(self, proposals: Mapping[str, CommitProposal]) -> MultiTableOutcome:
+        """Ratify one proposal for each of several tables, all of them or none, in one transaction.
+
+        The same call repeated returns ``RatifiedTogether`` with ``repeated`` commits and has no effect. A reader that asks for
+        the tables in one call sees all of the commits or none.
+
+        Args:
+            proposals: by table id.
+
+        Raises:
+            CommitRejectedError: as for :meth:`commit`, for any of the proposals; nothing was ratified.
+            CatalogError: some of the proposals were ratified by another call, and others were not.
+            InvalidArgumentError: there is no proposal.
+            TableNotFoundError: one of the tables is unknown or dropped; nothing was ratified.
         """
         ...
 

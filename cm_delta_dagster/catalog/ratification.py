@@ -169,3 +169,20 @@ class CommitPolicyChanged:
 
 
 CommitOutcome: TypeAlias = Ratified | VersionTaken | CommitPolicyChanged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatifiedTogether:
+    """Every proposal is now a version of its table. ``commits`` has the answers by table id."""
+
+    commits: Mapping[str, Ratified]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedTogether:
+    """No proposal was ratified. ``refusals`` has the answers of the tables that prevented it, by table id."""
+
+    refusals: Mapping[str, VersionTaken | CommitPolicyChanged]
+
+
+MultiTableOutcome: TypeAlias = RatifiedTogether | RefusedTogether

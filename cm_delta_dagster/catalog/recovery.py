@@ -53,13 +53,18 @@ class AdoptedState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptedTable:
-    """A table of a lost catalog. ``history`` begins with the oldest commit in the log."""
+    """A table that storage has and the catalog does not. ``history`` begins with the oldest commit that the catalog records.
+
+    Attributes:
+        is_external: the files are not the catalog's own. A purge never deletes them.
+    """
 
     table_id: str
     identifier: TableIdentifier
     location: str
     state: AdoptedState
     history: CommitHistory
+    is_external: bool = False
 
 
 class RecoverableCatalog(typing.Protocol):
@@ -112,6 +117,22 @@ class RecoverableCatalog(typing.Protocol):
             TableAlreadyExistsError: another table has the name.
             RecoveryError: another table has the location, or the id is known with another location or history.
             InvalidArgumentError: the name is malformed.
+        """
+        ...
+
+    def overlapping_tables(self, location: str) -> tuple[RelatedTable, ...]:
+        """The tables at, above or below ``location``, by id; purged and released ones are left out."""
+        ...
+
+    def release_table(self, table_id: str) -> None:
+        """Remove the entry of a table that no catalog manages any more. A repeated call has no effect.
+
+        Its commits stay in the feed. The table cannot be restored or purged afterwards, and another table can take its name and its
+        location.
+
+        Raises:
+            TableNotFoundError: unknown or dropped table.
+            RecoveryError: shallow clones name the files of the table.
         """
         ...
 

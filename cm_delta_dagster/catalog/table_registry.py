@@ -4,7 +4,7 @@ Protocol heading "Creating and Dropping Catalog-managed Tables". The values are 
 """
 
 import typing
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
 from cm_delta_dagster.catalog.tables import (
@@ -79,6 +79,25 @@ class TableRegistry(typing.Protocol):
 
     def list_tables(self, scope: str = "") -> tuple[TableIdentifier, ...]:
         """Names under ``scope`` (``""``, ``catalog`` or ``catalog.schema``), sorted."""
+        ...
+
+    def register_path(self, identifier: TableIdentifier, location: str) -> None:
+        """Let ``identifier`` stand for the Delta table at ``location``, which clients read by path. A repeated call has no effect.
+
+        The catalog ratifies none of its commits. Raises TableAlreadyExistsError if a table or another path has the name.
+        """
+        ...
+
+    def unregister_path(self, identifier: TableIdentifier) -> None:
+        """Delete the name of a path. Raises TableNotFoundError."""
+        ...
+
+    def registered_path(self, identifier: TableIdentifier) -> str | None:
+        """The location that the name stands for; None for another name."""
+        ...
+
+    def registered_paths(self, scope: str = "") -> Mapping[TableIdentifier, str]:
+        """Locations of the registered names under ``scope``, sorted by name."""
         ...
 
     def set_definition(self, table_id: str, *, version: int, metadata: Metadata, protocol: Protocol) -> bool:

@@ -135,6 +135,7 @@ class InactiveTable:
         identifier: the name that it had, or that was reserved for it.
         since_ms: when it was dropped, or reserved if it was never ``registered``; epoch milliseconds.
         latest_version: the newest ratified version, -1 for a table that was never registered.
+        is_external: the table was adopted. A purge leaves it out.
     """
 
     identifier: TableIdentifier
@@ -144,6 +145,7 @@ class InactiveTable:
     since_ms: int
     registered: bool
     latest_version: int = -1
+    is_external: bool = False
 
     @property
     def purge_kind(self) -> "MaintenanceKind":

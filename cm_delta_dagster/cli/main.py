@@ -24,6 +24,7 @@ from cm_delta_dagster.cli.alter_commands import alter
 from cm_delta_dagster.cli.client import CommandOptions, open_catalog, open_client, parse_storage_options
 from cm_delta_dagster.cli.clone_command import clone
 from cm_delta_dagster.cli.hints import HintingGroup
+from cm_delta_dagster.cli.onboarding_commands import ONBOARDING_COMMANDS
 from cm_delta_dagster.cli.optimize_command import optimize
 from cm_delta_dagster.cli.read_commands import READ_COMMANDS
 from cm_delta_dagster.cli.recovery_commands import RECOVERY_COMMANDS
@@ -272,7 +273,7 @@ def orphan_files(context: click.Context, warehouse: str) -> None:
     click.echo(f"{counted(len(found), 'location')} without a table in this catalog.")
 
 
-for _command in (*READ_COMMANDS, *RECOVERY_COMMANDS, alter, clone, optimize, restore, spark_jars):
+for _command in (*READ_COMMANDS, *RECOVERY_COMMANDS, *ONBOARDING_COMMANDS, alter, clone, optimize, restore, spark_jars):
     main.add_command(_command)
 
 

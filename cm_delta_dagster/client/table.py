@@ -91,7 +91,7 @@ class Table(VersionLookup):
             ),
             remember=services.remember_snapshot,
         )
-        self._committer = TableCommitter(
+        self.committer = TableCommitter(
             store=store,
             coordinator=services.coordinator,
             settings=services.settings,
@@ -217,7 +217,7 @@ class Table(VersionLookup):
         self.refuse_if_known_behind()
         self.require_storage(snapshot.published_version)
         return Transaction(
-            snapshot=snapshot, committer=self._committer, operation=operation, parameters=parameters, context=context
+            snapshot=snapshot, committer=self.committer, operation=operation, parameters=parameters, context=context
         )
 
     def maintenance_decision(self, kind: MaintenanceKind) -> MaintenanceDecision:
@@ -229,7 +229,7 @@ class Table(VersionLookup):
 
         Used to change the commit policy; the caller asks the catalog afterwards whether the commit exists.
         """
-        self._committer.create(self.start_transaction(snapshot, operation=BARRIER_OPERATION), snapshot)
+        self.committer.create(self.start_transaction(snapshot, operation=BARRIER_OPERATION), snapshot)
 
     def ratified(self) -> RatifiedCommits:
         """The catalog's state of the table, including put-if-absent commits that it had not recorded.

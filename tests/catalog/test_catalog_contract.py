@@ -13,10 +13,12 @@ from tests.contracts.commit_coordinator_concurrency_contract import COMMIT_COORD
 from tests.contracts.commit_coordinator_content_contract import COMMIT_COORDINATOR_CONTENT_CONTRACT
 from tests.contracts.commit_coordinator_contract import COMMIT_COORDINATOR_CONTRACT
 from tests.contracts.commit_coordinator_lock_contract import COMMIT_COORDINATOR_LOCK_CONTRACT
+from tests.contracts.commit_coordinator_together_contract import COMMIT_COORDINATOR_TOGETHER_CONTRACT
 from tests.contracts.commit_feed_contract import COMMIT_FEED_CONTRACT
 from tests.contracts.commit_policies_contract import COMMIT_POLICIES_CONTRACT
 from tests.contracts.leases_contract import LEASES_CONTRACT
 from tests.contracts.maintenance_policies_contract import MAINTENANCE_POLICIES_CONTRACT
+from tests.contracts.onboarding_contract import ONBOARDING_CONTRACT
 from tests.contracts.recoverable_catalog_contract import RECOVERABLE_CATALOG_CONTRACT
 from tests.contracts.table_registry_clones_contract import TABLE_REGISTRY_CLONES_CONTRACT
 from tests.contracts.table_registry_contract import TABLE_REGISTRY_CONTRACT
@@ -31,12 +33,14 @@ CONTRACT = (
     *COMMIT_COORDINATOR_CONCURRENCY_CONTRACT,
     *COMMIT_COORDINATOR_LOCK_CONTRACT,
     *COMMIT_COORDINATOR_CONTENT_CONTRACT,
+    *COMMIT_COORDINATOR_TOGETHER_CONTRACT,
     *COMMIT_POLICIES_CONTRACT,
     *MAINTENANCE_POLICIES_CONTRACT,
     *LEASES_CONTRACT,
     *COMMIT_FEED_CONTRACT,
     *VERSION_PINS_CONTRACT,
     *RECOVERABLE_CATALOG_CONTRACT,
+    *ONBOARDING_CONTRACT,
 )
 
 

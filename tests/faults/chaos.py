@@ -29,6 +29,7 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.sql.schema import MAINTENANCE_LEASES
+from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.history import iterate_history
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
@@ -38,7 +39,7 @@ from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from tests.faults.chaos_storage import WAREHOUSES, Storage, storage_of
-from tests.faults.chaos_worker import MODES, TABLE, Place, digest, notes, row_ids, rows_of, work
+from tests.faults.chaos_worker import MODES, TABLE, TWIN, Place, digest, notes, pair_rows, row_ids, rows_of, work
 
 SWITCHED = "switched"
 """The maintainer switches between all commit modes."""
@@ -159,12 +160,14 @@ def run(
     seed: int,
     mode: str = "staged",
     warehouse: str = "local",
+    pairs: bool = False,
 ) -> Outcome:
     """Execute a run and its checks.
 
     Args:
         mode: the commit mode as in ``cm-delta``, or :data:`SWITCHED`.
         warehouse: ``local``, ``s3``, ``gofakes3``, ``azure`` or ``gcs``.
+        pairs: half of the writes go to two tables in one transaction.
     """
     journals = directory / "journals"
     journals.mkdir(parents=True)
@@ -174,6 +177,7 @@ def run(
             storage.location,
             str(journals),
             switches=mode == SWITCHED,
+            pairs=pairs,
             server=storage.server,
             proxy=storage.proxy,
         )
@@ -182,7 +186,8 @@ def run(
             client.catalog.set_maintenance_rule(MaintenanceRule(scope="main", kind=kind, allowed=True))
         schema = StructType((StructField("id", PrimitiveType("string")),))
         first = MODES[0] if place.switches else mode
-        set_commit_policy(create_table(client, identifier=TABLE, schema=schema), CommitPolicy.parse(first))
+        for name in (TABLE, TWIN) if pairs else (TABLE,):
+            set_commit_policy(create_table(client, identifier=name, schema=schema), CommitPolicy.parse(first))
         client.close()
         outcome = Outcome()
         faults = (server, storage)
@@ -282,6 +287,8 @@ def _check(place: Place, outcome: Outcome) -> None:
         live = [path for path in snapshot.files["path"].to_pylist() if path not in missing]
         rows = rows_of(place, table, live)
         outcome.counts.update({"versions": snapshot.version, "rows": sum(rows.values()), "files": snapshot.num_files})
+        if place.pairs:
+            _check_twin(place, client, outcome, rows)
         check_rows(outcome, rows, {what: [words[1] for words in lines] for what, lines in events.items()})
         versions = [words[2] for what in ("ack", "delete-ack") for words in events.get(what, [])]
         twice = len(versions) - len(set(versions))
@@ -309,6 +316,18 @@ def _check(place: Place, outcome: Outcome) -> None:
     outcome.check(f"each of {len(events.get('read', []))} reads returned all rows acknowledged before, once", losses)
     crashes = [" ".join(words) for words in events.get("crash", [])]
     outcome.check("no process ended by an error that is not a CmDeltaError", crashes)
+
+
+def _check_twin(place: Place, client: DeltaClient, outcome: Outcome, rows: Counter[str]) -> None:
+    """Compare the rows of transactions over two tables, and check the second table."""
+    twin = client.table(TWIN)
+    publish(twin)
+    others = rows_of(place, twin, twin.snapshot().files["path"].to_pylist())
+    halves = (others - pair_rows(rows)) + (pair_rows(rows) - others)
+    outcome.check(f"the {len(others)} rows of transactions over two tables are in both", sorted(halves))
+    report = doctor(twin, repair=True)
+    findings = [str(finding) for finding in report.findings if finding.severity is not Severity.NOTE]
+    outcome.check("the doctor finds nothing in the second table", [*findings, *report.failed])
 
 
 def _wrong_reads(table: Table, reads: list[list[str]]) -> Iterator[str]:
@@ -396,6 +415,7 @@ def main() -> int:
     parser.add_argument("--catalog", choices=("sqlite", "postgres"), default="sqlite")
     parser.add_argument("--warehouse", choices=WAREHOUSES, default="local")
     parser.add_argument("--mode", default="staged", help=f"staged, inline, auto:<bytes>, put_if_absent, or {SWITCHED}")
+    parser.add_argument("--pairs", action="store_true", help="half of the writes go to two tables in one transaction")
     parser.add_argument("--writers", type=int, default=8)
     parser.add_argument("--seed", type=int, default=random.randrange(2**32))
     arguments = parser.parse_args()
@@ -409,6 +429,7 @@ def main() -> int:
             seed=arguments.seed,
             mode=arguments.mode,
             warehouse=arguments.warehouse,
+            pairs=arguments.pairs,
         )
     print(outcome)
     return 1 if outcome.wrong else 0

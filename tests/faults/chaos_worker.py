@@ -25,7 +25,9 @@ import pyarrow.parquet as pq
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
 from cm_delta_dagster.catalog.ratification import CACHED_CONTENT_BYTES
 from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.commits.multi_table_commit import MultiTableCommit, TableCommit
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
@@ -35,6 +37,7 @@ from cm_delta_dagster.operations.maintenance.clean_staged_commits import clean_s
 from cm_delta_dagster.operations.maintenance.compact_log import compact_log
 from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, vacuum
+from cm_delta_dagster.operations.reading.consistent_snapshots import load_snapshots
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
@@ -43,6 +46,10 @@ from cm_delta_dagster.storage.stores import Stores
 from tests.faults.chaos_storage import object_url, options_of
 
 TABLE = "main.chaos.t"
+TWIN = "main.chaos.twin"
+"""Gets the files whose names begin with :data:`PAIR` together with ``TABLE``."""
+
+PAIR = "pair-"
 ROWS_PER_FILE = 3
 ROLES = ("writer", "reader", "publisher", "maintainer")
 MODES = ("staged", "inline", "auto:2000", "put_if_absent")
@@ -61,13 +68,15 @@ _RETENTION_MS = 60 * 1000
 class Place:
     """The locations of a run, and whether the maintainer switches the commit mode.
 
-    ``server`` is the address of the server of an object store, ``proxy`` the address under which this package reaches it.
+    With ``pairs`` half of the writes go to two tables in one transaction. ``server`` is the address of the server of an object
+    store, ``proxy`` the address under which this package reaches it.
     """
 
     url: str
     warehouse: str
     journals: str
     switches: bool = False
+    pairs: bool = False
     server: str = ""
     proxy: str = ""
 
@@ -169,10 +178,14 @@ def _write(client: DeltaClient, place: Place, journal: Journal, tag: str) -> Non
     table = client.table(TABLE)
     snapshot = table.snapshot()
     if random.random() < _DELETES:
-        written = [path for path in snapshot.files["path"].to_pylist() if not path.startswith(_REARRANGED)]
+        live = snapshot.files["path"].to_pylist()
+        written = [path for path in live if not path.startswith((_REARRANGED, PAIR))]
         if written:
             _delete(table, snapshot, random.choice(written), journal, tag)
             return
+    if place.pairs and random.random() < 0.5:
+        _write_pair(client, journal, f"{PAIR}{tag}.parquet")
+        return
     path = f"{tag}.parquet"
     journal.note("try", path)
     with _outcome_of(journal, "", path) as acknowledge:
@@ -183,6 +196,39 @@ def _write(client: DeltaClient, place: Place, journal: Journal, tag: str) -> Non
         committed = transaction.commit()
         took_ms = int((time.monotonic() - begun) * 1000)
         acknowledge(committed.version, committed.in_commit_timestamp, committed.retries, took_ms)
+
+
+def _write_pair(client: DeltaClient, journal: Journal, path: str) -> None:
+    """Append the same rows to both tables, in one transaction."""
+    journal.note("try", path)
+    with _outcome_of(journal, "", path) as acknowledge:
+        parts = []
+        for name in (TABLE, TWIN):
+            table = client.table(name)
+            transaction = table.start_transaction(table.snapshot(), operation="WRITE")
+            transaction.add_files([_put(table, path, row_ids(path))])
+            parts.append(TableCommit(committer=table.committer, transaction=transaction))
+        commit = MultiTableCommit(parts, coordinator=client.coordinator, settings=client.settings)
+        begun = time.monotonic()
+        done = {str(one.snapshot.identifier): one for one in commit.finish(commit.ratify())}[TABLE]
+        acknowledge(done.version, done.in_commit_timestamp, done.retries, int((time.monotonic() - begun) * 1000))
+        journal.note("pair", path)
+
+
+def pair_rows(rows: Counter[str]) -> Counter[str]:
+    """The rows that were written to both tables."""
+    return Counter({row: number for row, number in rows.items() if row.startswith(PAIR)})
+
+
+def _read_pair(client: DeltaClient, place: Place, journal: Journal) -> None:
+    """Check that two tables of one moment have the same rows of the transactions over both."""
+    found = load_snapshots(client, [TableIdentifier.parse(name) for name in (TABLE, TWIN)])
+    first, second = (
+        pair_rows(rows_of(place, client.table(name), found[name].files["path"].to_pylist())) for name in (TABLE, TWIN)
+    )
+    if first != second:
+        journal.note("loss", "half of a transaction", *sorted((first - second) + (second - first))[:3])
+    journal.note("pair-read", found[TABLE].version, found[TWIN].version)
 
 
 def _delete(table: Table, snapshot: Snapshot, path: str, journal: Journal, tag: str) -> None:
@@ -214,6 +260,9 @@ def _noted(place: Place, *what: str) -> set[str]:
 
 def _read(client: DeltaClient, place: Place, journal: Journal, tag: str) -> None:
     """Check that a snapshot has each row acknowledged before it once, and no row deleted before it."""
+    if place.pairs and random.random() < 0.5:
+        _read_pair(client, place, journal)
+        return
     acknowledged, deleted = _noted(place, "ack"), _noted(place, "delete-ack")
     with_memory = random.random() < 0.5
     reader = client if with_memory else place.client()

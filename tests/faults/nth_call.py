@@ -35,7 +35,7 @@ class Fault(StrEnum):
 
 @dataclass
 class Plan:
-    """Which call fails, counted from 1; 0 for none. ``hit`` is the call that failed.
+    """Which call fails, counted from 1; 0 for none. ``hit`` is the call that failed. A crash fails all calls after it too.
 
     Calls whose text contains both parts of ``broken``, the method and a part of the first argument, fail too.
     """
@@ -43,6 +43,7 @@ class Plan:
     at: int = 0
     fault: Fault = Fault.FAILS
     broken: tuple[str, str] | None = None
+    is_crash: bool = False
     calls: int = 0
     hit: str | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -52,10 +53,17 @@ class Plan:
             self.calls += 1
             if self.broken is not None and all(part in call for part in self.broken):
                 return True
+            if self.is_down:
+                return True
             if self.calls != self.at:
                 return False
             self.hit = call
             return True
+
+    @property
+    def is_down(self) -> bool:
+        """Whether the crash lies before the current call."""
+        return self.is_crash and 0 < self.at < self.calls
 
 
 class Faulty:
@@ -71,7 +79,7 @@ class Faulty:
 
         def call(*arguments: Any, **named: Any) -> Any:
             wrong = self._plan.is_next(f"{name}{arguments[:1]}")
-            if wrong and self._plan.fault is Fault.FAILS:
+            if wrong and (self._plan.fault is Fault.FAILS or self._plan.is_down):
                 raise self._error(f"{name} fails for the test.")
             answer = attribute(*arguments, **named)
             if isinstance(answer, Iterator):

@@ -47,6 +47,15 @@ def test_processes_killed_at_random_lose_nothing_in_any_commit_mode(mode: str, t
 
 
 @pytest.mark.slow
+def test_processes_killed_at_random_commit_two_tables_or_none(tmp_path: Path) -> None:
+    """CM-C1, CM-C3, CM-C15"""
+    counts = ENOUGH | {"pair": 20, "pair-read": 3}
+    length = Length(seconds=10, counts=counts, limit=LIMIT_SECONDS)
+    outcome = run(length=length, catalog="sqlite", writers=4, directory=tmp_path, seed=11, mode="auto:2000", pairs=True)
+    check_outcome(outcome, counts)
+
+
+@pytest.mark.slow
 def test_processes_killed_at_random_with_their_files_in_s3_lose_nothing(tmp_path: Path) -> None:
     """CM-6, CM-C1, CM-C5, CM-C6, CM-C15, CM-P3: requests fail and connections are cut too."""
     counts = {"ack": 5, "kills": 5}

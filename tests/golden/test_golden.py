@@ -7,7 +7,6 @@ counted: readers differ there.
 import json
 import subprocess
 import sys
-import tarfile
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -50,15 +49,6 @@ def _groups() -> dict[tuple[str, str], list[dict[str, Any]]]:
 
 
 _GROUPS = _groups()
-
-
-@pytest.fixture(scope="session")
-def golden_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The unpacked archive; cases are run on private copies of its tables."""
-    root = tmp_path_factory.mktemp("golden")
-    with tarfile.open(_HERE / "tables.tar.gz") as archive:
-        archive.extractall(root, filter="tar")  # Modification times matter: they are commit times.
-    return root
 
 
 @pytest.fixture(scope="session")

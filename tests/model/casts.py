@@ -7,7 +7,10 @@ from typing import Any
 
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.commits.multi_table_commit import MultiTableCommit, TableCommit
+from cm_delta_dagster.client.commits.transaction import Committed, Transaction
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
@@ -22,6 +25,7 @@ from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.maintenance.clean_log import clean_log
 from cm_delta_dagster.operations.maintenance.clean_staged_commits import clean_staged_commits
 from cm_delta_dagster.operations.maintenance.publish import publish
+from cm_delta_dagster.operations.reading.consistent_snapshots import load_snapshots
 from cm_delta_dagster.operations.tables.create import (
     TableDesign,
     create_table,
@@ -34,13 +38,14 @@ from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from tests.model.calls import Call
 from tests.model.explorer import Cast
-from tests.model.observation import Chosen, Cleaned, Created, Published, Read, Wrote
+from tests.model.observation import Chosen, Cleaned, Created, Published, Read, ReadTogether, Wrote, WroteTogether
 from tests.model.reference import require
 from tests.model.runs import Member
 from tests.model.services import START_MS
 from tests.support.actions import add_file
 
 NAME = "main.model.t"
+TWO = (NAME, "main.model.u")
 SCHEMA = StructType(fields=(StructField(name="id", type=PrimitiveType(name="long")),))
 HOUR_MS = 60 * 60 * 1000
 YEAR_MS = 365 * 24 * HOUR_MS
@@ -75,15 +80,22 @@ def rows_of(snapshot: Snapshot) -> frozenset[str]:
 
 
 def commit_row(table: Table, name: str, *, overwrite: bool = False) -> Wrote:
+    return _wrote(name, transaction_of(table, name, overwrite=overwrite).commit())
+
+
+def transaction_of(table: Table, name: str, *, overwrite: bool = False) -> Transaction:
     snapshot = table.snapshot()
     transaction = table.start_transaction(snapshot, operation="WRITE")
     if overwrite:
         transaction.read_whole_table()
         transaction.remove_files(removes_of(snapshot.files, deletion_timestamp=1, data_change=True))
     transaction.add_files([add_file(row(name), stats='{"numRecords":1}')])
-    committed = transaction.commit()
+    return transaction
+
+
+def _wrote(name: str, committed: Committed) -> Wrote:
     return Wrote(
-        table_id=table.table_id,
+        table_id=committed.snapshot.table_id,
         version=committed.version,
         txn_id=committed.txn_id,
         rows=frozenset([row(name)]),
@@ -95,6 +107,32 @@ def commit_row(table: Table, name: str, *, overwrite: bool = False) -> Wrote:
 def writer(name: str, **more: Any) -> Member:
     """Appends one file without having read anything."""
     return Member(name=name, act=lambda client: commit_row(client.table(NAME), name, overwrite=False), **more)
+
+
+def writer_of_two(name: str, *, overwrite: bool = False, **more: Any) -> Member:
+    """Appends a file to each of two tables, or replaces what each has by it; all in one commit."""
+
+    def act(client: DeltaClient) -> WroteTogether:
+        tables = [client.table(of) for of in TWO]
+        parts = [
+            TableCommit(committer=table.committer, transaction=transaction_of(table, name, overwrite=overwrite))
+            for table in tables
+        ]
+        commit = MultiTableCommit(parts, coordinator=client.coordinator, settings=client.settings)
+        return WroteTogether(tuple(_wrote(name, committed) for committed in commit.finish(commit.ratify())))
+
+    return Member(name=name, act=act, may_fail=(CommitConflictError,) if overwrite else (), **more)
+
+
+def reader_of_two(*names: str) -> Member:
+    """Reads both tables at one moment. Rows of ``names`` were written to both."""
+
+    def act(client: DeltaClient) -> ReadTogether:
+        found = load_snapshots(client, [TableIdentifier.parse(name) for name in TWO])
+        reads = tuple(Read(snapshot.table_id, (_read(snapshot),)) for snapshot in found.values())
+        return ReadTogether(reads, frozenset(row(name) for name in names))
+
+    return Member(name="observer", act=act)
 
 
 def busy_writer(first: str, name: str, **more: Any) -> Member:
@@ -117,9 +155,9 @@ def overwriter(name: str) -> Member:
     )
 
 
-def publisher(name: str = "publisher") -> Member:
+def publisher(name: str = "publisher", *, of: str = NAME) -> Member:
     def act(client: DeltaClient) -> Published:
-        table = client.table(NAME)
+        table = client.table(of)
         return Published(table.table_id, publish(table).published_version)
 
     return Member(name=name, act=act)
@@ -215,19 +253,19 @@ def creator_with_rows(name: str, *, joins: bool = False) -> Member:
     return Member(name=name, act=act, may_fail=() if joins else (TableAlreadyExistsError,))
 
 
-def founder(mode: str, properties: Mapping[str, str]) -> Member:
+def founder(mode: str, properties: Mapping[str, str], *, of: str = NAME) -> Member:
     """Makes the table in its commit mode and permits its cleaning."""
 
     def act(client: DeltaClient) -> Created:
         rule = MaintenanceRule(scope="main", kind=MaintenanceKind.METADATA_CLEANUP, allowed=True)
         client.catalog.set_maintenance_rule(rule)
-        table = create_table(client, identifier=NAME, schema=SCHEMA, properties=properties)
+        table = create_table(client, identifier=of, schema=SCHEMA, properties=properties)
         choose = MODES[mode].choose
         if choose is not None:
             choose(table)
-        return Created(NAME, table.table_id)
+        return Created(of, table.table_id)
 
-    return Member(name="founder", act=act, skew_ms=-HOUR_MS)
+    return Member(name="founder" if of == NAME else f"founder of {of}", act=act, skew_ms=-HOUR_MS)
 
 
 def checkpointer(name: str) -> Member:
@@ -274,7 +312,7 @@ def creates(call: Call) -> bool:
 
 def stages(call: Call) -> bool:
     """Whether a writer has read its snapshot and begins to commit: such writers stand on one version."""
-    return call.method in ("commit", "write", "write_if_absent")
+    return call.method in ("commit", "commit_together", "write", "write_if_absent")
 
 
 def cast(
@@ -294,6 +332,20 @@ def cast(
         observer=history_reader(),
         recovery=(_newcomer(), publisher("late publisher"), staged_cleaner("late cleaner")),
         rows={member.name: frozenset([row(member.name)]) for member in (*setup, *members, _newcomer())},
+        **limits,
+    )
+
+
+def cast_of_two(name: str, *members: Member, mode: str, single: tuple[str, ...] = (), **limits: Any) -> Cast:
+    """``members`` on two tables of that commit mode, all but ``single`` writing to both; ``limits`` as of :class:`Cast`."""
+    pairs = [member.name for member in members if member.name not in single]
+    return Cast(
+        name=f"{name}, {mode}",
+        members=members,
+        setup=tuple(founder(mode, {}, of=of) for of in TWO),
+        observer=reader_of_two(*pairs),
+        recovery=tuple(publisher(f"late publisher of {of}", of=of) for of in TWO),
+        rows={member.name: frozenset([row(member.name)]) for member in members},
         **limits,
     )
 

@@ -14,7 +14,14 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, PolicyChange
-from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitProposal, Ratified, RatifiedCommits, VersionTaken
+from cm_delta_dagster.catalog.ratification import (
+    CommitOutcome,
+    CommitProposal,
+    Ratified,
+    RatifiedCommits,
+    RatifiedTogether,
+    VersionTaken,
+)
 from cm_delta_dagster.catalog.sql.schema import TABLES
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
@@ -33,8 +40,10 @@ from cm_delta_dagster.storage.store import ObjectStatus, Store
 from tests.model.casts import (
     NAME,
     SCHEMA,
+    TWO,
     busy_writer,
     cast,
+    cast_of_two,
     commit_row,
     creation,
     creator_with_rows,
@@ -43,9 +52,10 @@ from tests.model.casts import (
     row,
     rows_of,
     writer,
+    writer_of_two,
 )
 from tests.model.explorer import Cast
-from tests.model.observation import Cleaned, Created, Published, Read, Wrote
+from tests.model.observation import Cleaned, Created, Published, Read, ReadTogether, Wrote
 from tests.model.reference import parse
 from tests.model.runs import SHIPPED, Member
 
@@ -73,6 +83,13 @@ class CatalogWithoutVersionCheck(Forwarding):
                 version=proposal.version, latest_version=won.latest_version, published_version=won.published_version
             )
         return outcome
+
+
+class CatalogOneByOne(Forwarding):
+    """Ratifies the commits of several tables one after the other."""
+
+    def commit_together(self, proposals: Mapping[str, CommitProposal]) -> RatifiedTogether:
+        return RatifiedTogether(commits={of: self.real.commit(of, proposal) for of, proposal in proposals.items()})
 
 
 class ForgetfulCatalog(Forwarding):
@@ -383,6 +400,19 @@ def creator_that_registers_first(name: str) -> Member:
     return Member(name=name, act=act, broken_store=broken_store)
 
 
+def reader_of_two_one_by_one() -> Member:
+    """Reads two tables one after the other."""
+
+    def act(client: DeltaClient) -> ReadTogether:
+        found = [client.table(name).snapshot() for name in TWO]
+        reads = tuple(
+            _one(client.table(of), s.version, rows_of(s), s.timestamp_ms) for of, s in zip(TWO, found, strict=True)
+        )
+        return ReadTogether(reads, frozenset([row("a")]))
+
+    return Member(name="reader", act=act)
+
+
 def shipped_reader() -> Member:
     return replace(reader(), settings=SHIPPED)
 
@@ -431,6 +461,18 @@ def _broken(name: str, store: Callable[[Any], Any]) -> Member:
 MUTANTS: Mapping[str, Mutant] = {
     "a catalog that skips the version check": Mutant(
         _with_catalog(CatalogWithoutVersionCheck, writer("a"), writer("b")), "was ratified after version", BOTH
+    ),
+    "a writer that commits to two tables one after the other": Mutant(
+        lambda mode: cast_of_two("mutant", replace(writer_of_two("a"), broken_catalog=CatalogOneByOne), mode=mode),
+        "a part was read",
+        BOTH,
+    ),
+    "a reader of two tables that reads them one after the other": Mutant(
+        lambda mode: cast_of_two(
+            "mutant", writer_of_two("a"), reader_of_two_one_by_one(), mode=mode, single=("reader",)
+        ),
+        "a part was read",
+        ("inline",),
     ),
     "a catalog that forgets before publishing": Mutant(
         _with_catalog(ForgetfulCatalog, writer("a"), reader()), "published", BOTH

@@ -5,7 +5,15 @@ import typing
 from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicyKind, PolicyChange
-from cm_delta_dagster.catalog.ratification import CommitPolicyChanged, Ratified, RatifiedCommits, VersionTaken
+from cm_delta_dagster.catalog.ratification import (
+    CommitPolicyChanged,
+    CommitProposal,
+    MultiTableOutcome,
+    Ratified,
+    RatifiedCommits,
+    RatifiedTogether,
+    VersionTaken,
+)
 from cm_delta_dagster.catalog.tables import TableEntry
 from cm_delta_dagster.errors import CommitStateUnknownError, TableAlreadyExistsError
 from tests.model.calls import CATALOG, Answer, Call
@@ -26,6 +34,21 @@ class Wrote:
     rows: frozenset[str]
     snapshot_rows: frozenset[str]
     timestamp: int
+
+
+@dataclass(frozen=True)
+class WroteTogether:
+    """A writer's acknowledged commits to several tables."""
+
+    parts: tuple[Wrote, ...]
+
+
+@dataclass(frozen=True)
+class ReadTogether:
+    """One snapshot for each of several tables, of one moment. Of the rows in ``pairs`` each is in all of them or in none."""
+
+    reads: tuple["Read", ...]
+    pairs: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -115,8 +138,9 @@ def _observe_catalog(
         registered = model.register(value.table_id, str(identifier), published_zero(value.location))
         _check_entry(registered, value)
         return registered
-    if isinstance(value, TableEntry):
-        _check_entry(model, value)
+    for entry in value if isinstance(value, tuple) else (value,):
+        if isinstance(entry, TableEntry):
+            _check_entry(model, entry)
     if isinstance(value, RatifiedCommits):
         table = model.table(call.argument(0, "table_id"))
         _check_served(table, value, start=call.named.get("start") or 0, end=call.named.get("end"))
@@ -124,7 +148,9 @@ def _observe_catalog(
         table_id = call.argument(0, "table_id")
         return model.with_table(table_id, model.table(table_id).announce(call.argument(1, "version")))
     if call.method == "commit":
-        return _observe_commit(model, call, value)
+        return _observe_commit(model, call.argument(0, "table_id"), call.argument(1, "proposal"), value)
+    if call.method == "commit_together":
+        return _observe_together(model, call.argument(0, "proposals"), value)
     if call.method == "record_published":
         return _observe_record(model, call, value)
     if call.method == "change_commit_policy" and value is PolicyChange.DONE:
@@ -145,8 +171,22 @@ def _observe_record(model: Model, call: Call, outcome: Ratified | VersionTaken) 
     return model.with_table(table_id, table)
 
 
-def _observe_commit(model: Model, call: Call, outcome: Ratified | VersionTaken | CommitPolicyChanged) -> Model:
-    table_id, proposal = call.argument(0, "table_id"), call.argument(1, "proposal")
+def _observe_together(
+    model: Model, proposals: typing.Mapping[str, CommitProposal], outcome: MultiTableOutcome
+) -> Model:
+    answers = outcome.commits if isinstance(outcome, RatifiedTogether) else outcome.refusals
+    if isinstance(outcome, RatifiedTogether):
+        require(answers.keys() == proposals.keys(), f"{len(answers)} of {len(proposals)} commits were ratified")
+        require(len({answer.repeated for answer in outcome.commits.values()}) == 1, "some were ratified before")
+    require(bool(answers), "commits were refused for no table")
+    for table_id, answer in answers.items():
+        model = _observe_commit(model, table_id, proposals[table_id], answer)
+    return model
+
+
+def _observe_commit(
+    model: Model, table_id: str, proposal: CommitProposal, outcome: Ratified | VersionTaken | CommitPolicyChanged
+) -> Model:
     table = model.table(table_id)
     if isinstance(outcome, CommitPolicyChanged):
         require(not outcome.policy.through_catalog, f"a proposal was refused under the policy {outcome.policy}")
@@ -217,14 +257,17 @@ def check_end(model: Model, node: Node, *, rows: frozenset[str]) -> int:
         _check_error(model, node, ended, rows)
         return 0
     result = ended.result
-    if isinstance(result, Wrote):
-        table = model.table(result.table_id)
-        require(
-            result.table_id in dict(model.names).values(), f"{result.rows} were acknowledged in a table without a name"
-        )
-        table.check_acknowledged(result.version, result.txn_id, result.rows)
-        table.check_read(result.version, result.snapshot_rows, result.timestamp)
-        return 1
+    if isinstance(result, Wrote | WroteTogether):
+        parts = (result,) if isinstance(result, Wrote) else result.parts
+        for wrote in parts:
+            _check_wrote(model, wrote)
+        return len(parts)
+    if isinstance(result, ReadTogether):
+        for read in result.reads:
+            _check_read(model, node, read)
+        rows = {read.snapshots[0][1] & result.pairs for read in result.reads}
+        require(len(rows) == 1, f"of commits to several tables a part was read: {sorted(map(sorted, rows))}")
+        return len(result.reads)
     if isinstance(result, Read):
         _check_read(model, node, result)
         return len(result.snapshots)
@@ -235,6 +278,13 @@ def check_end(model: Model, node: Node, *, rows: frozenset[str]) -> int:
         holder = dict(model.names).get(result.name)
         require(holder == result.table_id, f"{result.name} was created as {result.table_id} but belongs to {holder}")
     return 0
+
+
+def _check_wrote(model: Model, wrote: Wrote) -> None:
+    table = model.table(wrote.table_id)
+    require(wrote.table_id in dict(model.names).values(), f"{wrote.rows} were acknowledged in a table without a name")
+    table.check_acknowledged(wrote.version, wrote.txn_id, wrote.rows)
+    table.check_read(wrote.version, wrote.snapshot_rows, wrote.timestamp)
 
 
 def _check_error(model: Model, node: Node, ended: Ended, rows: frozenset[str]) -> None:
@@ -259,8 +309,9 @@ def _check_read(model: Model, node: Node, result: Read) -> None:
         require(result.feed == ratified, f"the feed shows {result.feed}, ratified were {ratified}")
     answered = set()
     for answer in node.answers:
-        served = answer.value.ratified if isinstance(answer.value, TableEntry) else answer.value
-        if isinstance(served, RatifiedCommits):
-            answered.add(served.latest_version)
+        for value in answer.value if isinstance(answer.value, tuple) else (answer.value,):
+            served = value.ratified if isinstance(value, TableEntry) else value
+            if isinstance(served, RatifiedCommits):
+                answered.add(served.latest_version)
     newest = max(version for version, _, _ in result.snapshots)
     require(newest in answered, f"version {newest} was read, the catalog had answered {sorted(answered)}")

@@ -17,7 +17,7 @@ MANY_PARAMETERS: Mapping[str, str] = {
     "api.creation_methods.CreationMethods.merge": _KEYWORDS,
     "api.creation_methods.CreationMethods.overwrite": _KEYWORDS,
     "api.creation_methods.CreationMethods.create_table_as": _KEYWORDS,
-    "api.table_writes.TableWrites.merge": _KEYWORDS,
+    "api.row_writes.RowWrites.merge": _KEYWORDS,
     "api.table_reads.TableReads.stream": _KEYWORDS,
     "api.table_reads.TableReads.stream_arrow": _KEYWORDS,
     "orchestration.sensors.ratified_commit_sensor": "public: a factory with the keyword arguments of dagster.sensor",

@@ -12,20 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from cm_delta_dagster.catalog.commit_feed import FeedEntry, FeedPage
-from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyRule, PolicyChange
-from cm_delta_dagster.catalog.maintenance import (
-    LeaseGranted,
-    LeaseHeldByAnother,
-    MaintenanceDecision,
-    MaintenanceKind,
-    MaintenanceRule,
-)
 from cm_delta_dagster.catalog.ratification import (
     MAX_CLOCK_DIFFERENCE_MS,
     CommitOutcome,
     CommitProposal,
     CommitSummary,
     InitialCommit,
+    MultiTableOutcome,
     Ratified,
     RatifiedCommit,
     RatifiedCommits,
@@ -39,15 +32,14 @@ from cm_delta_dagster.catalog.sql import (
     committed_files,
     feed,
     lifecycle,
-    maintenance,
     names,
-    pins,
-    policies,
     recovery,
+    registered_paths,
     single_statement_commit,
     tables,
 )
 from cm_delta_dagster.catalog.sql.database import Database, IfMissing
+from cm_delta_dagster.catalog.sql.policy_methods import PolicyMethods
 from cm_delta_dagster.catalog.tables import (
     CatalogIdentity,
     InactiveTable,
@@ -62,7 +54,7 @@ from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 _log = logging.getLogger(__name__)
 
 
-class SqlCatalog:
+class SqlCatalog(PolicyMethods):
     """Implements :class:`~cm_delta_dagster.catalog.catalog.Catalog` over SQLite (one machine) or PostgreSQL (shared).
 
     The first use opens the database, and creates or migrates it. Thread-safe. Each ratification is one SQL transaction. Close
@@ -195,6 +187,24 @@ class SqlCatalog:
         """Restore a dropped table. Raises TableNotFoundError, TableAlreadyExistsError."""
         return self._database.write(lambda connection: lifecycle.undrop_table(connection, table_id))
 
+    def register_path(self, identifier: TableIdentifier, location: str) -> None:
+        """Name a table that is read by path. Raises TableAlreadyExistsError, InvalidArgumentError."""
+        names.check_identifier(identifier)
+        self._database.write(lambda connection: registered_paths.register(connection, identifier, location))
+
+    def unregister_path(self, identifier: TableIdentifier) -> None:
+        """Delete the name of a path. Raises TableNotFoundError."""
+        self._database.write(lambda connection: registered_paths.unregister(connection, identifier))
+
+    def registered_path(self, identifier: TableIdentifier) -> str | None:
+        """The location that the name stands for."""
+        return self._database.read(lambda connection: registered_paths.find(connection, identifier))
+
+    def registered_paths(self, scope: str = "") -> Mapping[TableIdentifier, str]:
+        """Registered names under ``scope`` with their locations. Raises InvalidArgumentError for a malformed scope."""
+        parts = names.scope_parts(scope) if scope else ()
+        return self._database.read(lambda connection: registered_paths.list_paths(connection, parts))
+
     def rename_table(self, table_id: str, identifier: TableIdentifier) -> TableEntry:
         """Rename a table. Raises TableNotFoundError, TableAlreadyExistsError, InvalidArgumentError."""
         names.check_identifier(identifier)
@@ -246,6 +256,17 @@ class SqlCatalog:
             lambda connection: commits.commit(connection, table_id, proposal, now_ms=now_ms, max_ahead_ms=ahead_ms)
         )
 
+    def commit_together(self, proposals: Mapping[str, CommitProposal]) -> MultiTableOutcome:
+        """Ratify all or none. Raises CommitRejectedError, TableNotFoundError, CatalogError, InvalidArgumentError."""
+        if not proposals:
+            raise InvalidArgumentError("No commits were proposed together; give a proposal for at least one table.")
+        for proposal in proposals.values():
+            names.check_proposal(proposal)
+        now_ms, ahead_ms = self._now_ms(), self._max_clock_difference_ms
+        return self._database.write(
+            lambda connection: commits.commit_together(connection, proposals, now_ms=now_ms, max_ahead_ms=ahead_ms)
+        )
+
     def commit_lock(self, table_id: str, *, seconds: float) -> AbstractContextManager[bool]:
         """The advisory commit lock of the table. Raises nothing."""
         return self._database.commit_lock(table_id, seconds=seconds)
@@ -268,24 +289,6 @@ class SqlCatalog:
                 ahead_ms / 1000,
             )
         return outcome
-
-    def set_commit_policy(self, rule: CommitPolicyRule) -> None:
-        """Create or replace the rule of a catalog or a schema. Raises InvalidArgumentError."""
-        names.scope_parts(rule.scope)
-        self._database.write(lambda connection: policies.set_rule(connection, rule))
-
-    def remove_commit_policy(self, scope: str) -> None:
-        """Delete the rule of ``scope``. Raises InvalidArgumentError for a malformed scope."""
-        names.scope_parts(scope)
-        self._database.write(lambda connection: policies.remove_rule(connection, scope))
-
-    def change_commit_policy(self, table_id: str, policy: CommitPolicy | None) -> PolicyChange:
-        """Set the policy, or return what must be done first. Raises TableNotFoundError, InvalidArgumentError."""
-        return self._database.write(lambda connection: policies.change(connection, table_id, policy))
-
-    def commit_policies(self) -> tuple[CommitPolicyRule, ...]:
-        """Every rule, by scope."""
-        return self._database.read(policies.rules)
 
     def get_ratified_commits(
         self,
@@ -319,61 +322,6 @@ class SqlCatalog:
         # Both statements may run twice, and content may be deleted later: PostgreSQL needs no transaction.
         run = self._database.read if self._database.has_single_statement_commit else self._database.write
         run(lambda connection: commits.set_published_version(connection, table_id, version))
-
-    def set_maintenance_rule(self, rule: MaintenanceRule) -> None:
-        """Create or replace the rule. Raises InvalidArgumentError for a malformed scope."""
-        names.scope_parts(rule.scope)
-        self._database.write(lambda connection: maintenance.set_rule(connection, rule))
-
-    def remove_maintenance_rule(self, scope: str, kind: MaintenanceKind) -> None:
-        """Delete the rule of ``scope``. Raises InvalidArgumentError for a malformed scope."""
-        names.scope_parts(scope)
-        self._database.write(lambda connection: maintenance.remove_rule(connection, scope, kind))
-
-    def maintenance_rules(self) -> tuple[MaintenanceRule, ...]:
-        """Every rule, by scope and kind."""
-        return self._database.read(maintenance.rules)
-
-    def maintenance_decision(
-        self, identifier: TableIdentifier, kind: MaintenanceKind, *, table_id: str | None = None
-    ) -> MaintenanceDecision:
-        """The rule of the narrowest scope, else the default. The table need not exist."""
-        return self._database.read(
-            lambda connection: maintenance.decision(connection, identifier, kind, table_id=table_id)
-        )
-
-    def acquire_maintenance_lease(
-        self, table_id: str, kind: MaintenanceKind, *, owner: str, duration_ms: int
-    ) -> LeaseGranted | LeaseHeldByAnother:
-        """Acquire or renew the lease. Raises TableNotFoundError, InvalidArgumentError."""
-        now_ms = self._now_ms()
-        return self._database.write(
-            lambda connection: maintenance.acquire_lease(
-                connection, table_id, kind, owner=owner, duration_ms=duration_ms, now_ms=now_ms
-            )
-        )
-
-    def release_maintenance_lease(self, table_id: str, *, owner: str) -> None:
-        """Release the lease of ``owner``."""
-        self._database.write(lambda connection: maintenance.release_lease(connection, table_id, owner=owner))
-
-    def pin_version(self, table_id: str, version: int, *, owner: str) -> int:
-        """Pin a version unless there is a pin. Raises TableNotFoundError, InvalidArgumentError."""
-        now_ms = self._now_ms()
-        return self._database.write(
-            lambda connection: pins.pin(connection, table_id, version, owner=owner, now_ms=now_ms)
-        )
-
-    def raise_pinned_version(self, table_id: str, version: int, *, owner: str) -> int:
-        """Raise the pin. Raises TableNotFoundError, InvalidArgumentError."""
-        now_ms = self._now_ms()
-        return self._database.write(
-            lambda connection: pins.raise_pin(connection, table_id, version, owner=owner, now_ms=now_ms)
-        )
-
-    def pinned_version(self, table_id: str, *, owner: str) -> int | None:
-        """The version that the owner has pinned, in one statement."""
-        return self._database.read(lambda connection: pins.pinned(connection, table_id, owner=owner))
 
     def feed(
         self, *, after: int, limit: int, identifiers: Iterable[TableIdentifier] | None = None
@@ -431,6 +379,14 @@ class SqlCatalog:
             names.check_recovered(proposal)
         now_ms = self._now_ms()
         return self._database.write(lambda connection: recovery.adopt_table(connection, table, now_ms=now_ms))
+
+    def overlapping_tables(self, location: str) -> tuple[RelatedTable, ...]:
+        """Tables at, above or below a location."""
+        return self._database.read(lambda connection: recovery.overlapping_tables(connection, location))
+
+    def release_table(self, table_id: str) -> None:
+        """Remove the entry of a table. Raises TableNotFoundError, RecoveryError."""
+        self._database.write(lambda connection: recovery.release_table(connection, table_id))
 
     def record_sources(self, table_id: str, locations: Collection[str]) -> tuple[RelatedTable, ...]:
         """Record that the table may read files of the tables at ``locations``."""

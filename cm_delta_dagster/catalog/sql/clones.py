@@ -5,6 +5,8 @@ so that it excludes a concurrent ``begin_purge`` of the source.
 """
 
 from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -92,12 +94,16 @@ def _insert(connection: sa.Connection, clone_id: str, source_ids: Collection[str
 
 def _related(connection: sa.Connection, row: sa.Row[tuple[object, ...]], *, with_commits: bool) -> RelatedTable:
     entry = tables.load_registered(connection, row.table_id) if with_commits and row.state != STAGING else None
+    return replace(related(row), ratified=None if entry is None else entry.ratified)
+
+
+def related(row: Any) -> RelatedTable:
+    """The value of a row of ``TABLES``, without commits."""
     return RelatedTable(
         identifier=identifier_of(row),
         table_id=row.table_id,
         location=row.location,
         state=None if row.state == ACTIVE else InactiveState(row.state),
-        ratified=None if entry is None else entry.ratified,
     )
 
 

@@ -3,7 +3,7 @@
 Protocol heading "Catalog Responsibilities". Functions over an open connection; the caller opens the transaction.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +17,11 @@ from cm_delta_dagster.catalog.ratification import (
     CommitProposal,
     CommitSummary,
     InitialCommit,
+    MultiTableOutcome,
     Ratified,
     RatifiedCommits,
+    RatifiedTogether,
+    RefusedTogether,
     VersionTaken,
 )
 from cm_delta_dagster.catalog.sql import commit_content, definitions
@@ -83,14 +86,71 @@ def commit(
     connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int, max_ahead_ms: int
 ) -> CommitOutcome:
     """Compare and set the latest version, under the lock of the table's row."""
+    head = _required_head(connection, table_id)
+    answer = _answer_without_effect(connection, table_id, proposal, head)
+    if answer is not None:
+        return answer
+    return _accept(connection, table_id, proposal, head, now_ms=now_ms, max_ahead_ms=max_ahead_ms)
+
+
+def commit_together(
+    connection: sa.Connection, proposals: Mapping[str, CommitProposal], *, now_ms: int, max_ahead_ms: int
+) -> MultiTableOutcome:
+    """Compare and set the latest versions of several tables, under the locks of their rows.
+
+    The rows are locked in the order of the ids, and before the feed counter, so that commits do not wait for each other in a
+    circle.
+    """
+    heads = {table_id: _required_head(connection, table_id) for table_id in sorted(proposals)}
+    answers = {
+        table_id: _answer_without_effect(connection, table_id, proposals[table_id], head)
+        for table_id, head in heads.items()
+    }
+    repeated = {table_id: answer for table_id, answer in answers.items() if isinstance(answer, Ratified)}
+    if len(repeated) == len(proposals):
+        return RatifiedTogether(commits=repeated)
+    if repeated:
+        raise CatalogError(
+            f"Of the proposals for {', '.join(proposals)}, which are to be ratified together, those for {', '.join(repeated)} are "
+            "ratified and the others are not. Nothing was changed. A part of the catalog was restored from an older state; "
+            "compare the history of the tables."
+        )
+    refusals = {
+        table_id: answer
+        for table_id, answer in answers.items()
+        if isinstance(answer, VersionTaken | CommitPolicyChanged)
+    }
+    if refusals:
+        return RefusedTogether(refusals=refusals)
+    return RatifiedTogether(
+        commits={
+            table_id: _accept(connection, table_id, proposals[table_id], head, now_ms=now_ms, max_ahead_ms=max_ahead_ms)
+            for table_id, head in heads.items()
+        }
+    )
+
+
+def _required_head(connection: sa.Connection, table_id: str) -> Any:
     head = locked_head(connection, table_id)
     if head is None:
         raise unknown_table(table_id)
+    return head
+
+
+def _answer_without_effect(
+    connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any
+) -> CommitOutcome | None:
+    """The answer to a proposal that is not ratified now; None if it is for the next version and the policy accepts it."""
     if proposal.version <= head.latest_version:
         return _taken_or_repeated(connection, table_id, proposal, head)
     policy = CommitPolicy.parse(head.commit_policy)
-    if not policy.through_catalog:
-        return CommitPolicyChanged(policy=policy)
+    return None if policy.through_catalog else CommitPolicyChanged(policy=policy)
+
+
+def _accept(
+    connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any, *, now_ms: int, max_ahead_ms: int
+) -> Ratified:
+    """Ratify the proposal if it is consistent. Raises CommitRejectedError."""
     reported = head.published_version if proposal.published_version is None else proposal.published_version
     if reported > head.latest_version:
         raise CommitRejectedError(

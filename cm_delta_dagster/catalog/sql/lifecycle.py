@@ -94,6 +94,11 @@ def begin_purge(
         raise unknown_table(table_id)
     if row.state == ACTIVE:
         raise PurgeRefusedError(f"{what} was not purged: it is in use under that name. Drop it first.")
+    if row.is_external:
+        raise PurgeRefusedError(
+            f"{what} was not purged: the table was adopted, and its files at {row.location} are not the catalog's own. Nothing was "
+            "deleted. Undrop and release the table to make it a table by path again."
+        )
     _refuse_source(connection, table_id, what)
     _check_location(connection, row.location, table_id=table_id, what=what, warehouse=warehouse)
     table = _inactive(row)
@@ -186,6 +191,7 @@ def _inactive(row: sa.Row[tuple[object, ...]]) -> InactiveTable:
         since_ms=row.reserved_ms if row.dropped_ms is None else row.dropped_ms,
         registered=row.created_ms is not None,
         latest_version=row.latest_version,
+        is_external=row.is_external,
     )
 
 

@@ -15,15 +15,17 @@ from cm_delta_dagster.catalog.sql.commit_rows import unknown_table, values_of
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE,
     COMMITS,
+    DEFINITIONS,
     DROPPED,
     FEED_COUNTER,
     IDENTITY,
+    MAINTENANCE_LEASES,
     PURGED,
     TABLES,
     VERSION_PINS,
     identifier_of,
 )
-from cm_delta_dagster.catalog.tables import TableEntry
+from cm_delta_dagster.catalog.tables import RelatedTable, TableEntry
 from cm_delta_dagster.errors import CatalogError, RecoveryError, TableNotFoundError
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
@@ -174,6 +176,7 @@ def adopt_table(connection: sa.Connection, table: AdoptedTable, *, now_ms: int) 
         "reserved_ms": now_ms,
         "created_ms": now_ms,
         "dropped_ms": None if table.state is AdoptedState.ACTIVE else now_ms,
+        "is_external": table.is_external,
     }
     try:
         connection.execute(sa.insert(TABLES), values)
@@ -213,15 +216,46 @@ def relocate_table(connection: sa.Connection, table_id: str, *, location: str, m
     connection.execute(sa.update(TABLES).where(TABLES.c.table_id == table_id).values(location=location))
 
 
-def _refuse_shared(connection: sa.Connection, location: str, *, table_id: str) -> None:
-    """Refuse a location at, above or below that of another table."""
+def overlapping_tables(connection: sa.Connection, location: str) -> tuple[RelatedTable, ...]:
+    """Tables at, above or below ``location``, except purged ones."""
+    found = connection.execute(sa.select(TABLES).where(TABLES.c.state != PURGED, _overlaps(location))).all()
+    return tuple(clones.related(row) for row in sorted(found, key=lambda row: str(row.table_id)))
+
+
+def release_table(connection: sa.Connection, table_id: str) -> None:
+    """ACTIVE to PURGED, with another location, so that another table can get the location; no file is deleted."""
+    row = connection.execute(tables.LOCKED, {"of_table": table_id}).one_or_none()
+    if row is not None and row.state == PURGED:
+        return
+    if row is None or row.state != ACTIVE:
+        raise unknown_table(table_id)
+    names = [str(clone.identifier) for clone in clones.clones_of(connection, table_id)]
+    if names:
+        raise RecoveryError(
+            f"{identifier_of(row)} was not released: the shallow clones {', '.join(names)} may read its files, which other writers "
+            "could delete then. Drop and purge the clones first."
+        )
+    clones.forget(connection, table_id)
+    for dependent in (MAINTENANCE_LEASES, VERSION_PINS, DEFINITIONS):
+        connection.execute(sa.delete(dependent).where(dependent.c.table_id == table_id))
+    former = {"state": PURGED, "location": f"{row.location}#{table_id}"}
+    connection.execute(sa.update(TABLES).where(TABLES.c.table_id == table_id).values(**former))
+
+
+def _overlaps(location: str) -> sa.ColumnElement[bool]:
+    """Whether a table is at, above or below ``location``."""
     below = sa.func.substr(TABLES.c.location, 1, len(location) + 1) == f"{location}/"
     above = sa.func.substr(sa.literal(location), 1, sa.func.length(TABLES.c.location) + 1) == TABLES.c.location.concat(
         "/"
     )
+    return sa.or_(TABLES.c.location == location, below, above)
+
+
+def _refuse_shared(connection: sa.Connection, location: str, *, table_id: str) -> None:
+    """Refuse a location at, above or below that of another table."""
     others = sa.select(TABLES).where(
         TABLES.c.table_id != table_id,
-        sa.or_(TABLES.c.location == location, sa.and_(TABLES.c.state != PURGED, sa.or_(below, above))),
+        sa.or_(TABLES.c.location == location, sa.and_(TABLES.c.state != PURGED, _overlaps(location))),
     )
     other = connection.execute(others).first()
     if other is not None:

@@ -38,12 +38,14 @@ TABLES = sa.Table(
     sa.Column("barrier_after", sa.BigInteger),
     sa.Column("content_from", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("etag", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("is_external", sa.Boolean, nullable=False, server_default=sa.false()),
 )
 """One row for each reservation. ``latest_version`` and ``published_version`` are -1 in state STAGING.
 
 ``commit_policy`` is the table's own, NULL if a wider scope applies. While the policy changes from put-if-absent, the barrier
 commit must follow version ``barrier_after``. Of the published commits exactly those from ``content_from`` on have their content
-in ``COMMITS``. ``etag`` counts the changes of name and definition.
+in ``COMMITS``. ``etag`` counts the changes of name and definition. A purge never deletes the files of a table that
+``is_external``. A released table has the state PURGED and another location.
 """
 
 NAME_COLUMNS = (TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name)
@@ -175,6 +177,16 @@ A clone of a clone has a row for each table whose files the first clone may read
 """
 
 sa.Index("cm_delta_clones_source", CLONES.c.source_id)
+
+REGISTERED_PATHS = sa.Table(
+    "cm_delta_registered_paths",
+    METADATA,
+    sa.Column("catalog_name", sa.Text, primary_key=True),
+    sa.Column("schema_name", sa.Text, primary_key=True),
+    sa.Column("table_name", sa.Text, primary_key=True),
+    sa.Column("location", sa.Text, nullable=False),
+)
+"""Names of Delta tables of other writers, which clients read by path. The catalog ratifies none of their commits."""
 
 
 def identifier_of(row: Any) -> TableIdentifier:

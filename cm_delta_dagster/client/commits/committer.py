@@ -48,37 +48,47 @@ class TableCommitter:
         self._settings = settings
         self._now_ms = now_ms
         self._post_commit = post_commit
-        self._lock = lock
+        self.lock = lock
         self._proposer = CommitProposer(store=store, coordinator=coordinator, settings=settings)
 
     def commit(self, transaction: Transaction) -> Committed:
         """See :meth:`Transaction.commit`."""
-        self._lock.note_snapshot(transaction.snapshot.version)
-        rebase = Rebase(
+        rebase = self.begin(transaction)
+        for attempt in range(self._settings.max_commit_attempts):
+            with self.lock.attempt(rebase.base, attempt) as has_waited:
+                if has_waited:
+                    rebase.catch_up()
+                self._limit_backlog(rebase.base)
+                prepared, outcome = self._attempt(transaction, rebase.base)
+            if isinstance(outcome, Ratified) and prepared is not None:
+                return self.finish(transaction, rebase, prepared, outcome, attempt=attempt)
+            if isinstance(outcome, VersionTaken):
+                rebase.apply(outcome.winners)
+            elif isinstance(outcome, CommitPolicyChanged):
+                rebase.base = replace(rebase.base, commit_policy=outcome.policy)
+        raise self.exceeded(transaction, rebase)
+
+    def begin(self, transaction: Transaction) -> Rebase:
+        """Prepare to commit ``transaction`` on its snapshot."""
+        self.lock.note_snapshot(transaction.snapshot.version)
+        return Rebase(
             transaction,
             coordinator=self._coordinator,
             store=self._store,
             threads=self._settings.read_threads,
             on_winners=self._note_winners,
         )
-        for attempt in range(self._settings.max_commit_attempts):
-            with self._lock.attempt(rebase.base, attempt) as has_waited:
-                if has_waited:
-                    rebase.catch_up()
-                limit_backlog(rebase.base, store=self._store, coordinator=self._coordinator, settings=self._settings)
-                prepared, outcome = self._attempt(transaction, rebase.base)
-            if isinstance(outcome, Ratified) and prepared is not None:
-                self._lock.note_success(outcome.version)
-                retries = max(attempt, min(1, len(rebase.winners)))
-                return self._finish(transaction, rebase, prepared, outcome, retries=retries)
-            if isinstance(outcome, VersionTaken):
-                rebase.apply(outcome.winners)
-            elif isinstance(outcome, CommitPolicyChanged):
-                rebase.base = replace(rebase.base, commit_policy=outcome.policy)
-        raise self._exceeded(transaction, rebase.base, rebase.winners)
+
+    def prepare(self, transaction: Transaction, base: Snapshot) -> PreparedCommit:
+        """Prepare the version after ``base`` for the catalog, after what must be published first. Raises CommitRejectedError."""
+        self._limit_backlog(base)
+        return self._prepare(transaction, base, None)
+
+    def _limit_backlog(self, base: Snapshot) -> None:
+        limit_backlog(base, store=self._store, coordinator=self._coordinator, settings=self._settings)
 
     def _note_winners(self, winners: Sequence[CommitActions], published_version: int) -> None:
-        self._lock.note_winners()
+        self.lock.note_winners()
         self._post_commit.note_winners(winners, published_version=published_version)
 
     def create(self, transaction: Transaction, base: Snapshot) -> CommitOutcome:
@@ -106,9 +116,9 @@ class TableCommitter:
         prepared = self._prepare(transaction, base, CommitMode.PUT_IF_ABSENT)
         return prepared, self._proposer.create(base, prepared)
 
-    def _exceeded(
-        self, transaction: Transaction, base: Snapshot, winners: Sequence[CommitActions]
-    ) -> CommitRetriesExceededError:
+    def exceeded(self, transaction: Transaction, rebase: Rebase) -> CommitRetriesExceededError:
+        """The error after the last attempt."""
+        base, winners = rebase.base, rebase.winners
         count = self._settings.max_commit_attempts
         what = f"{transaction.operation} on {base.identifier} was tried {count} times and nothing was committed. "
         if base.commit_policy.kind is CommitPolicyKind.SWITCHING:
@@ -133,9 +143,15 @@ class TableCommitter:
         )
         return prepare_commit(transaction, base, store=self._store, rules=rules)
 
-    def _finish(
-        self, transaction: Transaction, rebase: Rebase, prepared: PreparedCommit, outcome: Ratified, *, retries: int
+    def finish(
+        self, transaction: Transaction, rebase: Rebase, prepared: PreparedCommit, outcome: Ratified, *, attempt: int
     ) -> Committed:
+        """Run the post-commit hooks of a ratified commit.
+
+        Args:
+            attempt: number of attempts before the one that was ratified.
+        """
+        self.lock.note_success(outcome.version)
         own = commit_json.decode_commit(prepared.data, version=prepared.version)
         published_version = min(outcome.published_version, prepared.version)
         commit = RatifiedWrite(
@@ -145,12 +161,12 @@ class TableCommitter:
             mode=prepared.proposal.mode,
             outcome=outcome,
             winners=rebase.winner_records,
-            contended=self._lock.is_contended,
+            contended=self.lock.is_contended,
         )
         return Committed(
             version=prepared.version,
             txn_id=transaction.txn_id,
             in_commit_timestamp=prepared.proposal.summary.in_commit_timestamp,
-            retries=retries,
+            retries=max(attempt, min(1, len(rebase.winners))),
             snapshot=self._post_commit.run(commit),
         )

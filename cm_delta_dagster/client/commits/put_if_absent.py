@@ -61,7 +61,7 @@ def ratified_commits(
     while (data := _read_next(store, location, version + 1)) is not None:
         version += 1
         try:
-            catalog.record_published(table_id, _found(version, data))
+            catalog.record_published(table_id, found_proposal(version, data))
         except (CorruptLogError, CommitRejectedError) as error:
             raise CorruptLogError(
                 f"{published_source(location, version).location} is a commit file after the latest version that the catalog "
@@ -176,10 +176,11 @@ def _read_next(store: Store, location: str, version: int) -> bytes | None:
         return None
 
 
-def _found(version: int, data: bytes) -> CommitProposal:
+def found_proposal(version: int, data: bytes) -> CommitProposal:
     """The proposal of a commit found in storage; its changed partitions are unknown.
 
-    It carries metadata and protocol only if the commit sets them, and the commit time as the time of the file.
+    It carries metadata and protocol only if the commit sets them, and the commit time as the time of the file. Raises
+    CorruptLogError if it is not a commit of a catalog-managed table.
     """
     commit = commit_json.decode_commit(data, version=version)
     info = commit.commit_info

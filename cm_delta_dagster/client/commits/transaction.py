@@ -34,7 +34,12 @@ from cm_delta_dagster.protocol.features.clustering import is_clustered
 from cm_delta_dagster.protocol.features.column_mapping import logical_partitions
 from cm_delta_dagster.protocol.features.in_commit_timestamps import with_enablement
 from cm_delta_dagster.protocol.features.protocol_evolution import check_metadata_supported, check_protocol_change
-from cm_delta_dagster.protocol.features.table_features import check_writable, is_catalog_managed, supports
+from cm_delta_dagster.protocol.features.table_features import (
+    CATALOG_MANAGED,
+    check_writable,
+    is_catalog_managed,
+    supports,
+)
 from cm_delta_dagster.protocol.features.table_properties import CHECKPOINT_PROTECTION_KEY
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.types import parse_schema
@@ -50,6 +55,7 @@ class Committed:
     Attributes:
         retries: number of times it was rebased over winners or proposed again.
         snapshot: the table right after this commit.
+        is_deferred: the commit waits for those of other tables. Version and snapshot are then those that were read.
     """
 
     version: int
@@ -57,12 +63,21 @@ class Committed:
     in_commit_timestamp: int
     retries: int
     snapshot: Snapshot
+    is_deferred: bool = False
 
 
 class Committer(typing.Protocol):
     """What a transaction needs to become a version; implemented by ``client.commits.committer``."""
 
     def commit(self, transaction: "Transaction") -> Committed: ...
+
+
+class TransactionWriter(typing.Protocol):
+    """What wrote the files of a transaction."""
+
+    def discard(self) -> None:
+        """Delete these files. The caller ensures that no commit refers to them."""
+        ...
 
 
 class Transaction:
@@ -85,8 +100,9 @@ class Transaction:
         self.metrics: dict[str, str] = {}
         self.keeps_row_ids = False
         """Whether the rows of removed files that are in added files keep their ids."""
+        self.writer: TransactionWriter | None = None
         self.txn_id = str(uuid.uuid4())
-        self._committer = committer
+        self.committer = committer
         self._reads: list[Predicate] = []
         self._reads_whole_table = False
         self._adds: list[AddFile] = []
@@ -138,8 +154,9 @@ class Transaction:
         self._metadata = metadata
 
     def set_protocol(self, protocol: Protocol, *, dropped: Collection[str] = ()) -> None:
-        """Replace the protocol. Raises IllegalCommitError if ``catalogManaged`` or a feature not in ``dropped`` would be lost."""
-        if is_catalog_managed(self.snapshot.protocol) and not is_catalog_managed(protocol):
+        """Replace the protocol. Raises IllegalCommitError if a feature that is not in ``dropped`` would be lost."""
+        is_lost = is_catalog_managed(self.snapshot.protocol) and not is_catalog_managed(protocol)
+        if is_lost and CATALOG_MANAGED not in dropped:
             raise IllegalCommitError(
                 f"The protocol of {self.snapshot.identifier} would lose catalogManaged; a listed feature stays."
             )
@@ -336,7 +353,7 @@ class Transaction:
         if self._finished:
             raise IllegalCommitError("This transaction was already committed; start another one.")
         self._finished = True
-        return self._committer.commit(self)
+        return self.committer.commit(self)
 
 
 def changed_partitions(

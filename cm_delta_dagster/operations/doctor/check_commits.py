@@ -66,10 +66,13 @@ class CommitCheck:
         seen = self._seen
         self._exclude_stray_commits()
         oldest = self._oldest()
+        # The catalog has no records of what was committed before it adopted the table.
+        first_recorded = min(seen.records, default=0)
         for version in range(oldest, seen.latest + 1):
             record = seen.records.get(version)
             # A recovered history may begin with a checkpoint whose commit cleanup has removed: that version has no record.
-            if record is None and (version != oldest or version == 0 or version in self._listed):
+            is_expected = version >= first_recorded and (version != oldest or version == 0 or version in self._listed)
+            if record is None and is_expected:
                 where, message = f"version {version}", "the catalog has no record of it."
                 self._add(Severity.ERROR, Problem.NO_RECORD, where, message, version)
             yield CheckedCommit(

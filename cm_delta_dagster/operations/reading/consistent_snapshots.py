@@ -1,6 +1,7 @@
 """Several tables at versions that were the latest ones at one moment, so that a query over them reads one state of the catalog.
 
-The catalog returns all entries in one query. A table whose commits are made by creating their file can have a commit that the
+The catalog returns all entries in one query, so that the commits of a transaction over several tables are in all of the states or
+in none. A table whose commits are made by creating their file can have a commit that the
 catalog has not recorded; with such a table, the versions are read until two readings in a row are equal.
 """
 
@@ -12,7 +13,7 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import VersionNotFoundError
+from cm_delta_dagster.errors import TableNotFoundError, VersionNotFoundError
 
 _MAX_READINGS = 20
 
@@ -56,6 +57,23 @@ def load_together(
         f"No common state of {', '.join(sorted(str(name) for name in states))} was found: commits were made during each of "
         f"{_MAX_READINGS} readings. Query explicit versions, or try again while fewer commits are made."
     )
+
+
+def load_snapshots(client: DeltaClient, identifiers: Iterable[TableIdentifier]) -> Mapping[str, Snapshot]:
+    """Snapshots of the tables by name, in the order of ``identifiers``, of versions that were the latest ones at one moment.
+
+    Raises:
+        TableNotFoundError: a name that no table has.
+        VersionNotFoundError: as :func:`load_together`.
+    """
+    wanted = tuple(identifiers)
+    found = load_together(client, wanted)
+    for name in wanted:
+        if name not in found:
+            raise TableNotFoundError(
+                f"The catalog has no table {name}: check the name, or create the table. Names are case-sensitive."
+            )
+    return {str(name): found[name].snapshot() for name in wanted}
 
 
 def _read(client: DeltaClient, names: tuple[TableIdentifier, ...]) -> dict[TableIdentifier, LatestVersion]:

@@ -5,6 +5,7 @@ feed, and commits that only the lost catalog had are lost. The plan is the dry r
 new catalog.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -21,7 +22,7 @@ from cm_delta_dagster.client.warehouse import (
     write_table_marker,
     write_warehouse_marker,
 )
-from cm_delta_dagster.errors import InvalidArgumentError, ProtocolError, RecoveryError, StorageError
+from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, ProtocolError, RecoveryError, StorageError
 from cm_delta_dagster.operations.recovery.commit_chain import Chain, CommitFileContent, Link, RefusedError, parsed
 from cm_delta_dagster.operations.recovery.log_listing import (
     LogListing,
@@ -32,6 +33,8 @@ from cm_delta_dagster.operations.recovery.log_listing import (
 )
 from cm_delta_dagster.operations.recovery.plan import RejectedCommit
 from cm_delta_dagster.operations.recovery.warehouse_plan import AdoptionPlan, AdoptionResult, SkippedLog, WarehousePlan
+from cm_delta_dagster.protocol.actions import commit_json
+from cm_delta_dagster.protocol.actions.actions import Protocol
 from cm_delta_dagster.protocol.actions.paths import file_keys, normalise_location
 from cm_delta_dagster.protocol.features.deletion_vectors import vector_files
 from cm_delta_dagster.protocol.features.table_features import is_catalog_managed
@@ -42,6 +45,8 @@ from cm_delta_dagster.protocol.log.markers import MarkedState, TableMarker
 from cm_delta_dagster.storage.store import Store
 
 _LOG_PART = "/_delta_log/"
+_OWN_DIRECTORY = re.compile(r".+-[0-9a-f]{12}")
+"""Last part of the locations that a catalog gives to new tables."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +101,7 @@ def recover_warehouse(client: DeltaClient, plan: WarehousePlan) -> AdoptionResul
     identity = client.registry.identity()
     write_warehouse_marker(client.stores.store_for(plan.warehouse), plan.warehouse, identity)
     for table in found:
-        _adopt(client, table, catalog_id=identity.catalog_id)
+        _adopt(client, table, warehouse=plan.warehouse, catalog_id=identity.catalog_id)
     for table in found:
         _record_sources(client, table)
     return AdoptionResult(tables=plan.tables)
@@ -202,6 +207,9 @@ def _plan_adoption(
 def _chain(reader: CommitReader, listing: LogListing) -> tuple[Chain, tuple[RejectedCommit, ...]]:
     """The chain that ends with the newest commits, and the commits that do not continue it."""
     base, first = _start(reader, listing)
+    if not _begins_managed(reader, listing, base, first):
+        first = _adopted_at(reader, listing, first)
+        base = load_state(reader, version=first).state
     if base is None:
         table_id = _table_id(_file(reader, listing, first))
         chain = Chain(reader.store, reader.location, table_id=table_id, state=None, timestamp_ms=-1)
@@ -218,10 +226,38 @@ def _chain(reader: CommitReader, listing: LogListing) -> tuple[Chain, tuple[Reje
             else:
                 chain.add(file)
         except RefusedError as error:
+            protocol = _protocol(file)
+            if chain.links and protocol is not None and not is_catalog_managed(protocol):
+                raise _NotAdoptableError(f"version {version} has released the table; no catalog manages it.") from error
             rejected.append(RejectedCommit(version=version, name=file.name, reason=str(error)))
     if not chain.links:
         raise _NotAdoptableError(f"its commits cannot be used: {rejected[0].reason if rejected else 'there are none.'}")
     return chain, tuple(rejected)
+
+
+def _begins_managed(reader: CommitReader, listing: LogListing, base: TableState | None, first: int) -> bool:
+    """Whether the table is catalog-managed from the first commit of the log on; a damaged commit counts as managed."""
+    if base is not None:
+        return is_catalog_managed(base.protocol)
+    protocol = _protocol(_file(reader, listing, first))
+    return protocol is None or is_catalog_managed(protocol)
+
+
+def _adopted_at(reader: CommitReader, listing: LogListing, first: int) -> int:
+    """The version that brought the table of another writer under a catalog."""
+    for version in above(listing.published, first):
+        protocol = _protocol(_file(reader, listing, version))
+        if protocol is not None and is_catalog_managed(protocol):
+            return version
+    raise _NotAdoptableError("no catalog manages the table.")
+
+
+def _protocol(file: CommitFileContent) -> Protocol | None:
+    """The protocol action of a commit; None if it has none, or cannot be read."""
+    try:
+        return commit_json.decode_commit(file.data, version=file.version).protocol
+    except CorruptLogError:
+        return None
 
 
 def _start(reader: CommitReader, listing: LogListing) -> tuple[TableState | None, int]:
@@ -341,7 +377,13 @@ def _record_sources(client: DeltaClient, table: _FoundTable) -> None:
         client.recovery.record_sources(table.plan.table_id, above)
 
 
-def _adopt(client: DeltaClient, table: _FoundTable, *, catalog_id: str) -> None:
+def _is_external(warehouse: str, location: str) -> bool:
+    """Whether no catalog has chosen the location, so that a purge must keep the files: the table was adopted there."""
+    parts = location.removeprefix(f"{warehouse}/").split("/")
+    return len(parts) != LEVELS_BELOW_WAREHOUSE or _OWN_DIRECTORY.fullmatch(parts[-1]) is None
+
+
+def _adopt(client: DeltaClient, table: _FoundTable, *, warehouse: str, catalog_id: str) -> None:
     plan, links = table.plan, table.links
     assert plan.identifier is not None
     proposals = tuple(link.proposal for link in links)
@@ -354,6 +396,7 @@ def _adopt(client: DeltaClient, table: _FoundTable, *, catalog_id: str) -> None:
             location=plan.location,
             state=plan.state,
             history=history,
+            is_external=_is_external(warehouse, plan.location),
         )
     )
     store = client.stores.store_for(plan.location)

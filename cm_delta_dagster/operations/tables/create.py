@@ -274,14 +274,19 @@ def _purge(client: DeltaClient) -> None:
         _log.info("Purged %d abandoned creations: %s", len(purged), locations)
 
 
+def new_table_definition(name: TableIdentifier, design: TableDesign, *, now_ms: int) -> TableDefinition:
+    """Metadata, without the id of the table, and protocol of a new catalog-managed table of that design.
+
+    Raises:
+        InvalidArgumentError, SchemaMismatchError, UnsupportedFeatureError: as for :func:`create_table`.
+    """
+    base = Metadata(id=str(uuid.uuid4()), schema_string="", partition_columns=(), configuration={}, created_time=now_ms)
+    return definition_of(design, base=TableDefinition(protocol=catalog_managed_protocol(), metadata=base), name=name)
+
+
 def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) -> CreateTransaction:
     """Phase 1: check the design, then reserve the name."""
-    base = Metadata(
-        id=str(uuid.uuid4()), schema_string="", partition_columns=(), configuration={}, created_time=client.now_ms()
-    )
-    definition = definition_of(
-        design, base=TableDefinition(protocol=catalog_managed_protocol(), metadata=base), name=name
-    )
+    definition = new_table_definition(name, design, now_ms=client.now_ms())
     domains = _clustering(design, definition)
     client.warehouse.ensure_marker()
     if definition.properties.deleted_file_retention_ms == 0:

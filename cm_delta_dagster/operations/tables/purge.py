@@ -109,7 +109,7 @@ def plan_purge(
     candidates: list[PurgeCandidate] = []
     denied: list[PurgeCandidate] = []
     for table in client.registry.inactive_tables(scope):
-        if table.since_ms > now_ms - _min_age(table, retention_ms, abandoned_after_ms):
+        if table.is_external or table.since_ms > now_ms - _min_age(table, retention_ms, abandoned_after_ms):
             continue
         files = list(client.stores.store_for(table.location).list_recursive(table.location))
         decision = client.maintenance_policies.maintenance_decision(table.identifier, table.purge_kind)

@@ -17,6 +17,8 @@ class WriteOutcome(StrEnum):
     """A ``txn`` action of the table shows that an earlier attempt committed; nothing was written."""
     NOTHING_TO_DO = "nothing_to_do"
     """No row would change; no version was created."""
+    STAGED = "staged"
+    """The write is part of a transaction over several tables, which commits it at its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +27,7 @@ class WriteResult:
 
     Attributes:
         version: the committed version. For ALREADY_COMMITTED the version that the earlier attempt committed, if the log still
-            holds it; otherwise, and for NOTHING_TO_DO, the version that was read.
+            holds it; otherwise, for NOTHING_TO_DO and for STAGED, the version that was read.
         data_version: newest version at or before ``snapshot.version`` that changed data.
         num_output_rows: rows in the added files, including rows copied from rewritten files.
         metrics: as in ``commitInfo.operationMetrics``.

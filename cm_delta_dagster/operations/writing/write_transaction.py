@@ -237,6 +237,11 @@ class WriteTransaction:
     changes: list[WrittenFiles] = field(default_factory=list)
     clustering: tuple[ColumnPath, ...] | None = None
     commit_attempted: bool = False
+    removed: pa.Table | None = None
+
+    def __post_init__(self) -> None:
+        """Let a commit that is made later find the files of this write."""
+        self.transaction.writer = self
 
     def __enter__(self) -> "WriteTransaction":
         return self
@@ -350,7 +355,7 @@ class WriteTransaction:
         self._fill(removed, metrics)
         if self.transaction.is_empty:
             return nothing_to_do(self.table, self.transaction.snapshot)
-        self.commit_attempted = True
+        self.commit_attempted, self.removed = True, removed
         try:
             committed = self.transaction.commit()
         except CommitConflictError:
@@ -360,9 +365,10 @@ class WriteTransaction:
                 raise
             self.discard()
             return earlier
-        return self._result(committed, removed)
+        return self.result(committed)
 
-    def _result(self, committed: Committed, removed: pa.Table) -> WriteResult:
+    def result(self, committed: Committed) -> WriteResult:
+        """The result of the write that :meth:`commit` committed."""
         adds = [add for files in self.written for add in files.adds]
         rows: Counter[tuple[str | None, ...]] = Counter()
         for files in self.written:
@@ -371,12 +377,12 @@ class WriteTransaction:
             table_id=self.table.table_id,
             version=committed.version,
             data_version=committed.snapshot.data_version,
-            outcome=WriteOutcome.COMMITTED,
+            outcome=WriteOutcome.STAGED if committed.is_deferred else WriteOutcome.COMMITTED,
             num_output_rows=sum(files.num_rows for files in self.written),
             num_added_files=len(adds),
-            num_removed_files=removed.num_rows,
+            num_removed_files=0 if self.removed is None else self.removed.num_rows,
             added_bytes=sum(add.size for add in adds),
-            removed_bytes=size_of(removed),
+            removed_bytes=0 if self.removed is None else size_of(self.removed),
             retries=committed.retries,
             metrics=dict(self.transaction.metrics),
             snapshot=committed.snapshot,

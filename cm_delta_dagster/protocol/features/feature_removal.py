@@ -26,11 +26,14 @@ from cm_delta_dagster.protocol.features.table_features import (
     supports,
     writer_features,
 )
-from cm_delta_dagster.protocol.features.table_properties import CONSTRAINT_PREFIX, DELETION_VECTORS_KEY
+from cm_delta_dagster.protocol.features.table_properties import CONSTRAINT_PREFIX, DELETION_VECTORS_KEY, TABLE_ID_KEY
 from cm_delta_dagster.protocol.schema.evolution import CURRENT_DEFAULT
 from cm_delta_dagster.protocol.schema.types import walk_fields
 
 CHECKPOINT_PROTECTION = "checkpointProtection"
+
+OF_CATALOG_MANAGED = (CATALOG_MANAGED, "vacuumProtocolCheck")
+"""Features that a table loses when no catalog manages it any more. They leave nothing behind, and other engines refuse them."""
 
 _NEEDED = frozenset((CATALOG_MANAGED, IN_COMMIT_TIMESTAMP, "vacuumProtocolCheck", "v2Checkpoint"))
 
@@ -82,6 +85,18 @@ def without_feature(table: TableDefinition, feature: str, files: FilesOfTable) -
     if FEATURES[name].kind is FeatureKind.READER_WRITER:
         protocol = with_features(protocol, (CHECKPOINT_PROTECTION,))
     return replace(changed, protocol=protocol)
+
+
+def without_catalog_managed(table: TableDefinition) -> TableDefinition:
+    """The definition of a table that no catalog manages any more, without :data:`OF_CATALOG_MANAGED`.
+
+    Older commits have in-commit timestamps, which stay enabled.
+    """
+    plain = table.with_properties(**{TABLE_ID_KEY: None})
+    protocol = plain.protocol
+    for name in OF_CATALOG_MANAGED:
+        protocol = _protocol_without(protocol, name)
+    return replace(plain, protocol=protocol)
 
 
 def _listed(protocol: Protocol) -> frozenset[str]:

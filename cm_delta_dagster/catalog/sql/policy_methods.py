@@ -1,0 +1,95 @@
+"""Methods of :class:`~cm_delta_dagster.catalog.sql.catalog.SqlCatalog` for policies, leases and version pins."""
+
+from collections.abc import Callable
+
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyRule, PolicyChange
+from cm_delta_dagster.catalog.maintenance import (
+    LeaseGranted,
+    LeaseHeldByAnother,
+    MaintenanceDecision,
+    MaintenanceKind,
+    MaintenanceRule,
+)
+from cm_delta_dagster.catalog.sql import maintenance, names, pins, policies
+from cm_delta_dagster.catalog.sql.database import Database
+from cm_delta_dagster.catalog.tables import TableIdentifier
+
+
+class PolicyMethods:
+    """A base of the catalog. Each method opens the connection or transaction of one operation."""
+
+    _database: Database
+    _now_ms: Callable[[], int]
+
+    def set_commit_policy(self, rule: CommitPolicyRule) -> None:
+        """Create or replace the rule of a catalog or a schema. Raises InvalidArgumentError."""
+        names.scope_parts(rule.scope)
+        self._database.write(lambda connection: policies.set_rule(connection, rule))
+
+    def remove_commit_policy(self, scope: str) -> None:
+        """Delete the rule of ``scope``. Raises InvalidArgumentError for a malformed scope."""
+        names.scope_parts(scope)
+        self._database.write(lambda connection: policies.remove_rule(connection, scope))
+
+    def change_commit_policy(self, table_id: str, policy: CommitPolicy | None) -> PolicyChange:
+        """Set the policy, or return what must be done first. Raises TableNotFoundError, InvalidArgumentError."""
+        return self._database.write(lambda connection: policies.change(connection, table_id, policy))
+
+    def commit_policies(self) -> tuple[CommitPolicyRule, ...]:
+        """Every rule, by scope."""
+        return self._database.read(policies.rules)
+
+    def set_maintenance_rule(self, rule: MaintenanceRule) -> None:
+        """Create or replace the rule. Raises InvalidArgumentError for a malformed scope."""
+        names.scope_parts(rule.scope)
+        self._database.write(lambda connection: maintenance.set_rule(connection, rule))
+
+    def remove_maintenance_rule(self, scope: str, kind: MaintenanceKind) -> None:
+        """Delete the rule of ``scope``. Raises InvalidArgumentError for a malformed scope."""
+        names.scope_parts(scope)
+        self._database.write(lambda connection: maintenance.remove_rule(connection, scope, kind))
+
+    def maintenance_rules(self) -> tuple[MaintenanceRule, ...]:
+        """Every rule, by scope and kind."""
+        return self._database.read(maintenance.rules)
+
+    def maintenance_decision(
+        self, identifier: TableIdentifier, kind: MaintenanceKind, *, table_id: str | None = None
+    ) -> MaintenanceDecision:
+        """The rule of the narrowest scope, else the default. The table need not exist."""
+        return self._database.read(
+            lambda connection: maintenance.decision(connection, identifier, kind, table_id=table_id)
+        )
+
+    def acquire_maintenance_lease(
+        self, table_id: str, kind: MaintenanceKind, *, owner: str, duration_ms: int
+    ) -> LeaseGranted | LeaseHeldByAnother:
+        """Acquire or renew the lease. Raises TableNotFoundError, InvalidArgumentError."""
+        now_ms = self._now_ms()
+        return self._database.write(
+            lambda connection: maintenance.acquire_lease(
+                connection, table_id, kind, owner=owner, duration_ms=duration_ms, now_ms=now_ms
+            )
+        )
+
+    def release_maintenance_lease(self, table_id: str, *, owner: str) -> None:
+        """Release the lease of ``owner``."""
+        self._database.write(lambda connection: maintenance.release_lease(connection, table_id, owner=owner))
+
+    def pin_version(self, table_id: str, version: int, *, owner: str) -> int:
+        """Pin a version unless there is a pin. Raises TableNotFoundError, InvalidArgumentError."""
+        now_ms = self._now_ms()
+        return self._database.write(
+            lambda connection: pins.pin(connection, table_id, version, owner=owner, now_ms=now_ms)
+        )
+
+    def raise_pinned_version(self, table_id: str, version: int, *, owner: str) -> int:
+        """Raise the pin. Raises TableNotFoundError, InvalidArgumentError."""
+        now_ms = self._now_ms()
+        return self._database.write(
+            lambda connection: pins.raise_pin(connection, table_id, version, owner=owner, now_ms=now_ms)
+        )
+
+    def pinned_version(self, table_id: str, *, owner: str) -> int | None:
+        """The version that the owner has pinned, in one statement."""
+        return self._database.read(lambda connection: pins.pinned(connection, table_id, owner=owner))

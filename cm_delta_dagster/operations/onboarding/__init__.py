@@ -1,0 +1,1 @@
+"""Tables that come under the catalog and leave it: adopt, release, export."""

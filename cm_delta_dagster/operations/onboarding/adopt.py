@@ -1,0 +1,180 @@
+"""ADOPT: bring an existing table of a path under the catalog, without copying or rewriting data files.
+
+One commit adds the feature ``catalogManaged`` with what it requires. It is created put-if-absent, so that of this client and
+the writers that the table had, one makes the next version; afterwards these writers are refused by the protocol. Then the catalog
+registers the table. A client that fails before the commit leaves the table as it was. One that fails after it leaves a table that
+no catalog has registered and that no client can write to; the commit names the catalog, and adopting the table again registers it.
+"""
+
+import logging
+import typing
+from dataclasses import replace
+
+from cm_delta_dagster.catalog.commit_policy import CommitMode
+from cm_delta_dagster.catalog.recovery import AdoptedState, AdoptedTable, CommitHistory
+from cm_delta_dagster.catalog.tables import TableDefinition, TableEntry, TableIdentifier
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.commits.backoff import attempts, attempts_without_jitter
+from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.proposal import ProposalRules, prepare_commit
+from cm_delta_dagster.client.commits.put_if_absent import create_commit, found_proposal
+from cm_delta_dagster.client.commits.transaction import Transaction
+from cm_delta_dagster.client.snapshots.commit_sources import published_source
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.warehouse import write_table_marker
+from cm_delta_dagster.errors import (
+    CatalogUnavailableError,
+    CommitRetriesExceededError,
+    CommitStateUnknownError,
+    StorageError,
+    StoreNotSupportedError,
+    TableAlreadyExistsError,
+    WriteRefusedError,
+)
+from cm_delta_dagster.operations.onboarding.adopt_plan import (
+    ADOPTED_BY_TAG,
+    AdoptDraft,
+    AdoptPlan,
+    AdoptState,
+    draft_adoption,
+)
+from cm_delta_dagster.operations.onboarding.parquet_folder import (
+    NO_OPTIONS,
+    FolderOptions,
+    convert,
+)
+from cm_delta_dagster.protocol.log.markers import MarkedState
+
+_log = logging.getLogger(__name__)
+
+OPERATION = "ADOPT TABLE"
+
+
+def adopt(
+    client: DeltaClient,
+    *,
+    location: str,
+    identifier: TableIdentifier | str,
+    folder: FolderOptions = NO_OPTIONS,
+    context: CommitContext = NO_CONTEXT,
+) -> Table:
+    """Bring the table at ``location`` under the catalog, under the name ``identifier``. A repeated call completes or does nothing.
+
+    Raises:
+        CmDeltaError: as :func:`plan_adopt`; nothing was changed.
+        StoreNotSupportedError: the store cannot create a file exclusively; nothing was changed.
+        CommitRetriesExceededError: other writers committed before each attempt; nothing was changed.
+        CommitStateUnknownError: storage or catalog did not answer. Adopt the table again.
+    """
+    name, settings = TableIdentifier.of(identifier), client.settings
+    for _ in attempts(settings, settings.max_commit_attempts):
+        draft = draft_adoption(client, location, name, folder)
+        plan = draft.plan
+        if plan.state is AdoptState.ADOPTED:
+            return client.table(name)
+        if draft.files is not None:
+            tags = {**context.tags, ADOPTED_BY_TAG: client.registry.identity().catalog_id}
+            if not convert(client, draft.files, table_id=plan.table_id, context=replace(context, tags=tags)):
+                continue
+        elif draft.snapshot is not None and not _commit(client, draft, draft.snapshot, context):
+            continue
+        entry = _register(client, plan, name)
+        client.forget(entry.table_id)
+        return client.open(entry)
+    raise CommitRetriesExceededError(
+        f"{plan.location} was not adopted: other writers committed before each of {settings.max_commit_attempts} attempts. Nothing "
+        "was changed. Stop them, or adopt the table again."
+    )
+
+
+class _Unused:
+    """The committer of a transaction that is committed by creating its file."""
+
+    def commit(self, transaction: Transaction) -> typing.NoReturn:
+        raise AssertionError("not reached")
+
+
+def _commit(client: DeltaClient, draft: AdoptDraft, snapshot: Snapshot, context: CommitContext) -> bool:
+    """Create the commit that makes the table catalog-managed. Returns False if another writer has made that version."""
+    assert draft.protocol is not None and draft.metadata is not None
+    tags = {**context.tags, ADOPTED_BY_TAG: client.registry.identity().catalog_id}
+    transaction = Transaction(
+        snapshot=snapshot,
+        committer=_Unused(),
+        operation=OPERATION,
+        parameters={"name": draft.plan.name},
+        context=replace(context, tags=tags),
+    )
+    transaction.set_protocol(draft.protocol)
+    transaction.set_metadata(draft.metadata)
+    store = client.stores.store_for(snapshot.location)
+    rules = ProposalRules(
+        mode=CommitMode.PUT_IF_ABSENT, now_ms=client.now_ms(), published_version=None, copied_content_bytes=0
+    )
+    prepared = prepare_commit(transaction, snapshot, store=store, rules=rules)
+    last: StorageError | None = None
+    for _ in attempts(client.settings, client.settings.max_resolve_attempts):
+        try:
+            created = create_commit(store, location=snapshot.location, proposal=prepared.proposal, data=prepared.data)
+        except StoreNotSupportedError:
+            raise
+        except StorageError as error:
+            if last is None and isinstance(error, WriteRefusedError):
+                raise
+            last = error
+            continue
+        return created is not None
+    raise CommitStateUnknownError(
+        f"Storage did not answer whether version {prepared.version} of {snapshot.location} was created ({last}). Either the table "
+        "is as it was, or it is catalog-managed and not registered. Once storage answers again, adopt it again.",
+        txn_id=transaction.txn_id,
+        version=prepared.version,
+    ) from last
+
+
+def _register(client: DeltaClient, plan: AdoptPlan, name: TableIdentifier) -> TableEntry:
+    """Register the table with the commit in its log that adopted it. Repeating it is safe."""
+    store, version = client.stores.store_for(plan.location), plan.adopted_version
+    proposal = found_proposal(version, store.read(published_source(plan.location, version).location))
+    assert proposal.metadata is not None and proposal.protocol is not None
+    definition = TableDefinition(
+        metadata=proposal.metadata,
+        protocol=proposal.protocol,
+        version=version,
+        in_commit_timestamp=proposal.summary.in_commit_timestamp,
+    )
+    table = AdoptedTable(
+        table_id=plan.table_id,
+        identifier=name,
+        location=plan.location,
+        state=AdoptedState.ACTIVE,
+        history=CommitHistory(proposals=(proposal,), published_version=version, definition=definition),
+        is_external=True,
+    )
+    last: CatalogUnavailableError | None = None
+    for _ in attempts_without_jitter(client.settings, client.settings.max_resolve_attempts):
+        try:
+            entry = client.recovery.adopt_table(table)
+        except CatalogUnavailableError as error:
+            last = error
+            continue
+        except TableAlreadyExistsError as error:
+            raise TableAlreadyExistsError(
+                f"{error} {plan.location} is catalog-managed now and has no name. Adopt it again under another name."
+            ) from error
+        assert entry is not None, "an active table has an entry"
+        write_table_marker(
+            store,
+            plan.location,
+            table_id=plan.table_id,
+            identifier=name,
+            catalog_id=client.registry.identity().catalog_id,
+            state=MarkedState.ACTIVE,
+        )
+        return entry
+    raise CommitStateUnknownError(
+        f"The catalog did not answer whether {name} was registered ({last}). The table at {plan.location} is catalog-managed. Once "
+        "the catalog answers again, adopt it again.",
+        version=version,
+    ) from last

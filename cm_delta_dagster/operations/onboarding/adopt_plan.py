@@ -1,0 +1,330 @@
+"""What an adoption finds at a location, and the checks before it. Changes nothing."""
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
+from cm_delta_dagster.client.snapshots.commit_sources import published_source
+from cm_delta_dagster.client.snapshots.log_reader import load_state, read_checksum
+from cm_delta_dagster.client.snapshots.path_table import PathTable, open_path_table
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.client.warehouse import absolute_location, read_warehouse_marker
+from cm_delta_dagster.errors import (
+    CatalogManagedAccessError,
+    CorruptLogError,
+    ObjectNotFoundError,
+    RecoveryError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    WarehouseMismatchError,
+)
+from cm_delta_dagster.operations.onboarding.parquet_folder import (
+    NO_OPTIONS,
+    FolderOptions,
+    ParquetFolder,
+    has_parquet_files,
+    read_folder,
+)
+from cm_delta_dagster.protocol.actions import commit_json
+from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
+from cm_delta_dagster.protocol.features.protocol_evolution import check_metadata_supported, with_features
+from cm_delta_dagster.protocol.features.table_features import (
+    CATALOG_MANAGED,
+    check_writable,
+    reader_features,
+    writer_features,
+)
+from cm_delta_dagster.protocol.features.table_properties import TableProperties, required_properties
+from cm_delta_dagster.protocol.log import log_files, version_checksum
+
+ADOPTED_BY_TAG = "cm_delta/adopted_by"
+"""Tag of the commit that adopts a table: the id of the catalog."""
+
+
+class AdoptState(StrEnum):
+    """What an adoption finds at the location."""
+
+    PATH_TABLE = "path_table"
+    """A Delta table that no catalog manages."""
+    UNFINISHED = "unfinished"
+    """A table whose adoption by this catalog was interrupted after its commit; it is not registered."""
+    PARQUET_FOLDER = "parquet_folder"
+    """Parquet files without a Delta log."""
+    ADOPTED = "adopted"
+    """A table that this catalog manages under this name; there is nothing to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptPlan:
+    """What :func:`adopt` would do with the table at a location.
+
+    Attributes:
+        name: ``catalog.schema.table`` that the table gets.
+        version: the latest version of the table; -1 for a folder of Parquet files.
+        num_files, num_bytes: live data files. They stay as they are.
+        added_features: what the commit adds to the protocol.
+        properties: what the commit sets; the enablement properties of in-commit timestamps come with them.
+    """
+
+    name: str
+    location: str
+    state: AdoptState
+    table_id: str
+    version: int
+    num_files: int
+    num_bytes: int
+    added_features: tuple[str, ...] = ()
+    properties: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def adopted_version(self) -> int:
+        """The version from which on the catalog ratifies the commits."""
+        return self.version + (self.state in (AdoptState.PATH_TABLE, AdoptState.PARQUET_FOLDER))
+
+
+def plan_adopt(
+    client: DeltaClient,
+    *,
+    location: str,
+    identifier: TableIdentifier | str,
+    folder: FolderOptions = NO_OPTIONS,
+) -> AdoptPlan:
+    """Check whether a table can be adopted; changes nothing.
+
+    Args:
+        location: directory, or URI with its scheme; a relative path starts at the working directory.
+        folder: of a folder of Parquet files without a Delta log, whose footers are all read.
+
+    Raises:
+        TableNotFoundError: there is neither a Delta table nor a Parquet file at the location.
+        InvalidArgumentError, SchemaMismatchError, InvalidDataError: the Parquet files cannot be one table; names file and column.
+        TableAlreadyExistsError: another table has the name, or the catalog has the table under another name.
+        CatalogManagedAccessError: another catalog manages the table.
+        RecoveryError: the location overlaps that of a table of the catalog.
+        WarehouseMismatchError: the location is in the warehouse of another catalog.
+        UnsupportedFeatureError: the table needs a feature that this client cannot read or write.
+        IllegalCommitError: the table uses a feature that its protocol does not list.
+        CorruptLogError: the latest version cannot be read as a whole, or contradicts its checksum.
+    """
+    return draft_adoption(client, location, TableIdentifier.of(identifier), folder).plan
+
+
+def explain(plan: AdoptPlan) -> Iterator[str]:
+    """The lines of text that show a plan to a user."""
+    if plan.state is AdoptState.ADOPTED:
+        yield f"{plan.location} is the table {plan.name} of this catalog; there is nothing to do."
+        return
+    if plan.state is AdoptState.UNFINISHED:
+        yield f"{plan.location}: the adoption was interrupted after version {plan.version}; it would be registered as {plan.name}."
+        return
+    if plan.state is AdoptState.PARQUET_FOLDER:
+        yield (
+            f"{plan.location} would become {plan.name}: version 0 names {plan.num_files} Parquet files ({plan.num_bytes} bytes), "
+            "which stay as they are."
+        )
+        return
+    yield (
+        f"{plan.location} would become {plan.name}: version {plan.adopted_version} adds the features "
+        f"{', '.join(plan.added_features)}. {plan.num_files} data files stay as they are."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptDraft:
+    """A plan; for a table that no catalog manages, also its snapshot, and protocol and metadata of the commit.
+
+    ``files`` is what a folder of Parquet files has.
+    """
+
+    plan: AdoptPlan
+    snapshot: Snapshot | None = None
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    files: ParquetFolder | None = None
+
+
+def draft_adoption(client: DeltaClient, location: str, name: TableIdentifier, folder: FolderOptions) -> AdoptDraft:
+    """Check what is at the location, and prepare the commit. Raises as :func:`plan_adopt`."""
+    at = absolute_location(location).rstrip("/")
+    _refuse_other_warehouse(client, at)
+    table = open_path_table(client.stores, at)
+    try:
+        snapshot = table.snapshot()
+    except CatalogManagedAccessError as error:
+        return AdoptDraft(plan=_managed_plan(client, table, name, error))
+    except TableNotFoundError as error:
+        return _folder_draft(client, at, name, folder, error)
+    _refuse_taken(client, name, at)
+    folder.refuse_for_delta_table(at)
+    check_writable(snapshot.protocol, at, metadata=snapshot.metadata)
+    _check_newest(table, snapshot)
+    table_id = str(uuid.uuid4())
+    protocol = with_features(snapshot.protocol, (CATALOG_MANAGED,))
+    properties = required_properties(table_id)
+    metadata = replace(snapshot.metadata, configuration={**snapshot.metadata.configuration, **properties})
+    check_writable(protocol, at, metadata=metadata)
+    check_metadata_supported(protocol, metadata)
+    before = writer_features(snapshot.protocol) | reader_features(snapshot.protocol)
+    plan = AdoptPlan(
+        name=str(name),
+        location=at,
+        state=AdoptState.PATH_TABLE,
+        table_id=table_id,
+        version=snapshot.version,
+        num_files=snapshot.num_files,
+        num_bytes=snapshot.size_bytes,
+        added_features=tuple(sorted(writer_features(protocol) - before)),
+        properties=tuple(sorted(properties.items())),
+    )
+    return AdoptDraft(plan=plan, snapshot=replace(snapshot, identifier=str(name)), protocol=protocol, metadata=metadata)
+
+
+def _folder_draft(
+    client: DeltaClient, location: str, name: TableIdentifier, options: FolderOptions, absent: TableNotFoundError
+) -> AdoptDraft:
+    """The draft for Parquet files without a log. Raises ``absent`` if there are none."""
+    store = client.stores.store_for(location)
+    if store.list_from(log_files.log_directory(location)) or not has_parquet_files(store, location):
+        raise absent
+    _refuse_taken(client, name, location)
+    files = read_folder(store, location, name, options, now_ms=client.now_ms())
+    plan = AdoptPlan(
+        name=str(name),
+        location=location,
+        state=AdoptState.PARQUET_FOLDER,
+        table_id=str(uuid.uuid4()),
+        version=-1,
+        num_files=files.num_files,
+        num_bytes=files.num_bytes,
+        added_features=tuple(sorted(writer_features(files.definition.protocol))),
+    )
+    return AdoptDraft(plan=plan, files=files)
+
+
+def _refuse_other_warehouse(client: DeltaClient, location: str) -> None:
+    """Refuse a location at or below a warehouse whose marker names another catalog."""
+    own = client.registry.identity().catalog_id
+    store = client.stores.store_for(location)
+    scheme, separator, rest = location.partition("://")
+    parts = rest.split("/")
+    for length in range(len(parts), 0, -1):
+        root = f"{scheme}{separator}{'/'.join(parts[:length])}"
+        marker = read_warehouse_marker(store, root) if parts[length - 1] else None
+        if marker is not None and marker.catalog_id != own:
+            raise WarehouseMismatchError(
+                f"{location} was not adopted: it is in the warehouse {root} of the catalog {marker.catalog_id}, and this is the "
+                f"catalog {own}. Nothing was changed. Release the table there first; if that catalog is lost, run `cm-delta "
+                f"recover --warehouse {root}`."
+            )
+
+
+def _refuse_taken(client: DeltaClient, name: TableIdentifier, location: str) -> None:
+    try:
+        taken = client.registry.load_table(name)
+    except TableNotFoundError:
+        taken = None
+    if taken is not None:
+        raise TableAlreadyExistsError(
+            f"{location} was not adopted: {name} exists already, at {taken.location}. Nothing was changed. Choose another name."
+        )
+    registered = client.registry.registered_path(name)
+    if registered not in (None, location):
+        raise TableAlreadyExistsError(
+            f"{location} was not adopted: {name} is registered for the path {registered}. Nothing was changed. Choose another "
+            "name, or unregister it first."
+        )
+    others = client.recovery.overlapping_tables(location)
+    if others:
+        state = "" if others[0].state is None else f", {others[0].state}"
+        raise RecoveryError(
+            f"{location} was not adopted: it overlaps the location {others[0].location} of {others[0].identifier}{state} (table id "
+            f"{others[0].table_id}). Nothing was changed. Two tables cannot share files."
+        )
+
+
+def _check_newest(table: PathTable, snapshot: Snapshot) -> None:
+    """Refuse a table whose newest commit is missing or damaged, or whose newest version contradicts its checksum."""
+    source = published_source(snapshot.location, snapshot.version)
+    try:
+        commit = commit_json.decode_commit(table.store.read(source.location), version=snapshot.version)
+    except ObjectNotFoundError as error:
+        raise CorruptLogError(
+            f"{snapshot.location} was not adopted: its log does not have the commit of its latest version {snapshot.version}. "
+            "Nothing was changed. Restore the file, or write to the table once with the engine that it has now.",
+            version=snapshot.version,
+        ) from error
+    checksum = read_checksum(table.store, snapshot.location, snapshot.version)
+    own = None if commit.commit_info is None else commit.commit_info.txn_id
+    if checksum is None or (checksum.txn_id is not None and checksum.txn_id != own):
+        return
+    wrong = version_checksum.differences(checksum, snapshot.state)
+    if wrong:
+        raise CorruptLogError(
+            f"{snapshot.location} was not adopted: version {snapshot.version} contradicts its checksum in {', '.join(wrong)}, so "
+            "that a part of the log was lost or changed. Nothing was changed. Restore the log; if the checksum is wrong, delete "
+            "it.",
+            version=snapshot.version,
+        )
+
+
+def _managed_plan(
+    client: DeltaClient, table: PathTable, name: TableIdentifier, refusal: CatalogManagedAccessError
+) -> AdoptPlan:
+    """The plan for a table whose protocol lists ``catalogManaged``: it must be one of this catalog."""
+    version = table.latest_version()
+    state = load_state(CommitReader(table.store, table.location), version=version).state
+    table_id = TableProperties(state.metadata.configuration).table_id
+    entry = None if table_id is None else _entry(client, table_id, table.location)
+    if entry is not None and entry.identifier != name:
+        raise TableAlreadyExistsError(
+            f"{table.location} was not adopted as {name}: it is the table {entry.identifier} of this catalog. Nothing was changed. "
+            "Rename the table."
+        )
+    if entry is None and (table_id is None or not _is_interrupted(client, table, version)):
+        raise CatalogManagedAccessError(
+            f"{table.location} was not adopted: its protocol lists catalogManaged, and this catalog does not have the table "
+            f"(table id {table_id or 'unknown'}). Another catalog manages it. Nothing was changed. Release it there; if that "
+            "catalog is lost, run `cm-delta recover --warehouse DIR`."
+        ) from refusal
+    if entry is None:
+        _refuse_taken(client, name, table.location)
+    return AdoptPlan(
+        name=str(name),
+        location=table.location,
+        state=AdoptState.UNFINISHED if entry is None else AdoptState.ADOPTED,
+        table_id=table_id or "",
+        version=version,
+        num_files=state.files.num_files,
+        num_bytes=state.files.size_bytes,
+    )
+
+
+def _entry(client: DeltaClient, table_id: str, location: str) -> TableEntry | None:
+    """The catalog's entry of the table; None if it was never registered."""
+    try:
+        entry = client.registry.load_table_by_id(table_id)
+    except TableNotFoundError:
+        dropped = [table for table in client.registry.inactive_tables() if table.table_id == table_id]
+        if dropped:
+            raise TableAlreadyExistsError(
+                f"{location} was not adopted: it is the table {dropped[0].identifier} of this catalog, which is "
+                f"{dropped[0].state}. Nothing was changed. Restore it with undrop."
+            ) from None
+        return None
+    if entry.location != location:
+        raise RecoveryError(
+            f"{location} was not adopted: table {table_id} is {entry.identifier} of this catalog, at {entry.location}. Nothing was "
+            "changed. If the table was moved, run `cm-delta relocate`; if this is a copy, clone the table instead."
+        )
+    return entry
+
+
+def _is_interrupted(client: DeltaClient, table: PathTable, version: int) -> bool:
+    """Whether the newest commit is the one by which this catalog adopted the table."""
+    info = commit_json.decode_commit_info(table.store.read(published_source(table.location, version).location))
+    tags = {} if info is None else info.tags or {}
+    return tags.get(ADOPTED_BY_TAG) == client.registry.identity().catalog_id

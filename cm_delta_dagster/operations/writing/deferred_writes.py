@@ -1,0 +1,199 @@
+"""The writes of one transaction over several tables: each table takes one, and all are committed at once or none is.
+
+The writes are those of single tables. Each one writes its data files and then waits; at the end the transaction commits all.
+"""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.multi_table_commit import MultiTableCommit, TableCommit, check_through_catalog
+from cm_delta_dagster.client.commits.transaction import Committed, Transaction
+from cm_delta_dagster.client.services import Services
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import NOT_COMMITTED, InvalidArgumentError
+from cm_delta_dagster.operations.writing.write_result import WriteResult
+from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
+from cm_delta_dagster.storage.store import Store
+
+TRANSACTION_TAG = "cm_delta/transaction_id"
+"""Tag of ``commitInfo`` and of the feed: the id that the commits of one transaction over several tables share."""
+
+
+class DeferredWrites:
+    """Collects the writes of several tables; :meth:`commit` or :meth:`discard` ends it.
+
+    Attributes:
+        transaction_id: recorded with each commit as the tag ``cm_delta/transaction_id``.
+    """
+
+    def __init__(self, client: DeltaClient) -> None:
+        self.transaction_id = str(uuid.uuid4())
+        self._client = client
+        self._staged: dict[str, tuple[Table, Transaction]] = {}
+        self._is_open = True
+
+    def table(self, identifier: TableIdentifier | str) -> "DeferredTable":
+        """The table as the target of a write of this transaction.
+
+        Raises:
+            TableNotFoundError: there is no such table.
+            InvalidArgumentError: the transaction has ended.
+            CommitRejectedError: the commits of the table are made by creating their files.
+        """
+        self.require_open()
+        entry = self._client.registry.load_table(TableIdentifier.of(identifier))
+        check_through_catalog(entry.identifier, entry.ratified.commit_policy)
+        return DeferredTable(self, self._client.open(entry))
+
+    def commit(self) -> Mapping[str, WriteResult]:
+        """Commit all writes, each as the next version of its table. Nothing happens if there are none.
+
+        Returns:
+            The results by ``catalog.schema.table``.
+
+        Raises:
+            CommitConflictError, CommitRejectedError, CommitRetriesExceededError: nothing was committed, and the data files were
+                deleted.
+            CommitStateUnknownError: the catalog did not answer whether it ratified the commits: all of them, or none.
+            InvalidArgumentError: the transaction has ended.
+        """
+        self.require_open()
+        self._is_open = False
+        if not self._staged:
+            return {}
+        commit = MultiTableCommit(
+            [TableCommit(committer=table.committer, transaction=one) for table, one in self._staged.values()],
+            coordinator=self._client.coordinator,
+            settings=self._client.settings,
+        )
+        try:
+            ratified = commit.ratify()
+        except NOT_COMMITTED:
+            self._discard_files()
+            raise
+        committed = {one.snapshot.table_id: one for one in commit.finish(ratified)}
+        return {
+            str(table.identifier): _result(transaction, committed[table_id])
+            for table_id, (table, transaction) in self._staged.items()
+        }
+
+    def discard(self) -> None:
+        """End the transaction without a commit, and delete the data files. Nothing happens if it has ended."""
+        if self._is_open:
+            self._is_open = False
+            self._discard_files()
+
+    def require_open(self) -> None:
+        """Raises InvalidArgumentError if the transaction has ended."""
+        if not self._is_open:
+            raise InvalidArgumentError("The transaction has ended. Begin another one, e.g. with lake.transaction().")
+
+    def is_staged(self, table_id: str) -> bool:
+        """Whether the table has its write."""
+        return table_id in self._staged
+
+    def stage(self, table: Table, transaction: Transaction) -> None:
+        """Keep the transaction of a table until :meth:`commit`."""
+        self.require_open()
+        self._staged[table.table_id] = (table, transaction)
+
+    def _discard_files(self) -> None:
+        for _, transaction in self._staged.values():
+            _discard(transaction)
+
+
+class DeferredTable:
+    """A table whose write waits for the end of its transaction.
+
+    Implements :class:`~cm_delta_dagster.client.write_target.WriteTarget`, and the committer of the transaction that it starts.
+    """
+
+    def __init__(self, owner: DeferredWrites, table: Table) -> None:
+        self.table = table
+        self._owner = owner
+
+    @property
+    def identifier(self) -> TableIdentifier:
+        return self.table.identifier
+
+    @property
+    def table_id(self) -> str:
+        return self.table.table_id
+
+    @property
+    def location(self) -> str:
+        return self.table.location
+
+    @property
+    def store(self) -> Store:
+        return self.table.store
+
+    @property
+    def services(self) -> Services:
+        return self.table.services
+
+    def snapshot(self) -> Snapshot:
+        """The latest version of the table, on which the write builds.
+
+        Raises:
+            InvalidArgumentError: the transaction has ended, or already has a write to the table.
+            CommitRejectedError: the commits of the table are made by creating their files.
+        """
+        self._owner.require_open()
+        if self._owner.is_staged(self.table_id):
+            raise InvalidArgumentError(
+                f"The transaction already has a write to {self.identifier}, and takes one for each table. Nothing was written. "
+                "Combine the rows into one write, e.g. a merge, or use two transactions."
+            )
+        snapshot = self.table.snapshot()
+        check_through_catalog(self.identifier, snapshot.commit_policy)
+        return snapshot
+
+    def find_transaction(self, *, app_id: str, version: int) -> int | None:
+        """See :meth:`Table.find_transaction`."""
+        return self.table.find_transaction(app_id=app_id, version=version)
+
+    def start_transaction(
+        self,
+        snapshot: Snapshot,
+        *,
+        operation: str,
+        parameters: Mapping[str, str] | None = None,
+        context: CommitContext = NO_CONTEXT,
+    ) -> Transaction:
+        """Start the write that builds on ``snapshot``; its commit waits for the end of the transaction. Raises as Table's."""
+        tags = {**context.tags, TRANSACTION_TAG: self._owner.transaction_id}
+        transaction = self.table.start_transaction(
+            snapshot, operation=operation, parameters=parameters, context=replace(context, tags=tags)
+        )
+        transaction.committer = self
+        return transaction
+
+    def commit(self, transaction: Transaction) -> Committed:
+        """Keep the transaction until all are committed. Returns the version that was read."""
+        self._owner.stage(self.table, transaction)
+        snapshot = transaction.snapshot
+        return Committed(
+            version=snapshot.version,
+            txn_id=transaction.txn_id,
+            in_commit_timestamp=snapshot.timestamp_ms,
+            retries=0,
+            snapshot=snapshot,
+            is_deferred=True,
+        )
+
+
+def _discard(transaction: Transaction) -> None:
+    if transaction.writer is not None:
+        transaction.writer.discard()
+
+
+def _result(transaction: Transaction, committed: Committed) -> WriteResult:
+    writer = transaction.writer
+    assert isinstance(writer, WriteTransaction), "every write of this package goes through a WriteTransaction"
+    return writer.result(committed)

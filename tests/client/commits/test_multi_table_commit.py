@@ -1,0 +1,239 @@
+"""Commits to several tables: all or none, each rebased on its own conflicts, with every kind of failure of the catalog."""
+
+import functools
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.commits.multi_table_commit import MultiTableCommit, TableCommit
+from cm_delta_dagster.client.commits.transaction import Committed, Transaction
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import (
+    CatalogUnavailableError,
+    CommitConflictError,
+    CommitRejectedError,
+    CommitRetriesExceededError,
+    CommitStateUnknownError,
+    StorageError,
+    TableNotFoundError,
+)
+from cm_delta_dagster.operations.reading.consistent_snapshots import load_snapshots
+from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
+from cm_delta_dagster.protocol.actions.file_columns import removes_of
+from tests.support.actions import add_file
+from tests.support.lake import Lake, broken_storage
+
+Two = tuple[Table, Table]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+@pytest.fixture
+def tables(lake: Lake) -> Two:
+    return lake.new_table("one"), lake.new_table("two")
+
+
+def append_to(table: Table, path: str = "new.parquet") -> Transaction:
+    transaction = table.start_transaction(table.snapshot(), operation="WRITE")
+    transaction.add_files([add_file(path, partition_values={"day": "2026-01-01"}, size=100)])
+    return transaction
+
+
+def overwrite(table: Table, path: str = "new.parquet") -> Transaction:
+    transaction = append_to(table, path)
+    transaction.read_whole_table()
+    files = transaction.snapshot.files
+    transaction.remove_files(removes_of(files, deletion_timestamp=1, data_change=True))
+    return transaction
+
+
+def multi(client: DeltaClient, tables: Two, begin: Callable[[Table], Transaction] = append_to) -> MultiTableCommit:
+    parts = [TableCommit(committer=table.committer, transaction=begin(table)) for table in tables]
+    return MultiTableCommit(parts, coordinator=client.coordinator, settings=client.settings)
+
+
+def commit(
+    client: DeltaClient, tables: Two, begin: Callable[[Table], Transaction] = append_to
+) -> tuple[Committed, ...]:
+    one = multi(client, tables, begin)
+    return one.finish(one.ratify())
+
+
+def versions(lake: Lake, tables: Two) -> list[int]:
+    client = lake.reopened()
+    return [client.table(table.identifier).snapshot().version for table in tables]
+
+
+def files(lake: Lake, table: Table) -> set[str]:
+    return set(lake.reopened().table(table.identifier).snapshot().files["path"].to_pylist())
+
+
+@pytest.mark.parametrize("mode", ["staged", "inline"])
+def test_all_tables_get_their_commit_and_it_is_published(lake: Lake, tables: Two, mode: str) -> None:
+    """CM-C1, CM-P1"""
+    set_commit_policy(tables[1], CommitPolicy.parse(mode))
+    committed = commit(lake.client, tables)
+    assert [one.version for one in committed] == [1, 1]
+    assert {one.snapshot.table_id for one in committed} == {table.table_id for table in tables}
+    assert [one.snapshot.table_id for one in committed] == sorted(one.snapshot.table_id for one in committed)
+    for table in tables:
+        assert files(lake, table) == {"new.parquet"}
+        assert f"_delta_log/{1:020d}.json" in lake.files(table)
+
+
+def test_a_taken_version_of_one_table_rebases_that_table_and_proposes_all_again(lake: Lake, tables: Two) -> None:
+    """CM-C3, OCC-12"""
+    one = multi(lake.client, tables)
+    for _ in range(2):
+        lake.append(lake.reopened().table(tables[1].identifier))
+    committed = {done.snapshot.table_id: done for done in one.finish(one.ratify())}
+    assert (committed[tables[0].table_id].version, committed[tables[1].table_id].version) == (1, 3)
+    assert versions(lake, tables) == [1, 3]
+    assert "new.parquet" in files(lake, tables[1])
+
+
+def test_a_conflict_in_one_table_commits_nothing_in_any(lake: Lake, tables: Two) -> None:
+    """OCC-9"""
+    lake.append(tables[1])
+    one = multi(lake.client, tables, overwrite)
+    other = lake.reopened().table(tables[1].identifier)
+    overwrite(other, "other.parquet").commit()
+    with pytest.raises(CommitConflictError, match=r"main\.test\.two.*Nothing was committed"):
+        one.ratify()
+    assert versions(lake, tables) == [0, 2]
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize("losses", [1, 2])
+def test_an_unanswered_proposal_is_resolved_for_the_whole(lake: Lake, tables: Two, is_done: bool, losses: int) -> None:
+    """CM-W4"""
+    lost = iter(range(losses))
+
+    def fail(method: str, argument: object) -> Exception | None:
+        if method == "commit_together" and next(lost, None) is not None:
+            return CatalogUnavailableError("No answer, for the test.")
+        return None
+
+    if is_done:
+        lake.catalog.fails_after = fail
+    else:
+        lake.catalog.fails = fail
+    commit(lake.client, tables)
+    assert versions(lake, tables) == [1, 1]
+    entries = lake.sql_catalog.feed(after=2, limit=9)
+    assert len(entries) == 2
+
+
+def test_an_outcome_that_stays_unknown_is_an_error_that_names_every_commit(lake: Lake, tables: Two) -> None:
+    """CM-W4"""
+    lake.catalog.fails_after = lambda method, _: (
+        CatalogUnavailableError("No answer, for the test.") if method == "commit_together" else None
+    )
+    one = multi(lake.client, tables)
+    with pytest.raises(CommitStateUnknownError, match=r"main\.test\.\w+ \(txnId .*main\.test\.\w+ \(txnId"):
+        one.ratify()
+    assert versions(lake, tables) == [1, 1], "it was ratified, and nothing was deleted"
+
+
+def test_a_table_that_is_dropped_while_the_catalog_does_not_answer_leaves_the_outcome_unknown(
+    lake: Lake, tables: Two
+) -> None:
+    def fail(method: str, argument: object) -> Exception | None:
+        if method != "commit_together":
+            return None
+        lake.catalog.fails_after = lambda *_: None
+        lake.sql_catalog.drop_table(tables[1].identifier)
+        return CatalogUnavailableError("No answer, for the test.")
+
+    lake.catalog.fails_after = fail
+    with pytest.raises(CommitStateUnknownError, match="dropped"):
+        multi(lake.client, tables).ratify()
+
+
+def test_nothing_is_committed_with_a_dropped_table(lake: Lake, tables: Two) -> None:
+    one = multi(lake.client, tables)
+    lake.sql_catalog.drop_table(tables[1].identifier)
+    with pytest.raises(TableNotFoundError):
+        one.ratify()
+    assert lake.reopened().table(tables[0].identifier).snapshot().version == 0
+
+
+def test_a_table_that_changes_to_put_if_absent_refuses_the_whole(lake: Lake, tables: Two) -> None:
+    """CM-C5"""
+    one = multi(lake.client, tables)
+    set_commit_policy(lake.reopened().table(tables[0].identifier), CommitPolicy(kind=CommitPolicyKind.PUT_IF_ABSENT))
+    with pytest.raises(CommitRejectedError, match=r"main\.test\.one cannot be part"):
+        one.ratify()
+    assert versions(lake, tables) == [0, 0]
+
+
+def test_a_staged_file_that_cannot_be_written_commits_nothing(lake: Lake, tables: Two) -> None:
+    lake.store.fails = broken_storage("write_if_absent", f"{tables[1].location}/_delta_log/_staged_commits")
+    with pytest.raises(StorageError):
+        multi(lake.client, tables).ratify()
+    lake.store.fails = lambda *_: None
+    assert versions(lake, tables) == [0, 0]
+
+
+def test_a_publication_that_fails_does_not_fail_the_commit(lake: Lake, tables: Two) -> None:
+    """CM-P2"""
+    lake.store.fails = broken_storage("write_if_absent", f"_delta_log/{1:020d}.json")
+    assert [one.version for one in commit(lake.client, tables)] == [1, 1]
+    lake.store.fails = lambda *_: None
+    assert versions(lake, tables) == [1, 1]
+
+
+def test_attempts_are_bounded(lake: Lake, tables: Two) -> None:
+    other = lake.reopened().table(tables[1].identifier)
+
+    def interfere(method: str, argument: object) -> None:
+        if method == "commit_together":
+            append_to(other, f"other-{len(lake.catalog.calls)}.parquet").commit()
+
+    one = multi(lake.client, tables)
+    lake.catalog.fails = interfere
+    with pytest.raises(CommitRetriesExceededError, match=r"main\.test\.two"):
+        one.ratify()
+    assert lake.reopened().table(tables[0].identifier).snapshot().version == 0
+
+
+def test_readers_of_several_tables_see_each_commit_whole(lake: Lake, tables: Two) -> None:
+    """CM-R1"""
+    names = [TableIdentifier.of(table.identifier) for table in tables]
+    stopped = threading.Event()
+
+    def read() -> int:
+        reader, readings = lake.reopened(), 0
+        while not stopped.is_set():
+            found = load_snapshots(reader, names)
+            counts = [set(snapshot.files["path"].to_pylist()) for snapshot in found.values()]
+            assert counts[0] == counts[1]
+            readings += 1
+        return readings
+
+    def write(name: str) -> None:
+        client = lake.reopened()
+        mine = (client.table(names[0]), client.table(names[1]))
+        for number in range(8):
+            commit(client, mine, functools.partial(append_to, path=f"{name}-{number}.parquet"))
+
+    with ThreadPoolExecutor(3) as threads:
+        reading = threads.submit(read)
+        try:
+            for writing in [threads.submit(write, name) for name in ("a", "b")]:
+                writing.result()
+        finally:
+            stopped.set()
+        assert reading.result()
+    assert versions(lake, tables) == [16, 16]
+    with pytest.raises(TableNotFoundError, match="absent"):
+        load_snapshots(lake.client, [*names, TableIdentifier("main", "test", "absent")])

@@ -1,0 +1,173 @@
+"""Contract of ``CommitCoordinator``: commits to several tables at once.
+
+Run for each database by ``tests/catalog/test_catalog_contract.py``.
+"""
+
+import itertools
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from cm_delta_dagster.catalog.catalog import Catalog
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy
+from cm_delta_dagster.catalog.ratification import (
+    MAX_CLOCK_DIFFERENCE_MS,
+    CommitPolicyChanged,
+    CommitProposal,
+    Ratified,
+    RatifiedTogether,
+    RefusedTogether,
+    VersionTaken,
+)
+from cm_delta_dagster.errors import CatalogError, CommitRejectedError, InvalidArgumentError, TableNotFoundError
+from tests.contracts.catalog_bench import NAME, OTHER, PROTOCOL, Bench, Rule, create, inline, metadata, proposal
+
+
+def _two(catalog: Catalog) -> tuple[str, str]:
+    return create(catalog).table_id, create(catalog, OTHER).table_id
+
+
+def _latest(catalog: Catalog, *tables: str) -> list[int]:
+    return [catalog.get_ratified_commits(table).latest_version for table in tables]
+
+
+def commits_to_several_tables_are_ratified_together(bench: Bench) -> None:
+    """CM-C1, CM-C3"""
+    with bench.client() as catalog:
+        one, two = _two(catalog)
+        catalog.commit(two, proposal(1))
+        changed = replace(proposal(1), metadata=metadata("id", "day"), protocol=PROTOCOL)
+        outcome = catalog.commit_together({one: changed, two: replace(inline(2), published_version=1)})
+        assert outcome == RatifiedTogether(
+            commits={
+                one: Ratified(version=1, latest_version=1, published_version=0),
+                two: Ratified(version=2, latest_version=2, published_version=1),
+            }
+        )
+        assert _latest(catalog, one, two) == [1, 2]
+        (served,) = catalog.get_ratified_commits(two).commits
+        assert served.content is not None
+        definition = catalog.load_table(NAME).definition
+        assert definition is not None and definition.metadata == changed.metadata
+        entries = catalog.feed(after=3, limit=9)
+        assert {entry.table_id for entry in entries} == {one, two} and len(entries) == 2
+
+
+def nothing_is_ratified_if_one_version_is_taken(bench: Bench) -> None:
+    """CM-C3, CM-C11"""
+    with bench.client() as catalog:
+        one, two = _two(catalog)
+        winner = proposal(1)
+        catalog.commit(two, winner)
+        position = catalog.latest_feed_position()
+        outcome = catalog.commit_together({one: proposal(1), two: proposal(1)})
+        assert isinstance(outcome, RefusedTogether) and set(outcome.refusals) == {two}
+        refusal = outcome.refusals[two]
+        assert isinstance(refusal, VersionTaken)
+        assert [commit.file_name for commit in refusal.winners.commits] == [winner.file_name]
+        assert _latest(catalog, one, two) == [0, 1]
+        assert catalog.latest_feed_position() == position
+
+
+def nothing_is_ratified_if_one_table_creates_its_files(bench: Bench) -> None:
+    """CM-C5"""
+    with bench.client() as catalog:
+        one, two = _two(catalog)
+        catalog.change_commit_policy(two, CommitPolicy.parse("put_if_absent"))
+        outcome = catalog.commit_together({one: proposal(1), two: proposal(1)})
+        assert isinstance(outcome, RefusedTogether)
+        assert isinstance(outcome.refusals[two], CommitPolicyChanged) and set(outcome.refusals) == {two}
+        assert _latest(catalog, one, two) == [0, 0]
+
+
+def nothing_is_ratified_if_one_proposal_is_rejected(bench: Bench) -> None:
+    """CM-C2, CM-C14"""
+    with bench.client() as catalog:
+        one, two = _two(catalog)
+        late = bench.clock.now + MAX_CLOCK_DIFFERENCE_MS + 1
+        for wrong in (
+            proposal(2),
+            proposal(1, timestamp=1000),
+            proposal(1, timestamp=late),
+            replace(proposal(1), published_version=1),
+            replace(proposal(1), file_name="1.json"),
+        ):
+            for proposals in ({one: proposal(1), two: wrong}, {one: wrong, two: proposal(1)}):
+                with pytest.raises(CommitRejectedError):
+                    catalog.commit_together(proposals)
+        with pytest.raises(InvalidArgumentError):
+            catalog.commit_together({})
+        assert _latest(catalog, one, two) == [0, 0]
+        catalog.drop_table(OTHER)
+        with pytest.raises(TableNotFoundError):
+            catalog.commit_together({one: proposal(1), two: proposal(1)})
+        assert _latest(catalog, one) == [0]
+
+
+def commits_together_are_repeated_without_effect(bench: Bench) -> None:
+    """CM-C3: a client with an unknown outcome proposes again and gets the ratified versions"""
+    with bench.client() as catalog:
+        one, two = _two(catalog)
+        proposals = {one: proposal(1), two: proposal(1)}
+        catalog.commit_together(proposals)
+        catalog.commit(two, proposal(2))
+        position = catalog.latest_feed_position()
+        again = catalog.commit_together(proposals)
+        assert again == RatifiedTogether(
+            commits={
+                one: Ratified(version=1, latest_version=1, published_version=0, repeated=True),
+                two: Ratified(version=1, latest_version=2, published_version=0, repeated=True),
+            }
+        )
+        assert catalog.latest_feed_position() == position
+        # A refusal would let the writer delete the files of a ratified commit.
+        with pytest.raises(CatalogError, match="restored"):
+            catalog.commit_together({one: proposals[one], two: proposal(3)})
+        with pytest.raises(CatalogError, match="restored"):
+            catalog.commit_together({one: proposals[one], two: proposal(2)})
+        assert _latest(catalog, one, two) == [1, 2]
+
+
+def readers_see_concurrent_commits_together_whole(bench: Bench) -> None:
+    """CM-C3, CM-C15"""
+    with bench.client() as catalog:
+        one, two = _two(catalog)
+        stopped = threading.Event()
+
+        def read() -> int:
+            readings = 0
+            while not stopped.is_set() or not readings:
+                versions = {entry.ratified.latest_version for entry in catalog.load_tables((NAME, OTHER))}
+                assert len(versions) == 1, versions
+                readings += 1
+            return readings
+
+        def write(order: tuple[str, str]) -> None:
+            for version in itertools.count(1):
+                proposals: Mapping[str, CommitProposal] = {table: proposal(version) for table in order}
+                if _latest(catalog, one) == [20]:
+                    return
+                catalog.commit_together(proposals) if version > _latest(catalog, one)[0] else None
+
+        with ThreadPoolExecutor(3) as threads:
+            reading = threads.submit(read)
+            try:
+                for writing in [threads.submit(write, order) for order in ((one, two), (two, one))]:
+                    writing.result()
+            finally:
+                stopped.set()
+            assert reading.result()
+        assert _latest(catalog, one, two) == [20, 20]
+
+
+COMMIT_COORDINATOR_TOGETHER_CONTRACT: tuple[Rule, ...] = (
+    commits_to_several_tables_are_ratified_together,
+    nothing_is_ratified_if_one_version_is_taken,
+    nothing_is_ratified_if_one_table_creates_its_files,
+    nothing_is_ratified_if_one_proposal_is_rejected,
+    commits_together_are_repeated_without_effect,
+    readers_see_concurrent_commits_together_whole,
+)

@@ -1,0 +1,147 @@
+"""Contract of the catalog's methods for tables that come and go: external tables, overlaps, releases, registered paths.
+
+Run for each database by ``tests/catalog/test_catalog_contract.py``.
+"""
+
+import uuid
+
+import pytest
+
+from cm_delta_dagster.catalog.catalog import Catalog
+from cm_delta_dagster.catalog.commit_policy import CommitMode
+from cm_delta_dagster.catalog.maintenance import LeaseGranted, MaintenanceKind
+from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified
+from cm_delta_dagster.catalog.recovery import AdoptedState, AdoptedTable, CommitHistory
+from cm_delta_dagster.catalog.tables import TableDefinition, TableEntry, TableIdentifier
+from cm_delta_dagster.errors import PurgeRefusedError, RecoveryError, TableAlreadyExistsError, TableNotFoundError
+from tests.contracts.catalog_bench import NAME, OTHER, PROTOCOL, Bench, Rule, create, metadata, proposal, summary
+
+LOCATION = "memory://elsewhere/orders"
+
+
+def _adopted(catalog: Catalog, *, location: str = LOCATION, name: TableIdentifier = NAME) -> TableEntry:
+    """A table that was adopted at version 7."""
+    first = CommitProposal(
+        version=7,
+        file_name=f"{7:020d}.json",
+        file_size=10,
+        file_modification_time=1,
+        summary=summary(5000),
+        mode=CommitMode.PUT_IF_ABSENT,
+    )
+    definition = TableDefinition(metadata=metadata("id"), protocol=PROTOCOL, version=7, in_commit_timestamp=5000)
+    entry = catalog.adopt_table(
+        AdoptedTable(
+            table_id=str(uuid.uuid4()),
+            identifier=name,
+            location=location,
+            state=AdoptedState.ACTIVE,
+            history=CommitHistory(proposals=(first,), published_version=7, definition=definition),
+            is_external=True,
+        )
+    )
+    assert entry is not None
+    return entry
+
+
+def an_adopted_table_begins_with_its_first_commit_and_is_never_purged(bench: Bench) -> None:
+    """CM-C2, CM-D8"""
+    with bench.client() as catalog:
+        table = _adopted(catalog)
+        assert (table.location, table.ratified.latest_version, table.ratified.published_version) == (LOCATION, 7, 7)
+        assert isinstance(catalog.commit(table.table_id, proposal(8, timestamp=6000)), Ratified)
+        assert [record.version for record in catalog.commit_records(table.table_id, start=0, end=9)] == [7, 8]
+        catalog.drop_table(NAME)
+        (dropped,) = catalog.inactive_tables()
+        assert dropped.is_external
+        with pytest.raises(PurgeRefusedError, match="adopted"):
+            catalog.begin_purge(table.table_id, min_age_ms=0)
+        assert catalog.undrop_table(table.table_id).location == LOCATION
+        ours = create(catalog, OTHER)
+        catalog.drop_table(OTHER)
+        assert [found.is_external for found in catalog.inactive_tables()] == [False]
+        assert catalog.begin_purge(ours.table_id, min_age_ms=0).table_id == ours.table_id
+
+
+def tables_at_above_and_below_a_location_overlap_it(bench: Bench) -> None:
+    """CM-D5"""
+    with bench.client() as catalog:
+        table = _adopted(catalog)
+        for location, overlaps in (
+            (LOCATION, True),
+            ("memory://elsewhere", True),
+            (f"{LOCATION}/deeper", True),
+            (f"{LOCATION}2", False),
+            ("memory://elsewhere/order", False),
+        ):
+            found = [(other.table_id, other.state) for other in catalog.overlapping_tables(location)]
+            assert found == ([(table.table_id, None)] if overlaps else []), location
+        for location in (LOCATION, f"{LOCATION}/deeper", "memory://elsewhere"):
+            with pytest.raises(RecoveryError):
+                _adopted(catalog, location=location, name=OTHER)
+
+
+def a_released_table_frees_name_and_location_and_keeps_its_commits(bench: Bench) -> None:
+    """CM-D6"""
+    with bench.client() as catalog:
+        table = _adopted(catalog)
+        lease = catalog.acquire_maintenance_lease(
+            table.table_id, MaintenanceKind.DATA_CLEANUP, owner="x", duration_ms=1000
+        )
+        assert isinstance(lease, LeaseGranted)
+        catalog.pin_version(table.table_id, 7, owner="x")
+        position = catalog.latest_feed_position()
+        for _ in range(2):
+            catalog.release_table(table.table_id)
+        with pytest.raises(TableNotFoundError):
+            catalog.load_table(NAME)
+        with pytest.raises(TableNotFoundError):
+            catalog.commit(table.table_id, proposal(8, timestamp=6000))
+        with pytest.raises(TableNotFoundError):
+            catalog.undrop_table(table.table_id)
+        assert catalog.inactive_tables() == () and catalog.overlapping_tables(LOCATION) == ()
+        assert [entry.table_id for entry in catalog.feed(after=0, limit=9)] == [table.table_id]
+        again = _adopted(catalog)
+        assert again.table_id != table.table_id and catalog.latest_feed_position() > position
+        catalog.release_table(again.table_id)
+        assert isinstance(_adopted(catalog), TableEntry)
+
+
+def a_table_that_others_need_is_not_released(bench: Bench) -> None:
+    """CM-D6"""
+    with bench.client() as catalog:
+        table = create(catalog)
+        catalog.create_staging_table(OTHER, clone_of=table.table_id)
+        with pytest.raises(RecoveryError, match="clones"):
+            catalog.release_table(table.table_id)
+        assert catalog.load_table(NAME).table_id == table.table_id
+        for unknown in (str(uuid.uuid4()),):
+            with pytest.raises(TableNotFoundError):
+                catalog.release_table(unknown)
+
+
+def a_registered_path_is_a_name_for_reading(bench: Bench) -> None:
+    """CM-R1"""
+    with bench.client() as catalog:
+        for _ in range(2):
+            catalog.register_path(OTHER, LOCATION)
+        assert catalog.registered_path(OTHER) == LOCATION and catalog.registered_path(NAME) is None
+        assert dict(catalog.registered_paths("main.sales")) == {OTHER: LOCATION} == dict(catalog.registered_paths())
+        assert catalog.registered_paths("else") == {} and catalog.list_tables() == ()
+        with pytest.raises(TableAlreadyExistsError, match="stands for"):
+            catalog.register_path(OTHER, f"{LOCATION}2")
+        create(catalog)
+        with pytest.raises(TableAlreadyExistsError):
+            catalog.register_path(NAME, LOCATION)
+        catalog.unregister_path(OTHER)
+        with pytest.raises(TableNotFoundError):
+            catalog.unregister_path(OTHER)
+
+
+ONBOARDING_CONTRACT: tuple[Rule, ...] = (
+    an_adopted_table_begins_with_its_first_commit_and_is_never_purged,
+    tables_at_above_and_below_a_location_overlap_it,
+    a_released_table_frees_name_and_location_and_keeps_its_commits,
+    a_table_that_others_need_is_not_released,
+    a_registered_path_is_a_name_for_reading,
+)

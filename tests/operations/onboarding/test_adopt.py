@@ -1,0 +1,270 @@
+"""Adopting tables of other writers: one commit, no data file touched, and each bad input refused with nothing changed."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.tables import CatalogIdentity, TableIdentifier
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.snapshots.path_table import open_path_table
+from cm_delta_dagster.client.warehouse import write_warehouse_marker
+from cm_delta_dagster.errors import (
+    CatalogBehindStorageError,
+    CatalogManagedAccessError,
+    CmDeltaError,
+    CorruptLogError,
+    PurgeRefusedError,
+    RecoveryError,
+    TableAlreadyExistsError,
+    TableNotFoundError,
+    UnsupportedFeatureError,
+    WarehouseMismatchError,
+)
+from cm_delta_dagster.operations.doctor import doctor
+from cm_delta_dagster.operations.onboarding.adopt import adopt
+from cm_delta_dagster.operations.onboarding.adopt_plan import AdoptState, explain, plan_adopt
+from cm_delta_dagster.operations.onboarding.release import release
+from cm_delta_dagster.operations.recovery.recover_warehouse import plan_warehouse_recovery, recover_warehouse
+from cm_delta_dagster.operations.tables.drop import drop_table
+from cm_delta_dagster.operations.tables.purge import plan_purge
+from cm_delta_dagster.protocol.features.table_features import is_catalog_managed
+from cm_delta_dagster.storage.stores import Stores
+from tests.operations.onboarding.worlds import NAME, managed, objects, path_table, put_commit, put_file
+from tests.support.foreign_log import lines, metadata, protocol
+from tests.support.lake import DAY_MS, Lake
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+def test_a_path_table_becomes_managed_by_one_commit_without_touching_files(lake: Lake) -> None:
+    """CM-2, TF-11, ICT-6: protocol heading "Catalog-managed tables"."""
+    location = path_table(lake)
+    before = objects(lake)
+    path = open_path_table(lake.client.stores, location).snapshot()
+    plan = plan_adopt(lake.client, location=location, identifier=NAME)
+    assert objects(lake) == before, "the dry run"
+    assert (plan.state, plan.version, plan.adopted_version, plan.num_files) == (AdoptState.PATH_TABLE, 1, 2, 2)
+    assert set(plan.added_features) == {"catalogManaged", "inCommitTimestamp", "vacuumProtocolCheck"}
+    assert "version 2 adds" in next(iter(explain(plan)))
+    table = adopt(lake.client, location=location, identifier=NAME)
+    snapshot = table.snapshot()
+    assert is_catalog_managed(snapshot.protocol) and snapshot.version == 2
+    assert snapshot.files.equals(path.files) and snapshot.metadata.id == path.metadata.id
+    properties = snapshot.metadata.configuration
+    assert properties["delta.inCommitTimestampEnablementVersion"] == "2"
+    assert properties["delta.inCommitTimestampEnablementTimestamp"] == str(snapshot.timestamp_ms)
+    changed = {name for name, data in objects(lake).items() if before.get(name) != data}
+    assert {name.rpartition("/")[2] for name in changed} == {f"{2:020d}.json", "_cm_delta_table"}
+    with pytest.raises(CatalogManagedAccessError):
+        open_path_table(lake.client.stores, location).snapshot()
+    entry = lake.client.registry.load_table(TableIdentifier.parse(NAME))
+    assert (entry.location, entry.ratified.latest_version, entry.ratified.published_version) == (location, 2, 2)
+    assert [found.summary.operation for found in lake.sql_catalog.feed(after=0, limit=9)] == ["ADOPT TABLE"]
+
+
+def test_an_adopted_table_is_written_read_and_checked_as_any_other(lake: Lake) -> None:
+    location = path_table(lake)
+    adopt(lake.client, location=location, identifier=NAME)
+    table = lake.reopened().table(NAME)
+    lake.append(table, partition_values={})
+    for client in (lake.client, lake.reopened()):
+        found = client.table(NAME)
+        assert [found.snapshot(version=version).num_files for version in range(4)] == [1, 2, 2, 3]
+        times = [entry.timestamp_ms for entry in found.commits(0, 3)]
+        assert times == sorted(times)
+        assert found.snapshot(timestamp_ms=times[1]).version == 1
+    report = doctor(table)
+    assert report.healthy, report.findings
+
+
+def test_adopting_again_does_nothing_and_another_name_is_refused(lake: Lake) -> None:
+    location = path_table(lake)
+    table = adopt(lake.client, location=location, identifier=NAME)
+    lake.append(table, partition_values={})
+    lake.client.wait_for_background()
+    before = objects(lake)
+    again = adopt(lake.reopened(), location=f"{location}/", identifier=NAME)
+    assert (again.table_id, again.snapshot().version) == (table.table_id, 3)
+    assert plan_adopt(lake.client, location=location, identifier=NAME).state is AdoptState.ADOPTED
+    with pytest.raises(TableAlreadyExistsError, match=r"main\.test\.adopted of this catalog"):
+        adopt(lake.client, location=location, identifier="main.test.other")
+    drop_table(lake.client, identifier=NAME)
+    with pytest.raises(TableAlreadyExistsError, match="undrop"):
+        adopt(lake.client, location=location, identifier=NAME)
+    assert {name for name in objects(lake) if before.get(name) != objects(lake)[name]} <= {
+        f"{location}/_delta_log/_cm_delta_table"
+    }
+
+
+def _no_table(lake: Lake) -> str:
+    return "memory://lake/outside/absent"
+
+
+def _taken_name(lake: Lake) -> str:
+    lake.new_table("adopted")
+    return path_table(lake)
+
+
+def _inside_a_table(lake: Lake) -> str:
+    return path_table(lake, root=lake.new_table("other").location)
+
+
+def _above_a_table(lake: Lake) -> str:
+    inner = path_table(lake, "t/inner")
+    adopt(lake.client, location=inner, identifier="main.test.inner")
+    return path_table(lake)
+
+
+def _managed_elsewhere(lake: Lake) -> str:
+    return path_table(lake, first=managed())
+
+
+def _unknown_feature(lake: Lake) -> str:
+    return path_table(lake, first=protocol("someNewFeature", reader=1))
+
+
+def _damaged_commit(lake: Lake) -> str:
+    location = path_table(lake)
+    lake.memory.write(f"{location}/_delta_log/{1:020d}.json", b'{"add":{"path"')
+    return location
+
+
+def _wrong_checksum(lake: Lake) -> str:
+    location = path_table(lake)
+    lake.memory.write(f"{location}/_delta_log/{1:020d}.crc", _CRC)
+    return location
+
+
+_CRC = (
+    b'{"tableSizeBytes":1,"numFiles":7,"numMetadata":1,"numProtocol":1,'
+    b'"metadata":{"id":"x","format":{"provider":"parquet","options":{}},"schemaString":"{}","partitionColumns":[],'
+    b'"configuration":{}},"protocol":{"minReaderVersion":1,"minWriterVersion":2}}'
+)
+
+
+def _other_warehouse(lake: Lake) -> str:
+    identity = CatalogIdentity(catalog_id="another", warehouse="memory://lake/theirs")
+    write_warehouse_marker(lake.memory, "memory://lake/theirs", identity)
+    return path_table(lake, "deep/t", root="memory://lake/theirs")
+
+
+BAD = [
+    (_no_table, TableNotFoundError, "no Delta table"),
+    (_taken_name, TableAlreadyExistsError, "exists already"),
+    (_inside_a_table, RecoveryError, "overlaps"),
+    (_above_a_table, RecoveryError, "overlaps"),
+    (_managed_elsewhere, CatalogManagedAccessError, "Another catalog manages it"),
+    (_unknown_feature, UnsupportedFeatureError, "someNewFeature"),
+    (_damaged_commit, CorruptLogError, "1"),
+    (_wrong_checksum, CorruptLogError, "checksum"),
+    (_other_warehouse, WarehouseMismatchError, "another"),
+]
+
+
+@pytest.mark.parametrize(("prepare", "error", "text"), BAD, ids=[case[0].__name__.strip("_") for case in BAD])
+def test_what_cannot_be_adopted_is_refused_and_nothing_changes(
+    prepare: Callable[[Lake], str], error: type[CmDeltaError], text: str, lake: Lake
+) -> None:
+    location = prepare(lake)
+    lake.client.wait_for_background()
+    before, names = objects(lake), lake.client.registry.list_tables()
+    for act in (plan_adopt, adopt):
+        with pytest.raises(error, match=text):
+            act(lake.client, location=location, identifier=NAME)
+    assert objects(lake) == before and lake.client.registry.list_tables() == names
+
+
+def test_a_commit_of_another_writer_comes_first(lake: Lake) -> None:
+    """CM-C5: of two who create the file of a version one succeeds."""
+    location = path_table(lake)
+
+    def overtake(method: str, argument: object) -> None:
+        if method == "write_if_absent" and str(argument).endswith(f"{2:020d}.json"):
+            put_commit(lake, location, 2, put_file(lake, location, "c.parquet"))
+
+    lake.store.fails = overtake
+    table = adopt(lake.client, location=location, identifier=NAME)
+    assert (table.snapshot().version, table.snapshot().num_files) == (3, 3)
+
+
+def test_a_name_that_is_taken_meanwhile_leaves_a_table_that_another_name_completes(lake: Lake) -> None:
+    location = path_table(lake)
+
+    def take(method: str, argument: object) -> None:
+        if method == "adopt_table":
+            lake.catalog.fails = lambda *_: None
+            lake.new_table("adopted")
+
+    lake.catalog.fails = take
+    with pytest.raises(TableAlreadyExistsError, match="under another name"):
+        adopt(lake.client, location=location, identifier=NAME)
+    assert plan_adopt(lake.client, location=location, identifier="main.test.free").state is AdoptState.UNFINISHED
+    assert adopt(lake.client, location=location, identifier="main.test.free").snapshot().num_files == 2
+
+
+def test_a_table_with_in_commit_timestamps_keeps_when_they_were_enabled(lake: Lake) -> None:
+    """ICT-6"""
+    first = protocol("inCommitTimestamp", "appendOnly", reader=1)
+    location = "memory://lake/outside/timed"
+    lake.clock.now += 1000
+    enabled = metadata(delta__enableInCommitTimestamps="true")
+    at = lake.clock.now
+    lake.memory.write(
+        f"{location}/_delta_log/{0:020d}.json",
+        b'{"commitInfo":{"inCommitTimestamp":%d,"txnId":"x"}}\n' % at + lines(first, enabled),
+    )
+    snapshot = adopt(lake.client, location=location, identifier=NAME).snapshot()
+    assert "delta.inCommitTimestampEnablementVersion" not in snapshot.metadata.configuration
+    assert snapshot.timestamp_ms > at
+
+
+def test_files_of_a_writer_that_ignores_the_protocol_are_found_and_never_read(lake: Lake) -> None:
+    """CM-R5"""
+    location = path_table(lake)
+    adopt(lake.client, location=location, identifier=NAME)
+    put_commit(lake, location, 3, put_file(lake, location, "c.parquet"))
+    table = lake.reopened().table(NAME)
+    assert (table.snapshot().version, table.snapshot().num_files) == (2, 2)
+    with pytest.raises(CatalogBehindStorageError, match=r"main\.test\.adopted"):
+        lake.append(table, partition_values={})
+    assert any(finding.version == 3 or "3" in finding.where for finding in doctor(table).findings)
+    with pytest.raises(CmDeltaError):
+        release(lake.reopened(), identifier=NAME)
+
+
+def test_an_adopted_table_stays_external_after_the_catalog_is_lost(lake: Lake, tmp_path: Path) -> None:
+    adopt(lake.client, location=path_table(lake, root="memory://lake/warehouse/mine"), identifier=NAME)
+    lake.new_table("own")
+    released = path_table(lake, "released", root="memory://lake/warehouse/mine")
+    adopt(lake.client, location=released, identifier="main.test.released")
+    release(lake.client, identifier="main.test.released")
+    catalog = SqlCatalog(f"sqlite:///{tmp_path}/new.db", warehouse="memory://lake/warehouse", now_ms=lake.clock)
+    client = DeltaClient(catalog, stores=Stores(stores={"memory": lake.store}), now_ms=lake.clock)
+    plan = plan_warehouse_recovery(client, warehouse="memory://lake/warehouse")
+    assert [str(table.identifier) for table in recover_warehouse(client, plan).tables] == ["main.test.own", NAME]
+    assert {log.location: "released the table" in log.reason for log in plan.skipped} == {released: True}
+    assert client.table(NAME).snapshot().num_files == 2
+    for name in (NAME, "main.test.own"):
+        drop_table(client, identifier=name)
+    assert {str(table.identifier): table.is_external for table in client.registry.inactive_tables()} == {
+        NAME: True,
+        "main.test.own": False,
+    }
+    client.close()
+
+
+def test_a_dropped_adopted_table_is_never_purged(lake: Lake) -> None:
+    lake.allow(MaintenanceKind.TABLE_PURGE)
+    location = path_table(lake, root="memory://lake/warehouse/mine")
+    table = adopt(lake.client, location=location, identifier=NAME)
+    drop_table(lake.client, identifier=NAME)
+    lake.clock.now += 100 * DAY_MS
+    assert plan_purge(lake.client, retention_ms=0).candidates == ()
+    with pytest.raises(PurgeRefusedError, match="adopted"):
+        lake.client.registry.begin_purge(table.table_id, min_age_ms=0)

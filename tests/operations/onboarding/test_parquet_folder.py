@@ -1,0 +1,223 @@
+"""Folders of Parquet files become tables: columns and statistics from footers, partition values from directories."""
+
+import datetime
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cm_delta_dagster.errors import (
+    CmDeltaError,
+    InvalidArgumentError,
+    InvalidDataError,
+    SchemaMismatchError,
+    StorageError,
+    TableNotFoundError,
+)
+from cm_delta_dagster.operations.doctor import doctor
+from cm_delta_dagster.operations.onboarding.adopt import adopt
+from cm_delta_dagster.operations.onboarding.adopt_plan import AdoptState, explain, plan_adopt
+from cm_delta_dagster.operations.onboarding.parquet_folder import FolderOptions
+from cm_delta_dagster.operations.onboarding.release import release
+from cm_delta_dagster.operations.reading.read_arrow import read_arrow
+from cm_delta_dagster.protocol.schema.types import data_type_text
+from tests.operations.onboarding.worlds import NAME, objects
+from tests.support.lake import Lake
+
+ROOT = "memory://lake/raw/events"
+BY_DAY = FolderOptions(partition_by={"day": "date", "country": "string"})
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+def put(lake: Lake, path: str, **columns: Any) -> None:
+    buffer = io.BytesIO()
+    options = columns.pop("options", {})
+    pq.write_table(pa.table(columns), buffer, **options)
+    lake.memory.write(f"{ROOT}/{path}", buffer.getvalue())
+
+
+def longs(*values: int | None) -> pa.Array:
+    return pa.array(values, pa.int64())
+
+
+def test_a_plain_folder_becomes_a_table_without_touching_files(lake: Lake) -> None:
+    """CM-2, STAT-1: protocol heading "Per-file Statistics"."""
+    put(lake, "a.parquet", id=longs(1, 2, None), text=["x", "y", "z"])
+    put(lake, "deep/b c%20.parquet", id=longs(7), more=pa.array([1.5]))
+    lake.memory.write(f"{ROOT}/_SUCCESS", b"")
+    before = objects(lake)
+    seen: list[tuple[int, int]] = []
+    options = FolderOptions(progress=lambda done, total: seen.append((done, total)))
+    plan = plan_adopt(lake.client, location=ROOT, identifier=NAME, folder=options)
+    assert objects(lake) == before and seen == [(2, 2)]
+    assert (plan.state, plan.version, plan.adopted_version, plan.num_files) == (AdoptState.PARQUET_FOLDER, -1, 0, 2)
+    assert "version 0 names 2 Parquet files" in next(iter(explain(plan)))
+    table = adopt(lake.client, location=ROOT, identifier=NAME)
+    assert {name: data for name, data in objects(lake).items() if "_delta_log" not in name} == before
+    rows = read_arrow(table).sort_by("id").to_pylist()
+    assert [(row["id"], row["text"], row["more"]) for row in rows] == [
+        (1, "x", None),
+        (2, "y", None),
+        (7, None, 1.5),
+        (None, "z", None),
+    ]
+    files = {add["path"]: json.loads(add["stats"]) for add in table.snapshot().files.to_pylist()}
+    assert set(files) == {"a.parquet", "deep/b%20c%2520.parquet"}
+    assert files["a.parquet"]["numRecords"] == 3 and files["a.parquet"]["nullCount"]["id"] == 1
+    assert files["a.parquet"]["minValues"] == {"id": 1, "text": "x"}
+    report = doctor(table, depth="footers")  # type: ignore[arg-type]
+    assert report.healthy, report.findings
+    assert release(lake.client, identifier=NAME).version > 0
+
+
+def test_hive_partitions_give_values_of_the_declared_types(lake: Lake) -> None:
+    """PART-1: protocol heading "Partition Value Serialization"."""
+    put(lake, "day=2024-05-01/country=de/a.parquet", id=longs(1), country=["ignored"])
+    put(lake, "day=2024-05-02/country=a%2Fb/b.parquet", id=longs(2))
+    put(lake, "day=__HIVE_DEFAULT_PARTITION__/country=us/c.parquet", id=longs(3))
+    table = adopt(lake.client, location=ROOT, identifier=NAME, folder=BY_DAY)
+    assert table.snapshot().partition_columns == ("day", "country")
+    rows = {row["id"]: (row["day"], row["country"]) for row in read_arrow(table).to_pylist()}
+    assert rows == {
+        1: (datetime.date(2024, 5, 1), "de"),
+        2: (datetime.date(2024, 5, 2), "a/b"),
+        3: (None, "us"),
+    }
+    again = adopt(lake.client, location=ROOT, identifier=NAME)
+    assert again.table_id == table.table_id
+
+
+def test_types_are_those_that_readers_of_delta_read(lake: Lake) -> None:
+    times = pa.array([datetime.datetime(2024, 5, 1)], pa.timestamp("us"))
+    put(lake, "a.parquet", old=times, options={"use_deprecated_int96_timestamps": True})
+    put(lake, "b.parquet", local=times, point=times.cast(pa.timestamp("us", tz="UTC")), small=pa.array([1], pa.int8()))
+    schema = adopt(lake.client, location=ROOT, identifier=NAME).snapshot().schema
+    assert {item.name: data_type_text(item.type) for item in schema.fields} == {
+        "old": "timestamp",
+        "local": "timestamp_ntz",
+        "point": "timestamp",
+        "small": "tinyint",
+    }
+
+
+def _nothing(lake: Lake) -> None:
+    lake.memory.write(f"{ROOT}/_SUCCESS", b"")
+
+
+def _other_type(lake: Lake) -> None:
+    put(lake, "a.parquet", id=longs(1))
+    put(lake, "b.parquet", id=pa.array([1], pa.int32()))
+
+
+def _other_case(lake: Lake) -> None:
+    put(lake, "a.parquet", id=longs(1))
+    put(lake, "b.parquet", ID=longs(1))
+
+
+def _nanoseconds(lake: Lake) -> None:
+    put(lake, "a.parquet", at=pa.array([1], pa.timestamp("ns")))
+
+
+def _unsigned(lake: Lake) -> None:
+    put(lake, "a.parquet", s=pa.array([{"n": 1}], pa.struct([("n", pa.uint32())])))
+
+
+def _no_parquet(lake: Lake) -> None:
+    put(lake, "a.parquet", id=longs(1))
+    lake.memory.write(f"{ROOT}/b.parquet", b"PAR1 no")
+
+
+def _other_file(lake: Lake) -> None:
+    put(lake, "a.parquet", id=longs(1))
+    lake.memory.write(f"{ROOT}/b.csv", b"id")
+
+
+def _undeclared(lake: Lake) -> None:
+    put(lake, "day=1/a.parquet", id=longs(1))
+
+
+def _mixed(lake: Lake) -> None:
+    put(lake, "day=2024-05-01/country=de/a.parquet", id=longs(1))
+    put(lake, "b.parquet", id=longs(1))
+
+
+def _wrong_order(lake: Lake) -> None:
+    put(lake, "country=de/day=2024-05-01/a.parquet", id=longs(1))
+
+
+def _wrong_value(lake: Lake) -> None:
+    put(lake, "day=monday/country=de/a.parquet", id=longs(1))
+
+
+def _bad_name(lake: Lake) -> None:
+    put(lake, "a.parquet", **{"a b": longs(1)})
+
+
+def _only_partitions(lake: Lake) -> None:
+    put(lake, "day=2024-05-01/country=de/a.parquet", day=["x"])
+
+
+BAD = [
+    (_nothing, None, TableNotFoundError, "no Delta table"),
+    (_other_type, None, SchemaMismatchError, "'id' is int in b.parquet"),
+    (_other_case, None, SchemaMismatchError, "'ID'"),
+    (_nanoseconds, None, InvalidArgumentError, "nanoseconds"),
+    (_unsigned, None, InvalidArgumentError, r"'s\.n' has the type uint32"),
+    (_no_parquet, None, StorageError, "b.parquet"),
+    (_other_file, None, InvalidArgumentError, "b.csv is not a Parquet file"),
+    (_undeclared, None, InvalidArgumentError, 'partition_by={"day": "string"}'),
+    (_mixed, BY_DAY, InvalidArgumentError, "b.parquet"),
+    (_wrong_order, BY_DAY, InvalidArgumentError, "country=de/day"),
+    (_wrong_value, BY_DAY, InvalidDataError, "'monday'"),
+    (_bad_name, None, SchemaMismatchError, "a b"),
+    (_only_partitions, BY_DAY, InvalidArgumentError, "partition column"),
+]
+
+
+@pytest.mark.parametrize(
+    ("prepare", "options", "error", "text"), BAD, ids=[case[0].__name__.strip("_") for case in BAD]
+)
+def test_a_folder_that_is_not_one_table_is_refused_and_nothing_changes(
+    prepare: Any, options: FolderOptions | None, error: type[CmDeltaError], text: str, lake: Lake
+) -> None:
+    prepare(lake)
+    before = objects(lake)
+    for act in (plan_adopt, adopt):
+        with pytest.raises(error, match=text):
+            act(lake.client, location=ROOT, identifier=NAME, folder=options or FolderOptions())
+    assert objects(lake) == before and lake.client.registry.list_tables() == ()
+
+
+def test_partition_columns_are_refused_for_a_delta_table(lake: Lake) -> None:
+    put(lake, "a.parquet", id=longs(1))
+    adopt(lake.client, location=ROOT, identifier=NAME)
+    release(lake.client, identifier=NAME)
+    with pytest.raises(InvalidArgumentError, match="Leave partition_by out"):
+        adopt(lake.client, location=ROOT, identifier=NAME, folder=BY_DAY)
+
+
+def test_a_log_that_another_writer_creates_first_is_adopted_instead(lake: Lake) -> None:
+    put(lake, "a.parquet", id=longs(1))
+    other = Lake(lake.directory / "other" if (lake.directory / "other").mkdir() is None else lake.directory)
+
+    def overtake(method: str, argument: object) -> None:
+        if method == "write_if_absent" and str(argument).endswith(f"{0:020d}.json"):
+            lake.store.fails = lambda *_: None
+            for status in list(lake.memory.list_recursive(ROOT)):
+                other.memory.write(status.location, lake.memory.read(status.location))
+            adopt(other.client, location=ROOT, identifier=NAME)
+            release(other.client, identifier=NAME)
+            for status in list(other.memory.list_recursive(ROOT)):
+                lake.memory.write(status.location, other.memory.read(status.location))
+
+    lake.store.fails = overtake
+    table = adopt(lake.client, location=ROOT, identifier=NAME)
+    assert table.snapshot().version > 1 and read_arrow(table)["id"].to_pylist() == [1]

@@ -1,0 +1,189 @@
+"""Releasing tables: everything is published first, and the table is one of its path for every reader at once."""
+
+from pathlib import Path
+
+import pytest
+
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.client.snapshots.path_table import open_path_table
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import (
+    CatalogUnavailableError,
+    CommitConflictError,
+    CommitStateUnknownError,
+    MaintenanceNotPermittedError,
+    NotCatalogManagedError,
+    RecoveryError,
+    TableNotFoundError,
+)
+from cm_delta_dagster.operations.onboarding.adopt import adopt
+from cm_delta_dagster.operations.onboarding.export import explain as explain_export
+from cm_delta_dagster.operations.onboarding.export import export, plan_export
+from cm_delta_dagster.operations.onboarding.release import explain, plan_release, release
+from cm_delta_dagster.operations.tables.clone import CloneRequest, clone
+from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
+from tests.operations.onboarding.worlds import NAME, objects, path_table, put_commit, put_file
+from tests.support.lake import Lake, vector
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+def paths(lake: Lake, location: str) -> set[str]:
+    return set(open_path_table(lake.client.stores, location).snapshot().files["path"].to_pylist())
+
+
+@pytest.mark.parametrize("mode", ["staged", "inline", "put_if_absent"])
+def test_a_released_table_is_one_of_its_path(lake: Lake, mode: str) -> None:
+    """CM-8, CM-P1"""
+    table = lake.new_table("t")
+    set_commit_policy(table, CommitPolicy.parse(mode))
+    for _ in range(3):
+        lake.append(table)
+    files = set(table.snapshot().files["path"].to_pylist())
+    before = {name: data for name, data in objects(lake).items() if "_delta_log" not in name}
+    plan = plan_release(lake.client, identifier="main.test.t")
+    assert not plan.is_interrupted and "catalogManaged" not in plan.features
+    assert "would be released" in next(iter(explain(plan)))
+    result = release(lake.client, identifier="main.test.t")
+    snapshot = open_path_table(lake.client.stores, table.location).snapshot()
+    assert snapshot.version == result.version > plan.version
+    assert set(snapshot.files["path"].to_pylist()) == files
+    assert "catalogManaged" not in (snapshot.protocol.writer_features or ())
+    assert "io.unitycatalog.tableId" not in snapshot.metadata.configuration
+    names = [name.rpartition("/")[2] for name in objects(lake)]
+    assert any(".checkpoint." in name for name in names) and "_cm_delta_table" not in names
+    assert {name: data for name, data in objects(lake).items() if "_delta_log" not in name} == before
+    with pytest.raises(TableNotFoundError):
+        lake.client.table("main.test.t")
+    assert lake.client.registry.inactive_tables() == ()
+    assert [entry.version for entry in lake.sql_catalog.feed(after=0, limit=20)][-1] == result.version
+
+
+def test_a_released_table_is_written_by_path_and_adopted_again(lake: Lake) -> None:
+    location = path_table(lake)
+    first = adopt(lake.client, location=location, identifier=NAME)
+    version = release(lake.client, identifier=NAME).version
+    put_commit(lake, location, version + 1, put_file(lake, location, "c.parquet"))
+    lake.memory.write(
+        f"{location}/_delta_log/{version + 1:020d}.json",
+        lake.memory.read(f"{location}/_delta_log/{version + 1:020d}.json").replace(
+            b'"operation"', b'"inCommitTimestamp":%d,"operation"' % (lake.clock() + 5000)
+        ),
+    )
+    again = adopt(lake.client, location=location, identifier=NAME)
+    assert again.table_id != first.table_id
+    assert (again.snapshot().version, again.snapshot().num_files) == (version + 2, 3)
+    lake.append(again, partition_values={})
+    assert release(lake.reopened(), identifier=NAME).location == location
+
+
+def test_a_release_that_loses_against_a_change_of_the_schema_keeps_the_commit_mode(lake: Lake) -> None:
+    """OCC-9"""
+    lake.new_table("t")
+    other = lake.reopened().table("main.test.t")
+
+    def interfere(method: str, argument: object) -> None:
+        if method == "write_if_absent" and str(argument).endswith(f"{1:020d}.json"):
+            lake.store.fails = lambda *_: None
+            snapshot = other.snapshot()
+            transaction = other.start_transaction(snapshot, operation="SET TBLPROPERTIES")
+            transaction.set_metadata(snapshot.metadata)
+            transaction.commit()
+
+    lake.store.fails = interfere
+    with pytest.raises(CommitConflictError):
+        release(lake.client, identifier="main.test.t")
+    assert lake.reopened().table("main.test.t").snapshot().commit_policy.through_catalog
+
+
+def test_a_table_with_shallow_clones_is_not_released(lake: Lake) -> None:
+    table = lake.new_table("t")
+    lake.append(table)
+    clone(lake.client, table, identifier="main.test.c", request=CloneRequest())
+    before = objects(lake)
+    with pytest.raises(RecoveryError, match=r"main\.test\.c"):
+        release(lake.client, identifier="main.test.t")
+    with pytest.raises(RecoveryError, match=r"main\.test\.c"):
+        lake.client.recovery.release_table(table.table_id)
+    assert objects(lake) == before
+
+
+def test_a_release_whose_checkpoint_is_denied_changes_no_commit(lake: Lake) -> None:
+    table = lake.new_table("t")
+    lake.deny(MaintenanceKind.CHECKPOINT)
+    with pytest.raises(MaintenanceNotPermittedError):
+        release(lake.client, identifier="main.test.t")
+    assert lake.reopened().table("main.test.t").snapshot().commit_policy == table.snapshot().commit_policy
+
+
+def test_a_release_that_the_catalog_does_not_answer_is_completed_by_another(lake: Lake) -> None:
+    table = lake.new_table("t")
+    lake.catalog.fails = lambda method, _: (
+        CatalogUnavailableError("No answer, for the test.") if method == "release_table" else None
+    )
+    with pytest.raises(CommitStateUnknownError, match="release the table again"):
+        release(lake.client, identifier="main.test.t")
+    lake.catalog.fails = lambda *_: None
+    with pytest.raises(NotCatalogManagedError):
+        lake.reopened().table("main.test.t").snapshot()
+    plan = plan_release(lake.reopened(), identifier="main.test.t")
+    assert plan.is_interrupted and "remove its entry" in next(iter(explain(plan)))
+    release(lake.reopened(), identifier="main.test.t")
+    assert paths(lake, table.location) == set()
+    lake.sql_catalog.release_table(table.table_id)  # A repetition.
+    with pytest.raises(TableNotFoundError):
+        lake.sql_catalog.release_table("another")
+
+
+# --- export -----------------------------------------------------------------------------------------------------------
+
+
+def absolute(table: Table) -> set[str]:
+    return {f"{table.location}/{path}" for path in table.snapshot().files["path"].to_pylist()}
+
+
+def test_an_export_has_the_files_of_the_table_and_follows_it(lake: Lake) -> None:
+    table, target = lake.new_table("t"), "memory://lake/exports/t"
+    lake.append(table)
+    second = lake.append(table)
+    lake.client.wait_for_background()
+    before = objects(lake)
+    plan = plan_export(lake.client, table, target=target)
+    assert objects(lake) == before and (plan.target_version, plan.num_added_files) == (0, 2)
+    assert export(lake.client, table, target=target) == plan
+    exported = open_path_table(lake.client.stores, target).snapshot()
+    assert set(exported.files["path"].to_pylist()) == absolute(table)
+    assert not {"catalogManaged", "vacuumProtocolCheck", "inCommitTimestamp"} & set(
+        exported.protocol.writer_features or ()
+    )
+    assert exported.schema == second.snapshot.schema
+    assert export(lake.client, table, target=target).target_version is None
+    assert "nothing to do" in explain_export(plan_export(lake.client, table, target=target))[0]
+    lake.remove(table, table.snapshot().files["path"][0].as_py())
+    lake.append(table, deletion_vector=vector())
+    done = export(lake.client, table, target=f"{target}/")
+    assert (done.target_version, done.num_added_files, done.num_removed_files) == (1, 1, 1)
+    assert paths(lake, target) == absolute(table)
+    marked = open_path_table(lake.client.stores, target).snapshot().files["deletionVector"].drop_null().to_pylist()
+    assert [found["storageType"] for found in marked] == ["p"]
+
+
+def test_an_export_is_not_written_over_another_table(lake: Lake) -> None:
+    table, other = lake.new_table("t"), lake.new_table("other")
+    for target in (other.location, f"{table.location}/export"):
+        with pytest.raises(ValueError, match="location of its own"):
+            export(lake.client, table, target=target)
+    foreign = path_table(lake)
+    with pytest.raises(RecoveryError, match="not an export"):
+        export(lake.client, table, target=foreign)
+    target = "memory://lake/exports/t"
+    export(lake.client, table, target=target)
+    with pytest.raises(RecoveryError, match="not an export"):
+        export(lake.client, other, target=target)
+    put_commit(lake, target, 1, put_file(lake, target, "c.parquet"))
+    with pytest.raises(RecoveryError, match="not an export"):
+        export(lake.client, table, target=target)
