@@ -90,9 +90,6 @@ def test_an_operation_killed_at_any_call_is_done_or_not(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("name", "when"), [("update", "after"), ("merge with clauses", "before")])
-def test_an_operation_killed_at_its_commit_is_done_or_not(
-    world: DiskWorld, spark: SparkSession, name: str, when: str
-) -> None:
+def test_a_merge_killed_at_its_commit_is_done_or_not(world: DiskWorld, spark: SparkSession) -> None:
     """CM-C15, DML-5: the second changing call; the first writes the deletion vectors."""
-    assert killed_at(world, name, 2, when, spark) == -signal.SIGKILL
+    assert killed_at(world, "merge with clauses", 2, "after", spark) == -signal.SIGKILL
