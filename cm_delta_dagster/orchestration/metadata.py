@@ -23,6 +23,13 @@ from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
 
 STORAGE_KIND = "deltalake"
 
+TABLE_NAME = "dagster/table_name"
+URI = "dagster/uri"
+STORAGE_KIND_KEY = "dagster/storage_kind"
+COLUMN_SCHEMA = "dagster/column_schema"
+ROW_COUNT = "dagster/row_count"
+PARTITION_ROW_COUNT = "dagster/partition_row_count"
+
 COMMIT_VERSION = "cm_delta/commit_version"
 TABLE_ID = "cm_delta/table_id"
 OPERATION = "cm_delta/operation"
@@ -62,14 +69,14 @@ def column_schema(schema: StructType) -> dg.TableSchema:
 def table_metadata(snapshot: Snapshot) -> dict[str, Any]:
     """The standard keys of a table at one version."""
     entries: dict[str, Any] = {
-        "dagster/table_name": snapshot.identifier,
-        "dagster/uri": snapshot.location,
-        "dagster/storage_kind": STORAGE_KIND,
-        "dagster/column_schema": column_schema(snapshot.schema),
+        TABLE_NAME: snapshot.identifier,
+        URI: snapshot.location,
+        STORAGE_KIND_KEY: STORAGE_KIND,
+        COLUMN_SCHEMA: column_schema(snapshot.schema),
         TABLE_ID: snapshot.table_id,
     }
     if snapshot.num_rows is not None:
-        entries["dagster/row_count"] = snapshot.num_rows
+        entries[ROW_COUNT] = snapshot.num_rows
     return entries
 
 
@@ -81,7 +88,7 @@ def write_metadata(
     # Dagster adds these entries to the event of every partition, so a count is valid only for a single partition.
     rows = None if part is None or len(part.keys) != 1 else partition_row_count(result.snapshot, part)
     if rows is not None:
-        entries["dagster/partition_row_count"] = rows
+        entries[PARTITION_ROW_COUNT] = rows
     return {
         **entries,
         COMMIT_VERSION: result.version,
