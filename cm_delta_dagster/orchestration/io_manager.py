@@ -6,6 +6,7 @@ output as one commit, and ``runs`` makes writes idempotent and pins versions.
 
 import time
 import typing
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -13,13 +14,23 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 from pyspark.sql import DataFrame
 
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.operations.maintenance.auto_compaction import compacts_after_writes
 from cm_delta_dagster.operations.reading.read import ReadPlan, plan_snapshot_read
+from cm_delta_dagster.operations.reading.read_changes import scan_changes
 from cm_delta_dagster.orchestration import metadata as facts
-from cm_delta_dagster.orchestration.metadata_keys import own_run_tags
+from cm_delta_dagster.orchestration.change_inputs import (
+    Consumer,
+    changes_metadata,
+    changes_since,
+    consumer_of,
+    io_manager_of,
+    reads_of,
+)
+from cm_delta_dagster.orchestration.metadata_keys import DEFAULT_READ_KEYS, WRITE_KEYS, own_entries, own_run_tags
 from cm_delta_dagster.orchestration.output import OutputWrite, Written, check_output, write_output
 from cm_delta_dagster.orchestration.partitions import keys_text, partition_slice
 from cm_delta_dagster.orchestration.resources import CatalogResource, HasSparkSession, SparkResource
@@ -30,7 +41,9 @@ from cm_delta_dagster.orchestration.write_contract import (
     TableNames,
     parse_read_contract,
     parse_write_contract,
+    table_identifier,
 )
+from cm_delta_dagster.protocol.changes.change_data_feed import change_schema
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjunction
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.spark.session import running_session
@@ -97,6 +110,8 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
             context.log.info("There is no table %s yet, so the input %s is None.", contract.identifier, context.name)
             return None
         snapshot = _snapshot(table, contract, step)
+        if contract.changes:
+            return self._changes(context, contract, table, snapshot)
         if wanted is Snapshot:
             _report_read(context, snapshot)
             return snapshot
@@ -104,6 +119,45 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         plan = plan_snapshot_read(snapshot, store=table.store, columns=contract.columns, where=where)
         _report_read(context, snapshot, plan)
         return plan.frame(self._session())
+
+    def _changes(self, context: dg.InputContext, contract: ReadContract, table: Table, snapshot: Snapshot) -> Any:
+        """The changes that the asset of this step has not read."""
+        if _wanted_type(context) is Snapshot:
+            raise InvalidArgumentError(
+                f"The input {context.name} has the metadata 'changes' and is annotated Snapshot. Changes are rows: annotate it "
+                "DataFrame, or remove 'changes'."
+            )
+        step = _step(context)
+        consumer = None if step is None else self._consumer(context.name, step)
+        changes, read = changes_since(
+            self.catalog.client,
+            table,
+            snapshot,
+            consumer=consumer,
+            first=contract.changes_from,
+            step_context=step,
+        )
+        if consumer is not None and read is not None:
+            step.add_asset_metadata(changes_metadata(reads_of(step), None), asset_key=consumer.asset_key)
+            after = "from the beginning" if read.after is None else f"after version {read.after}"
+            context.log.info("Changes of %s %s up to version %d.", table.identifier, after, read.version)
+        _report_read(context, snapshot, changes_after=None if read is None else read.after)
+        return scan_changes(
+            table, changes, spark=self._session(), columns=contract.columns, where=_changes_filter(contract, snapshot)
+        )
+
+    def _consumer(self, name: str, step: Any) -> Consumer:
+        """The asset that reads changes, and the table in which an IO manager of this kind stores it."""
+        asset_key, table = consumer_of(step, name=name), None
+        manager = io_manager_of(step, asset_key)
+        if isinstance(manager, CatalogManagedDeltaIOManager):
+            table = manager.table_of(step.job_def.asset_layer.get(asset_key).metadata, asset_key)
+        return Consumer(asset_key=asset_key, table=table, instance=step.instance)
+
+    def table_of(self, metadata: Mapping[str, Any], asset_key: dg.AssetKey) -> TableIdentifier:
+        """The table of an asset with this metadata. Raises InvalidArgumentError."""
+        entries = own_entries(metadata, known=WRITE_KEYS | DEFAULT_READ_KEYS, where="The asset's metadata")
+        return table_identifier(entries, asset_path=asset_key.path, names=self._names)
 
     def _session(self) -> Any:
         if not isinstance(self.spark, HasSparkSession):
@@ -138,7 +192,8 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
             step_key=None if step is None else context.step_key,
             step_context=step,
         )
-        return OutputWrite(contract=contract, origin=origin, definition=definition, keys=keys)
+        progress = tuple(read.progress for read in reads_of(step))
+        return OutputWrite(contract=contract, origin=origin, definition=definition, keys=keys, progress=progress)
 
     def _read_contract(self, context: dg.InputContext) -> ReadContract:
         upstream = context.upstream_output
@@ -173,6 +228,7 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
     def _report(self, context: dg.OutputContext, write: OutputWrite, written: Written, seconds: float) -> None:
         result = written.result
         operation = write.contract.mode.value
+        _report_altered(context, write, written)
         context.add_output_metadata(
             facts.write_metadata(result, operation=operation, part=written.part, duration_seconds=seconds)
         )
@@ -190,6 +246,9 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
             return
         if not step.has_data_version(asset_key):
             step.set_data_version(asset_key, facts.data_version(result.table_id, result.data_version))
+        positions = changes_metadata(reads_of(step), result.snapshot)
+        if positions:
+            step.add_asset_metadata(positions, asset_key=asset_key)
         if written.part is not None and len(written.part.keys) > 1:
             for key, rows in facts.rows_by_key(result.snapshot, written.part).items():
                 step.add_asset_metadata({"dagster/partition_row_count": rows}, asset_key=asset_key, partition_key=key)
@@ -288,8 +347,36 @@ def _where(context: dg.InputContext, contract: ReadContract, snapshot: Snapshot)
     return conjunction(parts) if parts else None
 
 
-def _report_read(context: dg.InputContext, snapshot: Snapshot, plan: ReadPlan | None = None) -> None:
+def _changes_filter(contract: ReadContract, snapshot: Snapshot) -> Predicate | None:
+    return None if contract.filter is None else parse_predicate(contract.filter, change_schema(snapshot.schema))
+
+
+def _report_altered(context: dg.OutputContext, write: OutputWrite, written: Written) -> None:
+    """Report the commits that brought the table in line with its declaration, as observations."""
+    step, asset_key = write.origin.step_context, write.origin.asset_key
+    for version in written.altered:
+        context.log.info(
+            "Brought %s in line with the metadata of the asset: version %d.", written.table.identifier, version
+        )
+        if step is not None and asset_key is not None:
+            entries = {
+                facts.TABLE_NAME: str(written.table.identifier),
+                facts.TABLE_ID: written.table.table_id,
+                facts.COMMIT_VERSION: version,
+                facts.OPERATION: "alter",
+                facts.OUTCOME: written.result.outcome.value,
+            }
+            text = "Brought the table in line with the metadata of the asset."
+            observation = dg.AssetObservation(asset_key, description=text, metadata=entries)
+            dg.DagsterEvent.asset_observation(step, observation)
+
+
+def _report_read(
+    context: dg.InputContext, snapshot: Snapshot, plan: ReadPlan | None = None, *, changes_after: int | None = None
+) -> None:
     entries: dict[str, Any] = {facts.VERSION_READ: snapshot.version, facts.TABLE_ID: snapshot.table_id}
+    if changes_after is not None:
+        entries["cm_delta/changes_after"] = changes_after
     if plan is not None:
         entries |= {facts.FILES_READ: plan.files_read, facts.FILES_TOTAL: plan.files_total}
     keys = [str(key) for key in context.asset_partition_keys] if context.has_asset_partitions else []

@@ -40,6 +40,8 @@ FILES_TOTAL = "cm_delta/files_total"
 OUTCOME = "cm_delta/outcome"
 NOTHING_WRITTEN = "nothing_written"
 METRICS = "cm_delta/metrics"
+CHANGES_READ = "cm_delta/changes_read"
+ALTERED = "cm_delta/altered"
 
 _MAX_COUNTED_KEYS = 2000
 _MAX_PROVEN_KEYS = 100

@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, Idempotency, IdempotencyRule
+from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, Idempotency, IdempotencyRule, Progress
 from cm_delta_dagster.client.commits.transaction import Committed, Transaction
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.write_target import WriteTarget
@@ -70,10 +70,12 @@ class CommitOptions:
     Attributes:
         idempotency: the write commits at most once for this application and version.
         context: provenance for ``commitInfo`` and the commit feed of the catalog.
+        progress: what the commit records of the progress of other applications.
     """
 
     idempotency: Idempotency | None = None
     context: CommitContext = NO_CONTEXT
+    progress: Sequence[Progress] = ()
 
 
 DEFAULT_OPTIONS = CommitOptions()
@@ -203,6 +205,7 @@ class WriteTransaction:
     transaction: Transaction
     shape: TargetShape
     idempotency: Idempotency | None = None
+    progress: Sequence[Progress] = ()
     written: list[WrittenFiles] = field(default_factory=list)
     vectors: list[VectorFiles] = field(default_factory=list)
     changes: list[WrittenFiles] = field(default_factory=list)
@@ -375,6 +378,8 @@ class WriteTransaction:
                 transaction.note_transaction(done)
             else:
                 transaction.set_transaction(done)
+        for each in self.progress:
+            transaction.set_transaction(SetTransaction(app_id=each.app_id, version=each.version, last_updated=now))
         transaction.metrics.update({name: str(value) for name, value in metrics.items()})
 
 
@@ -387,9 +392,33 @@ def start_write(
     parameters: Mapping[str, str],
     options: CommitOptions,
 ) -> WriteTransaction:
-    """Start the transaction of an operation. Raises UnsupportedFeatureError if this client must not write to the table."""
+    """Start the transaction of an operation.
+
+    Raises:
+        UnsupportedFeatureError: this client must not write to the table.
+        CommitConflictError: another writer recorded progress of an application of ``options.progress`` meanwhile.
+    """
+    for each in options.progress:
+        _check_progress(snapshot, each)
     transaction = table.start_transaction(snapshot, operation=operation, parameters=parameters, context=options.context)
-    return WriteTransaction(table=table, transaction=transaction, shape=shape, idempotency=options.idempotency)
+    return WriteTransaction(
+        table=table,
+        transaction=transaction,
+        shape=shape,
+        idempotency=options.idempotency,
+        progress=options.progress,
+    )
+
+
+def _check_progress(snapshot: Snapshot, progress: Progress) -> None:
+    recorded = snapshot.transactions.get(progress.app_id)
+    found = None if recorded is None else recorded.version
+    if found != progress.after:
+        raise CommitConflictError(
+            f"{snapshot.identifier} has recorded version {found} for {progress.app_id}, and this write continues after "
+            f"{progress.after}: another writer has processed the same input meanwhile. Nothing was written. Run it again; it then "
+            "continues after that version."
+        )
 
 
 def json_text(names: Sequence[object]) -> str:
