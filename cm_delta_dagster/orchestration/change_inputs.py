@@ -7,7 +7,7 @@ that read the same changes, the second one to commit fails.
 """
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +31,7 @@ from cm_delta_dagster.orchestration.write_contract import ChangesFrom
 
 _APP_PREFIX = "dagster-changes:"
 _PAGE = 100
+_DROPPED = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +146,8 @@ def changes_since(
     stored = None if own is None else own.transactions.get(app_id)
     recorded = None if stored is None else stored.version
     reported = _reported(consumer, table.table_id, own)
-    after = max((version for version in (recorded, reported) if version is not None), default=None)
+    known = [version for version in (recorded, reported) if version is not None and version != _DROPPED]
+    after = max(known, default=None)
     if after is None:
         changes, end = _first_changes(table, snapshot, first)
     else:
@@ -216,29 +218,44 @@ def _own_snapshot(client: DeltaClient, consumer: Consumer) -> Snapshot | None:
 
 
 def _reported(consumer: Consumer, table_id: str, own: Snapshot | None) -> int | None:
-    """The position in the newest event that has one; None if it belongs to a table that was dropped."""
-    for event in _events(consumer):
-        positions = event.metadata.get(facts.CHANGES_READ)
-        found = (
-            positions.value.get(table_id) if positions is not None and isinstance(positions.value, Mapping) else None
-        )
-        if found is None:
-            continue
-        stored_in = event.metadata.get(facts.TABLE_ID)
-        current = None if own is None else own.table_id
-        if consumer.table is not None and stored_in is not None and stored_in.value != current:
-            return None
-        return int(found["version"])
-    return None
+    """The position in the newest events that have one; None if it belongs to a table that was dropped.
+
+    A materialization has it, or, if the asset returned None, an observation.
+    """
+    found: list[int] = []
+    since: float | None = None
+    for fetch in (consumer.instance.fetch_materializations, consumer.instance.fetch_observations):
+        for record in _records(fetch, consumer.asset_key, since=since):
+            event = record.asset_materialization or record.asset_observation
+            version = None if event is None else _position(event, consumer, table_id, own)
+            if version is not None:
+                found.append(version)
+                since = record.timestamp
+                break
+    return max(found, default=None)
 
 
-def _events(consumer: Consumer) -> Iterator[dg.AssetMaterialization]:
-    """Materializations of the asset, newest first."""
-    page = consumer.instance.fetch_materializations(consumer.asset_key, limit=_PAGE)
+def _position(
+    event: dg.AssetMaterialization | dg.AssetObservation, consumer: Consumer, table_id: str, own: Snapshot | None
+) -> int | None:
+    """The position in an event; -1, before all versions, if the table of the consumer was dropped since."""
+    positions = event.metadata.get(facts.CHANGES_READ)
+    found = positions.value.get(table_id) if positions is not None and isinstance(positions.value, Mapping) else None
+    if found is None:
+        return None
+    stored_in = event.metadata.get(facts.TABLE_ID)
+    current = None if own is None else own.table_id
+    if consumer.table is not None and stored_in is not None and stored_in.value != current:
+        return _DROPPED
+    return int(found["version"])
+
+
+def _records(fetch: Callable[..., Any], asset_key: dg.AssetKey, *, since: float | None) -> Iterator[Any]:
+    """Events of the asset, newest first."""
+    wanted = dg.AssetRecordsFilter(asset_key, after_timestamp=since)
+    page = fetch(wanted, limit=_PAGE)
     while page.records:
-        for record in page.records:
-            if record.asset_materialization is not None:
-                yield record.asset_materialization
+        yield from page.records
         if not page.has_more:
             return
-        page = consumer.instance.fetch_materializations(consumer.asset_key, limit=_PAGE, cursor=page.cursor)
+        page = fetch(wanted, limit=_PAGE, cursor=page.cursor)

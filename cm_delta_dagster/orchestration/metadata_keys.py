@@ -26,6 +26,7 @@ WRITE_KEYS = frozenset(
         "table_properties",
         "merge_on",
         "merge_clauses",
+        "on_conflict",
         "cluster_by",
         "constraints",
         "generated",
@@ -37,7 +38,7 @@ READ_KEYS = frozenset({"columns", "version", "timestamp", "filter", "changes", "
 DEFAULT_READ_KEYS = frozenset({"columns"})
 """Read keys that an asset may set as defaults; the metadata of an input has priority."""
 RUN_TIME_KEYS = frozenset(
-    {"mode", "merge_keys", "merge_mode", "merge_on", "merge_clauses", "replace_where", "schema_mode"}
+    {"mode", "merge_keys", "merge_mode", "merge_on", "merge_clauses", "replace_where", "schema_mode", "on_conflict"}
 )
 """Keys that can be set at run time. Readers take table and partition columns from the definition, so these cannot."""
 

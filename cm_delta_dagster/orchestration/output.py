@@ -17,7 +17,6 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import (
-    InvalidArgumentError,
     SchemaMismatchError,
     TableAlreadyExistsError,
 )
@@ -32,7 +31,7 @@ from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from cm_delta_dagster.orchestration.merge_clauses import condition_of_keys, merge_change
 from cm_delta_dagster.orchestration.partitions import PartitionSlice, partition_columns, partition_slice
 from cm_delta_dagster.orchestration.runs import EarlierWrite, WriteOrigin, idempotency, refuse_other_asset
-from cm_delta_dagster.orchestration.write_contract import WriteContract, WriteMode
+from cm_delta_dagster.orchestration.write_contract import OnConflict, WriteContract, WriteMode
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.features.type_widening import widening_in_writes
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, columns_of, conjunction, partition_only
@@ -122,7 +121,12 @@ def _write(
         if write.contract.mode is WriteMode.ERROR_IF_EXISTS:
             _refuse_existing_rows(table, snapshot, part, frame)
         altered = _brought_in_line(table, frame, write.contract, context)
-    options = CommitOptions(idempotency=identity, context=context, progress=write.progress)
+    options = CommitOptions(
+        idempotency=identity,
+        context=context,
+        progress=write.progress,
+        replaces_winners=write.contract.on_conflict is OnConflict.LAST_WINS,
+    )
     return _dispatch(table, frame, output_schema, write.contract, part, options), part, altered
 
 
@@ -270,14 +274,3 @@ def _refuse_existing_rows(
             f"{table.identifier} already has rows of the partition {', '.join(part.keys[:5])}, and the mode of the "
             "write is error_if_exists. Nothing was written. Choose another mode, or delete those rows."
         )
-
-
-def check_output(value: Any, *, name: str) -> DataFrame:
-    """``value`` if it is a PySpark DataFrame, classic or Connect. Raises InvalidArgumentError."""
-    if isinstance(value, DataFrame):
-        return value
-    raise InvalidArgumentError(
-        f"{name} returned a {type(value).__module__}.{type(value).__qualname__}; the Delta IO manager writes only "
-        "pyspark.sql.DataFrame. Return a DataFrame (spark.createDataFrame(...) converts pandas and Arrow), return nothing, "
-        "or give the output another io_manager_key."
-    )

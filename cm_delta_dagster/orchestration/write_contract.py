@@ -47,6 +47,16 @@ class WriteMode(StrEnum):
     """Existing rows are an error."""
 
 
+class OnConflict(StrEnum):
+    """What an overwrite of a whole table does if another writer commits to the table meanwhile."""
+
+    FAIL = "fail"
+    """It fails, because it would undo the other commit unseen."""
+
+    LAST_WINS = "last_wins"
+    """It replaces the rows of the other commit too."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteContract:
     """How one output is written; the parsed form of its metadata.
@@ -70,6 +80,7 @@ class WriteContract:
     partition_expr: Mapping[str, str] = field(default_factory=dict)
     partition_by: tuple[str, ...] | None = None
     named_after: tuple[str, ...] = ()
+    on_conflict: OnConflict = OnConflict.FAIL
     declaration: TableDeclaration = field(default_factory=TableDeclaration)
 
 
@@ -146,6 +157,7 @@ def parse_write_contract(
         partition_expr=parse_partition_expr(entries.get("partition_expr")),
         named_after=() if "table" in entries else tuple(asset_path),
         partition_by=None if "partition_by" not in entries else column_names(entries["partition_by"], "partition_by"),
+        on_conflict=choice(entries.get("on_conflict", OnConflict.FAIL.value), OnConflict, "on_conflict"),
         declaration=parse_declaration(entries),
     )
     _check_combinations(contract, entries, partitioned=partitioned)
@@ -311,6 +323,10 @@ def _check_combinations(contract: WriteContract, entries: Mapping[str, Any], *, 
     if contract.schema_mode is SchemaMode.OVERWRITE and contract.declaration.fills_columns:
         refuse(
             "'defaults', 'generated' and 'identity' belong to columns that stay, and 'schema_mode' overwrite replaces them."
+        )
+    if contract.on_conflict is OnConflict.LAST_WINS and (partitioned or contract.mode is not WriteMode.OVERWRITE):
+        refuse(
+            "'on_conflict' last_wins belongs to mode 'overwrite' of an asset without partitions, which replaces all rows."
         )
     if contract.declaration.clustering_columns and contract.partition_by:
         refuse("a table is clustered ('cluster_by') or has partition columns ('partition_by'), not both.")

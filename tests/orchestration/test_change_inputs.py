@@ -178,3 +178,22 @@ def test_a_table_without_a_change_feed_is_refused_after_its_first_rows(world):
     run(world, consumer(world))
     upstream(world, (2, "b"), table_properties={})
     assert isinstance(refused(world, consumer(world), UP), InvalidArgumentError)
+
+
+def test_changes_for_which_the_asset_returned_none_are_read(world):
+    """No materialization is stored then; the position is in an observation."""
+    upstream(world, (1, "a"))
+    seen = []
+
+    @dg.asset(ins={"changed": dg.AssetIn("up", metadata={"changes": True})}, metadata={"mode": "append"})
+    def down(changed: DataFrame) -> DataFrame | None:
+        seen.append(sorted(row.id for row in changed.collect()))
+        return changed.select("id") if seen[-1] and seen[-1][0] == 2 else None
+
+    run(world, down)
+    run(world, down)
+    upstream(world, (2, "b"))
+    run(world, down)
+    run(world, down)
+    assert seen == [[1], [], [2], []]
+    assert world.rows("main.default.down") == [(2,)]

@@ -71,11 +71,13 @@ class CommitOptions:
         idempotency: the write commits at most once for this application and version.
         context: provenance for ``commitInfo`` and the commit feed of the catalog.
         progress: what the commit records of the progress of other applications.
+        replaces_winners: an overwrite of all rows that conflicts with another commit also replaces the rows of that one.
     """
 
     idempotency: Idempotency | None = None
     context: CommitContext = NO_CONTEXT
     progress: Sequence[Progress] = ()
+    replaces_winners: bool = False
 
 
 DEFAULT_OPTIONS = CommitOptions()
@@ -210,6 +212,7 @@ class WriteTransaction:
     vectors: list[VectorFiles] = field(default_factory=list)
     changes: list[WrittenFiles] = field(default_factory=list)
     commit_attempted: bool = False
+    restarts: int = 0
 
     def __enter__(self) -> "WriteTransaction":
         return self
@@ -333,6 +336,23 @@ class WriteTransaction:
             return earlier
         return self._result(committed, removed)
 
+    def restart(self) -> bool:
+        """Start this write again on the latest snapshot, with the files that it has written, after a conflict.
+
+        Returns:
+            False if the files do not fit the table any more; then nothing is changed.
+        """
+        old, snapshot = self.transaction, self.table.snapshot()
+        same = (snapshot.metadata, snapshot.protocol) == (old.snapshot.metadata, old.snapshot.protocol)
+        if not same or self.numbers_rows or any(_recorded(snapshot, each) != each.after for each in self.progress):
+            return False
+        self.transaction = self.table.start_transaction(
+            snapshot, operation=old.operation, parameters=old.parameters, context=old.context
+        )
+        self.transaction.keeps_row_ids = old.keeps_row_ids
+        self.restarts += 1
+        return True
+
     def _result(self, committed: Committed, removed: pa.Table) -> WriteResult:
         adds = [add for files in self.written for add in files.adds]
         rows: Counter[tuple[str | None, ...]] = Counter()
@@ -348,7 +368,7 @@ class WriteTransaction:
             num_removed_files=removed.num_rows,
             added_bytes=sum(add.size for add in adds),
             removed_bytes=size_of(removed),
-            retries=committed.retries,
+            retries=self.restarts + committed.retries,
             metrics=dict(self.transaction.metrics),
             snapshot=committed.snapshot,
             rows_by_partition=dict(rows),
@@ -411,14 +431,18 @@ def start_write(
 
 
 def _check_progress(snapshot: Snapshot, progress: Progress) -> None:
-    recorded = snapshot.transactions.get(progress.app_id)
-    found = None if recorded is None else recorded.version
+    found = _recorded(snapshot, progress)
     if found != progress.after:
         raise CommitConflictError(
             f"{snapshot.identifier} has recorded version {found} for {progress.app_id}, and this write continues after "
             f"{progress.after}: another writer has processed the same input meanwhile. Nothing was written. Run it again; it then "
             "continues after that version."
         )
+
+
+def _recorded(snapshot: Snapshot, progress: Progress) -> int | None:
+    recorded = snapshot.transactions.get(progress.app_id)
+    return None if recorded is None else recorded.version
 
 
 def json_text(names: Sequence[object]) -> str:
