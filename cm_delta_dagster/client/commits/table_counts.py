@@ -3,6 +3,7 @@
 They are computed from the state before the commit and from what the commit adds and removes.
 """
 
+import json
 from collections.abc import Collection, Sequence
 
 import pyarrow as pa
@@ -14,6 +15,8 @@ from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.actions.file_columns import size_of
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count, num_records
 
+_MAX_PARSED_ONE_BY_ONE = 64
+"""Below this number the setup of the columnar parser takes longer than the parsing."""
 MAX_COUNTED_FILES = 20_000
 """Of a table with more files, rows are reported only while the client knows their number from its last commit."""
 
@@ -56,8 +59,21 @@ def _rows_after(base: Snapshot, adds: Sequence[AddFile], gone: pa.Table) -> int 
 
 
 def _rows_of(adds: Sequence[AddFile]) -> int | None:
-    records = num_records(pa.array([add.stats for add in adds], pa.string()))
-    if records.null_count:
+    records: int | None
+    if len(adds) <= _MAX_PARSED_ONE_BY_ONE:
+        counts = [_num_records(add.stats) for add in adds]
+        records = sum(count for count in counts if count is not None) if None not in counts else None
+    else:
+        found = num_records(pa.array([add.stats for add in adds], pa.string()))
+        records = None if found.null_count else int(pc.sum(found).as_py() or 0)
+    if records is None:
         return None
-    deleted = sum(add.deletion_vector.cardinality for add in adds if add.deletion_vector is not None)
-    return int(pc.sum(records).as_py() or 0) - deleted
+    return records - sum(add.deletion_vector.cardinality for add in adds if add.deletion_vector is not None)
+
+
+def _num_records(stats: str | None) -> int | None:
+    try:
+        found = None if stats is None else json.loads(stats).get("numRecords")
+    except (ValueError, AttributeError):
+        return None
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
