@@ -6,8 +6,14 @@ Dagster shows them before the first run. Pure functions: the caller looks the ta
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cm_delta_dagster.orchestration.metadata import COLUMN_SCHEMA, STORAGE_KIND, TABLE_NAME, URI, column_schema
-from cm_delta_dagster.orchestration.metadata import STORAGE_KIND_KEY as KIND
+from cm_delta_dagster.orchestration.metadata import (
+    COLUMN_SCHEMA,
+    STORAGE_KIND,
+    STORAGE_KIND_KEY,
+    TABLE_NAME,
+    URI,
+    column_schema,
+)
 from cm_delta_dagster.orchestration.metadata_keys import DEFAULT_READ_KEYS, WRITE_KEYS, own_entries
 from cm_delta_dagster.orchestration.write_contract import TableNames, table_identifier
 from cm_delta_dagster.protocol.schema.types import StructType
@@ -40,7 +46,7 @@ def definition_metadata(
     entries = own_entries(metadata, known=WRITE_KEYS | DEFAULT_READ_KEYS, where=where)
     found: dict[str, Any] = {
         TABLE_NAME: str(table_identifier(entries, asset_path=asset_path, names=names)),
-        KIND: STORAGE_KIND,
+        STORAGE_KIND_KEY: STORAGE_KIND,
     }
     if location is not None:
         found[URI] = location

@@ -128,7 +128,8 @@ class TableInput:
         return from_batches(change_batches(self.table, changes, columns=contract.columns, where=where), self.wanted)
 
     def _where(self) -> Predicate | None:
-        context, parts = self.context, []
+        context = self.context
+        parts: list[Predicate] = []
         if context.has_asset_partitions:
             part = partition_slice(
                 context.asset_partitions_def,

@@ -1,6 +1,6 @@
 """Maintenance of many tables by one schedule: a run works through the tables that match, within a time budget.
 
-A run begins after the table at which the last run stopped, so that each table gets its turn. The tick of the schedule reads
+A run begins after the table at which the last run stopped, so that no table is left out. The tick of the schedule reads
 neither catalog nor storage; the run finds out what is due.
 """
 

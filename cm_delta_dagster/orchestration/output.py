@@ -198,19 +198,12 @@ def _dispatch(
                 schema_mode=contract.schema_mode,
                 options=options,
             )
-        case WriteMode.OVERWRITE:
+        case WriteMode.OVERWRITE | WriteMode.REPLACE_WHERE:
+            by_condition = contract.mode is WriteMode.REPLACE_WHERE
             return overwrite(
                 table,
                 frame=frame,
-                where=within,
-                schema_mode=contract.schema_mode,
-                options=options,
-            )
-        case WriteMode.REPLACE_WHERE:
-            return overwrite(
-                table,
-                frame=frame,
-                where=_replace_predicate(table, contract, within),
+                where=_replace_predicate(table, contract, within) if by_condition else within,
                 schema_mode=contract.schema_mode,
                 options=options,
             )
