@@ -105,7 +105,7 @@ def test_a_run_that_continues_after_its_commit_leaves_later_changes_to_the_next(
     """The commit of the failed run counts; what the continued run has read in addition is read again."""
     upstream(world, (1, "a"))
     FAILURES.append(lambda: upstream(world, (2, "b")))
-    job = job_of(world, consumer(world), losing(world))
+    job = job_of(world, consumer(world), losing(world), UP)
     failed = job.execute_in_process(instance=world.instance, raise_on_error=False)
     assert not failed.success
     assert re_executed(world, job, failed.run_id, resume=resume).success
