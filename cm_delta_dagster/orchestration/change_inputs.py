@@ -106,6 +106,7 @@ def consumer_of(step_context: Any, *, name: str) -> dg.AssetKey:
             f"The input {name} reads the changes since the last materialization, and its asset is partitioned: each partition "
             "would read all changes. Read them in an asset without partitions, or read rows and select by the partition."
         )
+    key: dg.AssetKey
     (key,) = keys
     return key
 
@@ -240,7 +241,8 @@ def _position(
 ) -> int | None:
     """The position in an event; -1, before all versions, if the table of the consumer was dropped since."""
     positions = event.metadata.get(facts.CHANGES_READ)
-    found = positions.value.get(table_id) if positions is not None and isinstance(positions.value, Mapping) else None
+    listed: Any = None if positions is None else positions.value
+    found = listed.get(table_id) if isinstance(listed, Mapping) else None
     if found is None:
         return None
     stored_in = event.metadata.get(facts.TABLE_ID)

@@ -264,7 +264,7 @@ def _report_altered(context: dg.OutputContext, write: OutputWrite, written: Writ
             "Brought %s in line with the metadata of the asset: version %d.", written.table.identifier, version
         )
         if step is not None and asset_key is not None:
-            entries = {
+            entries: dict[str, Any] = {
                 facts.TABLE_NAME: str(written.table.identifier),
                 facts.TABLE_ID: written.table.table_id,
                 facts.COMMIT_VERSION: version,

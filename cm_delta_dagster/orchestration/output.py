@@ -22,7 +22,7 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.reading.read import read_snapshot
 from cm_delta_dagster.operations.tables.create import TableDesign, first_schema, write_or_create
-from cm_delta_dagster.operations.tables.declaration import apply_declaration, declared_schema
+from cm_delta_dagster.operations.tables.declaration import TableDeclaration, apply_declaration, declared_schema
 from cm_delta_dagster.operations.writing.merge import merge
 from cm_delta_dagster.operations.writing.merge_rows import merge_rows
 from cm_delta_dagster.operations.writing.write import WriteResult, append, overwrite
@@ -116,7 +116,8 @@ def _write(
     if isinstance(identity, EarlierWrite):
         version = identity.version
         return already_committed(table, table.snapshot(), version=version, data_version=version), part, ()
-    context, altered = write.origin.commit_context(), ()
+    context = write.origin.commit_context()
+    altered: tuple[int, ...] = ()
     if not is_already_committed(snapshot, identity):
         if write.contract.mode is WriteMode.ERROR_IF_EXISTS:
             _refuse_existing_rows(table, snapshot, part, frame)
@@ -134,8 +135,8 @@ def _brought_in_line(
     table: WriteTarget, frame: DataFrame, contract: WriteContract, context: CommitContext
 ) -> tuple[int, ...]:
     """Alter a table that exists as its owner declares; the versions of the commits."""
-    if not isinstance(table, Table):  # A creation has what is declared.
-        return ()
+    if not isinstance(table, Table) or contract.declaration == TableDeclaration():
+        return ()  # A creation has what is declared.
     schema = table.snapshot().schema
     # A column that this write adds gets its default with the next write.
     known = {name: text for name, text in contract.declaration.defaults.items() if schema.field(name) is not None}

@@ -281,7 +281,9 @@ def _check_computed(snapshot: Snapshot, declaration: TableDeclaration) -> None:
         item = snapshot.schema.field(name)
         column = None if item is None else identity_column(item)
         if column is None or column.identity != identity:
-            raise _not_possible(snapshot, f"the identity column {name!r} ({identity})", column and str(column.identity))
+            raise _not_possible(
+                snapshot, f"the identity column {name!r} ({identity})", None if column is None else str(column.identity)
+            )
 
 
 def _not_possible(snapshot: Snapshot, what: str, present: str | None) -> InvalidArgumentError:
