@@ -73,6 +73,7 @@ def test_each_run_gets_what_the_last_one_did_not(world):
     assert len(world.rows("main.default.down")) == 6
 
 
+@pytest.mark.slow
 def test_a_first_run_can_start_later(world):
     upstream(world, (1, "a"))
     upstream(world, (2, "b"))
@@ -100,7 +101,7 @@ def test_a_crash_between_commit_and_event_repeats_and_loses_nothing(world):
     assert positions(world) == [1]
 
 
-@pytest.mark.parametrize("resume", [True, False])
+@pytest.mark.parametrize("resume", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_run_that_continues_after_its_commit_leaves_later_changes_to_the_next(world, resume):
     """The commit of the failed run counts; what the continued run has read in addition is read again."""
     upstream(world, (1, "a"))
@@ -114,6 +115,7 @@ def test_a_run_that_continues_after_its_commit_leaves_later_changes_to_the_next(
     assert positions(world)[-1] == 1
 
 
+@pytest.mark.slow
 def test_a_step_that_is_retried_writes_its_changes_once(world):
     upstream(world, (1, "a"))
     FAILURES.append(lambda: None)
@@ -151,6 +153,7 @@ def test_an_asset_that_stores_nothing_keeps_its_position_in_its_events(world):
     assert (seen, positions(world, "side")) == ([1, 2], [0, 1])
 
 
+@pytest.mark.slow
 def test_a_table_that_was_dropped_is_filled_from_the_beginning(world):
     upstream(world, (1, "a"))
     run(world, consumer(world))
@@ -173,6 +176,7 @@ def test_inputs_without_a_single_last_materialization_are_refused(world):
     assert isinstance(refused(world, both, UP), InvalidArgumentError)
 
 
+@pytest.mark.slow
 def test_a_table_without_a_change_feed_is_refused_after_its_first_rows(world):
     upstream(world, (1, "a"), table_properties={})
     run(world, consumer(world))

@@ -94,18 +94,16 @@ VALUES = {
 }
 
 
-def test_every_type_is_written(world):
-    for name, value in VALUES.items():
+@pytest.mark.parametrize(
+    "name", [name if name == "lazy" else pytest.param(name, marks=pytest.mark.slow) for name in VALUES]
+)
+def test_every_type_is_written(world, name):
+    @dg.asset(name=name)
+    def made():
+        return VALUES[name]()
 
-        def returned(_, value=value):
-            return value()
-
-        @dg.asset(name=name)
-        def made(context: dg.AssetExecutionContext):
-            return returned(context)
-
-        world.materialize(made)
-        assert world.rows(f"main.default.{name}") == [(1, datetime(2026, 1, 1)), (2, None)], name
+    world.materialize(made)
+    assert world.rows(f"main.default.{name}") == [(1, datetime(2026, 1, 1)), (2, None)]
 
 
 def test_what_is_no_frame_and_what_delta_cannot_store_is_refused(world):
@@ -156,7 +154,9 @@ def test_graphs_ops_and_several_outputs_have_their_tables(world):
     def plain():
         more(first())
 
-    @dg.multi_asset(specs=[dg.AssetSpec("a", metadata={"table": "main.s.a"}), dg.AssetSpec("b")])
+    spec = dg.AssetSpec("a", metadata={"table": "main.s.a"})
+
+    @dg.multi_asset(outs={"a": dg.AssetOut.from_spec(spec), "b": dg.AssetOut()})
     def both():
         yield dg.MaterializeResult(asset_key="a", value=world.frame([(3,)], "id int"))
         yield dg.MaterializeResult(asset_key="b", value=world.frame([(4,)], "id int"))
