@@ -1,11 +1,12 @@
 """Interface to the feed: the commits of all tables in the order in which they become visible."""
 
 import typing
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from cm_delta_dagster.catalog.ratification import CommitSummary
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.protocol.actions.actions import Metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,17 +29,33 @@ class FeedEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FeedTable:
+    """What the catalog knows of a table of a feed page, at the time of the query.
+
+    Attributes:
+        metadata: the newest metaData action; None if it was never reported to the catalog.
+    """
+
+    location: str
+    latest_version: int
+    published_version: int
+    metadata: Metadata | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FeedPage:
     """A part of the feed, with the catalog that it belongs to.
 
     Attributes:
         catalog_id: never changes in the life of a catalog.
         latest_position: position of the newest commit of any table, 0 without one.
+        tables: the tables of the entries, by table id.
     """
 
     catalog_id: str
     latest_position: int
     entries: tuple[FeedEntry, ...]
+    tables: Mapping[str, FeedTable] = field(default_factory=dict)
 
 
 class CommitFeed(typing.Protocol):
@@ -65,7 +82,7 @@ class CommitFeed(typing.Protocol):
         limit: int,
         identifiers: Iterable[TableIdentifier] | None = None,
     ) -> FeedPage:
-        """Same as ``feed``, with the id of the catalog and the latest position, from the same query."""
+        """Same as ``feed``, with the id of the catalog, the latest position and the tables, from the same query."""
         ...
 
     def latest_feed_position(self) -> int:

@@ -22,6 +22,15 @@ CACHED_COMMITS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TableCounts:
+    """Rows, files and bytes of a table; ``num_rows`` is None if it is not known."""
+
+    num_rows: int | None
+    num_files: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitSummary:
     """The description of a commit in the commit feed; the catalog does not interpret it.
 
@@ -33,6 +42,9 @@ class CommitSummary:
             maintenance and for the creation of an empty table.
         metrics: operation metrics as in commitInfo.
         tags: provenance as in commitInfo, e.g. ``dagster/run_id``, ``dagster/asset_key``, ``dagster/partition_key``.
+        engine_info: name and version of the writer as in commitInfo; None if not known.
+        user_metadata: ``userMetadata`` of commitInfo.
+        counts: of the table after the commit; None if not known.
     """
 
     txn_id: str
@@ -41,6 +53,9 @@ class CommitSummary:
     data_change: bool
     metrics: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
+    engine_info: str | None = None
+    user_metadata: str | None = None
+    counts: TableCounts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

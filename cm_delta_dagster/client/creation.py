@@ -14,6 +14,7 @@ from cm_delta_dagster.catalog.tables import StagingTable, TableEntry, TableIdent
 from cm_delta_dagster.client.commits.backoff import attempts_without_jitter
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.commits.proposal import summary_of
+from cm_delta_dagster.client.commits.table_counts import remember_row_count
 from cm_delta_dagster.client.commits.transaction import Committed, Committer, Transaction, changed_partitions
 from cm_delta_dagster.client.services import Services
 from cm_delta_dagster.client.snapshots.commit_sources import digest_of
@@ -215,7 +216,7 @@ class _CreationCommitter:
         actions = transaction.actions(transaction.snapshot, in_commit_timestamp=timestamp)
         data = commit_json.encode_commit(actions)
         written_ms = self._write(data)
-        summary = summary_of(transaction, timestamp)
+        summary = summary_of(transaction, transaction.snapshot, timestamp)
         own = commit_json.decode_commit(data, version=0)
         assert own.metadata is not None and own.protocol is not None
         initial = InitialCommit(
@@ -229,6 +230,7 @@ class _CreationCommitter:
         creation.entry = self._register(summary, initial)
         self._write_marker(creation.entry)
         snapshot = advance(transaction.snapshot, (own,), published_version=0)
+        remember_row_count(snapshot, summary.counts)
         creation.table().post_commit.after_creation(snapshot, data=data)
         return Committed(
             version=0, txn_id=transaction.txn_id, in_commit_timestamp=timestamp, retries=0, snapshot=snapshot

@@ -10,14 +10,17 @@ from cm_delta_dagster.orchestration.components.delta_tables import DeltaTables
 from cm_delta_dagster.orchestration.components.discovery import DeltaTableProps
 from cm_delta_dagster.orchestration.components.spark_sql_asset import SparkSqlAsset
 from cm_delta_dagster.orchestration.components.table_maintenance import TableMaintenance
+from cm_delta_dagster.orchestration.definition_metadata import definition_metadata
 from cm_delta_dagster.orchestration.definitions import cm_delta_definitions
 from cm_delta_dagster.orchestration.io_manager import CatalogManagedDeltaIOManager
 from cm_delta_dagster.orchestration.maintenance import build_maintenance_jobs, build_maintenance_schedules
-from cm_delta_dagster.orchestration.maintenance_policy import MaintenancePolicy, MaintenanceTask
+from cm_delta_dagster.orchestration.maintenance_policy import MaintenancePolicy, MaintenanceTask, OnDenied
+from cm_delta_dagster.orchestration.maintenance_sweep import build_maintenance_sweep
+from cm_delta_dagster.orchestration.remote import commit_metadata, run_context
 from cm_delta_dagster.orchestration.resources import CatalogResource, ClientSettingsConfig, SparkResource
 from cm_delta_dagster.orchestration.sensor_tick import LaunchFor
 from cm_delta_dagster.orchestration.sensors import FirstTick, ratified_commit_sensor
-from cm_delta_dagster.orchestration.write_contract import WriteMode
+from cm_delta_dagster.orchestration.write_contract import OnConflict, WriteMode
 
 __all__ = [
     "CatalogManagedDelta",
@@ -33,6 +36,8 @@ __all__ = [
     "LaunchFor",
     "MaintenancePolicy",
     "MaintenanceTask",
+    "OnConflict",
+    "OnDenied",
     "SparkResource",
     "SparkSettings",
     "SparkSqlAsset",
@@ -41,9 +46,13 @@ __all__ = [
     "WriteMode",
     "build_maintenance_jobs",
     "build_maintenance_schedules",
+    "build_maintenance_sweep",
     "cm_delta_definitions",
+    "commit_metadata",
+    "definition_metadata",
     "on_new_data_version",
     "on_new_data_version_of_any_partition",
     "ratified_commit_sensor",
+    "run_context",
     "table_checks",
 ]

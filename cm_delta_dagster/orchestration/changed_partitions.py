@@ -22,6 +22,8 @@ from cm_delta_dagster.protocol.schema.types import TIMESTAMP, TIMESTAMP_NTZ
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _MAX_LISTED_VALUES = 3
+_NOT_IN_KEYS = ("...", "|", ",", "[", "]")
+"""Dagster refuses the first in a key, and the others in a key of several dimensions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,15 +54,29 @@ class AssetParts:
 
 
 class PartitionFinder:
-    """Finds the partition keys of one asset. Caches results and dynamic partitions, so create one for each tick."""
+    """Finds the partition keys of one asset. Caches results and dynamic partitions, so create one for each tick.
 
-    def __init__(self, asset: WatchedAsset, instance: dg.DagsterInstance) -> None:
+    Args:
+        adds: whether a value without a key becomes a new key of a dynamic dimension.
+    """
+
+    def __init__(self, asset: WatchedAsset, instance: dg.DagsterInstance, *, adds: bool = False) -> None:
         self._asset = asset
         self._dimensions: dict[str, _Dimension] = {}
         for name, part in _parts(asset.partitions).items():
             self._dimensions[name] = (
-                _Windows(part) if isinstance(part, dg.TimeWindowPartitionsDefinition) else _Keys(part, instance)
+                _Windows(part)
+                if isinstance(part, dg.TimeWindowPartitionsDefinition)
+                else _Keys(part, instance, adds=adds)
             )
+
+    def new_keys(self) -> Mapping[str, frozenset[str]]:
+        """The keys to add, by the name of the dynamic partitions definition."""
+        found: dict[str, frozenset[str]] = {}
+        for dimension in self._dimensions.values():
+            if isinstance(dimension, _Keys) and dimension.new and dimension.name is not None:
+                found[dimension.name] = found.get(dimension.name, frozenset()) | dimension.new
+        return found
 
     def parts_of(self, changed: Sequence[Mapping[str, str | None]] | None) -> AssetParts:
         """Partition keys for the partition values of a commit; ``changed`` is None if the feed does not have them."""
@@ -113,9 +129,16 @@ def _unknown_text(unmatched: Sequence[str], asset: WatchedAsset) -> str | None:
 
 
 class _Keys:
-    """Static and dynamic keys: the same text, number or instant."""
+    """Static and dynamic keys: the same text, number or instant.
 
-    def __init__(self, definition: dg.PartitionsDefinition[Any], instance: dg.DagsterInstance) -> None:
+    Attributes:
+        name: of the dynamic partitions definition to which keys are added; None if none are.
+        new: keys to add.
+    """
+
+    def __init__(self, definition: dg.PartitionsDefinition[Any], instance: dg.DagsterInstance, *, adds: bool) -> None:
+        self.name = definition.name if adds and isinstance(definition, dg.DynamicPartitionsDefinition) else None
+        self.new: frozenset[str] = frozenset()
         self._keys = frozenset(definition.get_partition_keys(dynamic_partitions_store=instance))
         self._by_value: dict[Any, set[str]] = {}
         for key in self._keys:
@@ -128,7 +151,15 @@ class _Keys:
         found: set[str] = set()
         for value in _typed_values(text):
             found |= self._by_value.get(value, set())
+        if not found and self.name is not None and _may_be_key(text):
+            self.new |= {text}
+            return text
         return found.pop() if len(found) == 1 else None
+
+
+def _may_be_key(text: str) -> bool:
+    """Whether Dagster accepts the text as the key of a dynamic partition."""
+    return bool(text) and text.isprintable() and not any(part in text for part in _NOT_IN_KEYS)
 
 
 class _Windows:

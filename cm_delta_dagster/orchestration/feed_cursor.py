@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cm_delta_dagster.catalog.commit_feed import FeedEntry, FeedPage
+from cm_delta_dagster.catalog.ratification import TableCounts
 from cm_delta_dagster.client.commits.proposal import CHANGED_PARTITIONS_TAG
 from cm_delta_dagster.client.creation import CREATE_TABLE
 from cm_delta_dagster.orchestration.runs import ASSET_KEY_TAG, PARTITION_KEY_TAG, RUN_ID_TAG
@@ -23,6 +24,8 @@ class WatchedCommit:
         data_change: whether the commit changed rows; False for the creation of an empty table.
         changed: partition values of the changed files; None if the feed does not have them.
         run_partition: the partition that the run wrote, from the tags of the commit.
+        engine: name and version of the writer; None if the catalog does not know it.
+        num_rows, num_files, size_bytes: of the table after the commit; None if the catalog does not know them.
     """
 
     position: int
@@ -40,10 +43,16 @@ class WatchedCommit:
     run_partition: str | None = None
     changed: tuple[Mapping[str, str | None], ...] | None = None
     metrics: Mapping[str, str] = field(default_factory=dict)
+    engine: str | None = None
+    user_metadata: str | None = None
+    num_rows: int | None = None
+    num_files: int | None = None
+    size_bytes: int | None = None
 
     @classmethod
     def of(cls, entry: FeedEntry) -> "WatchedCommit":
         summary = entry.summary
+        counts = summary.counts
         created_empty = entry.version == 0 and summary.operation == CREATE_TABLE
         return cls(
             position=entry.position,
@@ -61,7 +70,19 @@ class WatchedCommit:
             run_partition=summary.tags.get(PARTITION_KEY_TAG),
             changed=_changed(summary.tags.get(CHANGED_PARTITIONS_TAG)),
             metrics=dict(summary.metrics),
+            engine=summary.engine_info,
+            user_metadata=summary.user_metadata,
+            num_rows=None if counts is None else counts.num_rows,
+            num_files=None if counts is None else counts.num_files,
+            size_bytes=None if counts is None else counts.size_bytes,
         )
+
+    @property
+    def counts(self) -> TableCounts | None:
+        """Rows, files and bytes of the table after the commit."""
+        if self.num_files is None or self.size_bytes is None:
+            return None
+        return TableCounts(num_rows=self.num_rows, num_files=self.num_files, size_bytes=self.size_bytes)
 
     @property
     def is_creation(self) -> bool:

@@ -5,34 +5,40 @@ output as one commit, and ``runs`` makes writes idempotent and pins versions.
 """
 
 import time
-import typing
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
 import dagster as dg
 from pydantic import Field, PrivateAttr
-from pyspark.sql import DataFrame
 
-from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.operations.maintenance.auto_compaction import compacts_after_writes
-from cm_delta_dagster.operations.reading.read import ReadPlan, plan_snapshot_read
+from cm_delta_dagster.operations.writing.write import WriteOutcome
 from cm_delta_dagster.orchestration import metadata as facts
-from cm_delta_dagster.orchestration.metadata_keys import own_run_tags
-from cm_delta_dagster.orchestration.output import OutputWrite, Written, check_output, write_output
-from cm_delta_dagster.orchestration.partitions import keys_text, partition_slice
+from cm_delta_dagster.orchestration.change_inputs import (
+    Consumer,
+    changes_metadata,
+    consumer_of,
+    io_manager_of,
+    reads_of,
+)
+from cm_delta_dagster.orchestration.frame_types import spark_frame
+from cm_delta_dagster.orchestration.inputs import TableInput, allows_none, never_written, step_of
+from cm_delta_dagster.orchestration.metadata_keys import DEFAULT_READ_KEYS, WRITE_KEYS, own_entries, own_run_tags
+from cm_delta_dagster.orchestration.output import OutputWrite, Written, write_output
+from cm_delta_dagster.orchestration.preview import preview
 from cm_delta_dagster.orchestration.resources import CatalogResource, HasSparkSession, SparkResource
 from cm_delta_dagster.orchestration.run_checks import checked_warehouse
-from cm_delta_dagster.orchestration.runs import WriteOrigin, pin_version, pinned_version, raise_pinned_version, run_tags
+from cm_delta_dagster.orchestration.runs import WriteOrigin, raise_pinned_version, run_tags
 from cm_delta_dagster.orchestration.write_contract import (
     ReadContract,
     TableNames,
     parse_read_contract,
     parse_write_contract,
+    table_identifier,
 )
-from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjunction
-from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.spark.session import running_session
 
 
@@ -44,12 +50,18 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
             ``LazyPySparkResource``.
         default_catalog: first part of a table's name, if the asset's metadata does not set it.
         default_schema: second part, for assets whose key has a single part.
+        report_reads: whether a read becomes an observation of the upstream asset; an input can switch it off for itself.
+        preview_rows: number of rows that the event of a write shows as a Markdown table.
     """
 
     catalog: dg.ResourceDependency[CatalogResource]
     spark: dg.ResourceDependency[Any]
     default_catalog: str = Field(default="main", description="Catalog of tables whose asset does not name one.")
     default_schema: str = Field(default="default", description="Schema of tables whose asset key has one part.")
+    report_reads: bool = Field(default=True, description="Whether a read becomes an observation of the upstream asset.")
+    preview_rows: int = Field(
+        default=0, ge=0, le=100, description="Rows of the table or partition to show with each write; 0 for none."
+    )
 
     _checked: ExitStack = PrivateAttr(default_factory=ExitStack)
 
@@ -70,15 +82,21 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         if obj is None:
             self._report_none(context, write)
             return
-        frame = check_output(obj, name=write.origin.name)
         started = time.monotonic()
+        frame = spark_frame(obj, name=write.origin.name, session=self._session)
+        if frame is not obj:
+            context.log.info(
+                "The %s that %s returned is written by Spark, which gets it through Arrow.",
+                type(obj).__name__,
+                context.name,
+            )
         compacts_after_writes(self.catalog.client, self._session)
         written = write_output(self.catalog.client, frame=frame, write=write)
         raise_pinned_version(write.origin.step_context, written.table, written.result.version)
         self._report(context, write, written, time.monotonic() - started)
 
     def load_input(self, context: dg.InputContext) -> Any:
-        """A DataFrame of the selected rows, or a :class:`Snapshot` if the parameter is annotated so.
+        """The selected rows in the type of the annotation, or a :class:`Snapshot` if the parameter is annotated so.
 
         Returns None if there is no table yet and the annotation allows it.
 
@@ -86,24 +104,32 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
             TableNotFoundError: the upstream asset was never materialized, and the annotation does not allow None.
             VersionNotFoundError: the requested version or time cannot be read.
         """
-        wanted = _wanted_type(context)
         contract = self._read_contract(context)
-        step = _step(context)
         try:
             table = self.catalog.client.table(contract.identifier)
         except TableNotFoundError as error:
-            if not _allows_none(context):
-                raise _never_written(context, contract) from error
+            if not allows_none(context):
+                raise never_written(context, contract) from error
             context.log.info("There is no table %s yet, so the input %s is None.", contract.identifier, context.name)
             return None
-        snapshot = _snapshot(table, contract, step)
-        if wanted is Snapshot:
-            _report_read(context, snapshot)
-            return snapshot
-        where = _where(context, contract, snapshot)
-        plan = plan_snapshot_read(snapshot, store=table.store, columns=contract.columns, where=where)
-        _report_read(context, snapshot, plan)
-        return plan.frame(self._session())
+        table_input = TableInput.of(context, contract, table, session=self._session, reports=self.report_reads)
+        if not contract.changes:
+            return table_input.rows()
+        consumer = None if table_input.step is None else self._consumer(context.name, table_input.step)
+        return table_input.changes(self.catalog.client, consumer)
+
+    def _consumer(self, name: str, step: Any) -> Consumer:
+        """The asset that reads changes, and the table in which an IO manager of this kind stores it."""
+        asset_key, table = consumer_of(step, name=name), None
+        manager = io_manager_of(step, asset_key)
+        if isinstance(manager, CatalogManagedDeltaIOManager):
+            table = manager.table_of(step.job_def.asset_layer.get(asset_key).metadata, asset_key)
+        return Consumer(asset_key=asset_key, table=table, instance=step.instance)
+
+    def table_of(self, metadata: Mapping[str, Any], asset_key: dg.AssetKey) -> TableIdentifier:
+        """The table of an asset with this metadata. Raises InvalidArgumentError."""
+        entries = own_entries(metadata, known=WRITE_KEYS | DEFAULT_READ_KEYS, where="The asset's metadata")
+        return table_identifier(entries, asset_path=asset_key.path, names=self._names)
 
     def _session(self) -> Any:
         if not isinstance(self.spark, HasSparkSession):
@@ -119,12 +145,12 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         return TableNames(catalog=self.default_catalog, schema=self.default_schema)
 
     def _output_write(self, context: dg.OutputContext) -> OutputWrite:
-        step = _step(context)
+        step = step_of(context)
         asset_key = context.asset_key if context.has_asset_key else None
         definition = _output_partitions(context)
         keys = tuple(str(key) for key in context.asset_partition_keys) if definition is not None else ()
         contract = parse_write_contract(
-            definition=context.definition_metadata,
+            definition=_asset_metadata(step, asset_key, context.definition_metadata),
             run=own_run_tags(run_tags(step)),
             output=context.output_metadata,
             asset_path=() if asset_key is None else asset_key.path,
@@ -138,12 +164,15 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
             step_key=None if step is None else context.step_key,
             step_context=step,
         )
-        return OutputWrite(contract=contract, origin=origin, definition=definition, keys=keys)
+        progress = tuple(read.progress for read in reads_of(step))
+        return OutputWrite(contract=contract, origin=origin, definition=definition, keys=keys, progress=progress)
 
     def _read_contract(self, context: dg.InputContext) -> ReadContract:
         upstream = context.upstream_output
+        named = {} if upstream is None else upstream.definition_metadata
+        asset_key = context.asset_key if context.has_asset_key else None
         return parse_read_contract(
-            upstream={} if upstream is None else upstream.definition_metadata,
+            upstream=_asset_metadata(step_of(context), asset_key, named),
             own=context.definition_metadata,
             asset_path=context.asset_key.path if context.has_asset_key else (),
             names=self._names,
@@ -151,7 +180,7 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
 
     def _report_none(self, context: dg.OutputContext, write: OutputWrite) -> None:
         """Accept None if the annotation allows it: there is no commit, and the data version of the table stays."""
-        if not _allows_none(context):
+        if not allows_none(context):
             raise InvalidArgumentError(
                 f"{write.origin.name} returned None, and its annotation does not allow it. Nothing was written. Return a "
                 "DataFrame (an empty one clears the partition or table); annotate '-> DataFrame | None' if the asset "
@@ -160,19 +189,21 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         context.log.info("The output %s is None, so nothing was written.", context.name)
         entries: dict[str, Any] = {facts.OUTCOME: facts.NOTHING_WRITTEN}
         step, asset_key = write.origin.step_context, write.origin.asset_key
+        entries |= changes_metadata(reads_of(step), None)
         try:
             snapshot = self.catalog.client.table(write.contract.identifier).snapshot()
         except TableNotFoundError:
             snapshot = None
         if snapshot is not None:
             entries |= facts.table_metadata(snapshot)
-            if step is not None and asset_key is not None and not step.has_data_version(asset_key):
-                step.set_data_version(asset_key, facts.data_version(snapshot.table_id, snapshot.data_version))
         context.add_output_metadata(entries)
+        if step is not None and asset_key is not None:
+            _observe_instead(context, step, asset_key, entries)
 
     def _report(self, context: dg.OutputContext, write: OutputWrite, written: Written, seconds: float) -> None:
         result = written.result
         operation = write.contract.mode.value
+        _report_altered(context, write, written)
         context.add_output_metadata(
             facts.write_metadata(result, operation=operation, part=written.part, duration_seconds=seconds)
         )
@@ -185,22 +216,20 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
             result.num_output_rows,
             result.retries,
         )
+        if self.preview_rows:
+            shown = preview(written.table, result.snapshot, part=written.part, num_rows=self.preview_rows)
+            context.add_output_metadata(shown)
         step, asset_key = write.origin.step_context, write.origin.asset_key
         if step is None or asset_key is None:
             return
         if not step.has_data_version(asset_key):
             step.set_data_version(asset_key, facts.data_version(result.table_id, result.data_version))
+        positions = changes_metadata(reads_of(step), result.snapshot)
+        if positions:
+            step.add_asset_metadata(positions, asset_key=asset_key)
         if written.part is not None and len(written.part.keys) > 1:
-            for key, rows in facts.rows_by_key(result.snapshot, written.part).items():
-                step.add_asset_metadata({"dagster/partition_row_count": rows}, asset_key=asset_key, partition_key=key)
-
-
-def _step(context: dg.InputContext | dg.OutputContext) -> Any:
-    """Dagster's context of the step; None under ``build_input_context`` and ``build_output_context``."""
-    try:
-        return context.step_context
-    except dg.DagsterInvariantViolationError:
-        return None
+            for key, figures in facts.figures_by_key(result, written.part).items():
+                step.add_asset_metadata(figures, asset_key=asset_key, partition_key=key)
 
 
 def _output_partitions(context: dg.OutputContext) -> dg.PartitionsDefinition[Any] | None:
@@ -223,82 +252,43 @@ def _output_partitions(context: dg.OutputContext) -> dg.PartitionsDefinition[Any
 
 
 def _op_output_name(context: dg.OutputContext) -> str:
-    parts = ("op", context.job_name if _step(context) is not None else "", context.step_key, context.name)
+    parts = ("op", context.job_name if step_of(context) is not None else "", context.step_key, context.name)
     return ":".join(part for part in (*parts, context.mapping_key or "") if part)
 
 
-def _wanted_type(context: dg.InputContext) -> type:
-    try:
-        wanted = context.dagster_type.typing_type
-    except dg.DagsterInvariantViolationError:
-        return DataFrame
-    if _allows_none(context):
-        wanted = next((part for part in typing.get_args(wanted) if part is not type(None)), wanted)
-    if wanted is Snapshot:
-        return Snapshot
-    if wanted is Any or wanted is object or (isinstance(wanted, type) and issubclass(DataFrame, wanted)):
-        return DataFrame
-    if isinstance(wanted, type) and issubclass(wanted, DataFrame):
-        return DataFrame  # The classic or the Connect class; the session determines which one.
-    raise InvalidArgumentError(
-        f"The input {context.name} is annotated {getattr(wanted, '__name__', wanted)}, which the Delta IO manager "
-        "cannot load. Annotate it pyspark.sql.DataFrame, or cm_delta_dagster's Snapshot for the state from the log."
-    )
-
-
-def _allows_none(context: dg.InputContext | dg.OutputContext) -> bool:
-    """Whether the annotation is ``DataFrame | None`` or the like."""
-    try:
-        return type(None) in typing.get_args(context.dagster_type.typing_type)
-    except dg.DagsterInvariantViolationError:  # A context of a unit test, without a type.
-        return False
-
-
-def _never_written(context: dg.InputContext, contract: ReadContract) -> TableNotFoundError:
-    return TableNotFoundError(
-        f"The input {context.name} cannot be read: there is no table {contract.identifier}, so its asset was never "
-        f"materialized. Materialize it first. If the table may not exist yet, as for the first partition of an asset that "
-        f"reads its own earlier partitions, annotate the input '{context.name}: DataFrame | None'; it is None then."
-    )
-
-
-def _snapshot(table: Table, contract: ReadContract, step: Any) -> Snapshot:
-    if contract.version is not None or contract.timestamp_ms is not None:
-        return table.snapshot(version=contract.version, timestamp_ms=contract.timestamp_ms)
-    pinned = pinned_version(step, table)
-    if pinned is not None:
-        return table.snapshot(version=pinned)
-    snapshot = table.snapshot()
-    held = pin_version(step, table, snapshot.version)
-    return snapshot if held == snapshot.version else table.snapshot(version=held)
-
-
-def _where(context: dg.InputContext, contract: ReadContract, snapshot: Snapshot) -> Predicate | None:
-    parts: list[Predicate] = []
-    if context.has_asset_partitions:
-        part = partition_slice(
-            context.asset_partitions_def,
-            keys=[str(key) for key in context.asset_partition_keys],
-            partition_expr=contract.partition_expr,
-            schema=snapshot.schema,
+def _report_altered(context: dg.OutputContext, write: OutputWrite, written: Written) -> None:
+    """Report the commits that brought the table in line with its declaration, as observations."""
+    step, asset_key = write.origin.step_context, write.origin.asset_key
+    for version in written.altered:
+        context.log.info(
+            "Brought %s in line with the metadata of the asset: version %d.", written.table.identifier, version
         )
-        parts.append(part.predicate)
-    if contract.filter is not None:
-        parts.append(parse_predicate(contract.filter, snapshot.schema))
-    return conjunction(parts) if parts else None
+        if step is not None and asset_key is not None:
+            entries: dict[str, Any] = {
+                facts.TABLE_NAME: str(written.table.identifier),
+                facts.TABLE_ID: written.table.table_id,
+                facts.COMMIT_VERSION: version,
+                facts.OPERATION: "alter",
+                facts.OUTCOME: WriteOutcome.COMMITTED.value,
+            }
+            text = "Brought the table in line with the metadata of the asset."
+            observation = dg.AssetObservation(asset_key, description=text, metadata=entries)
+            dg.DagsterEvent.asset_observation(step, observation)
 
 
-def _report_read(context: dg.InputContext, snapshot: Snapshot, plan: ReadPlan | None = None) -> None:
-    entries: dict[str, Any] = {facts.VERSION_READ: snapshot.version, facts.TABLE_ID: snapshot.table_id}
-    if plan is not None:
-        entries |= {facts.FILES_READ: plan.files_read, facts.FILES_TOTAL: plan.files_total}
-    keys = [str(key) for key in context.asset_partition_keys] if context.has_asset_partitions else []
-    if not context.has_asset_partitions or len(keys) == 1:
-        context.add_input_metadata(entries)
-        return
-    context.log.info("Read version %d of %s for %d partitions.", snapshot.version, snapshot.identifier, len(keys))
-    step = _step(context)
-    if keys and step is not None:
-        # Dagster adds input metadata to one event for each partition; a single event without partition avoids thousands.
-        entries |= {facts.PARTITIONS_READ: keys_text(keys), "cm_delta/num_partitions_read": len(keys)}
-        dg.DagsterEvent.asset_observation(step, dg.AssetObservation(context.asset_key, metadata=entries))
+def _observe_instead(context: dg.OutputContext, step: Any, asset_key: dg.AssetKey, entries: Mapping[str, Any]) -> None:
+    """Store an observation instead of the materialization, which would trigger downstream assets."""
+    text = "Nothing was written."
+    for partition in context.asset_partition_keys if context.has_asset_partitions else [None]:
+        observation = dg.AssetObservation(asset_key, description=text, metadata=entries, partition=partition)
+        dg.DagsterEvent.asset_observation(step, observation)
+    # Dagster stores a materialization for each output with an asset key, and offers nothing else to prevent that.
+    context._asset_key = None
+
+
+def _asset_metadata(step: Any, asset_key: dg.AssetKey | None, own: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Metadata of the definition: of the asset, which for a graph is not that of the op, and of the output."""
+    layer = None if step is None else step.job_def.asset_layer
+    if layer is None or asset_key is None or not layer.has(asset_key):
+        return own
+    return {**layer.get(asset_key).metadata, **own}

@@ -1,9 +1,9 @@
 """Maintenance as Dagster jobs and schedules: publish, checkpoint, compaction, vacuum, log cleanup.
 
-Each table has one job with one op for each task. Every op asks the catalog for permission; a denied op does nothing and
-succeeds, and its metadata shows which rule denied it. ``action: plan`` is a dry run. The ops of one table share the pool
-``cm_delta/<table>``, and a lease in the catalog excludes runs of other deployments. Results are asset observations, which
-do not trigger downstream assets.
+Each table has one job with one op for each task. Every op asks the catalog for permission; a denied op does nothing, and its
+metadata shows which rule denied it. By the policy it logs a warning, or fails. ``action: plan`` is a dry run. The ops of one
+table share the pool ``cm_delta/<table>``, and a lease in the catalog excludes runs of other deployments. Results are asset
+observations, which do not trigger downstream assets.
 """
 
 from collections.abc import Sequence
@@ -19,6 +19,7 @@ from cm_delta_dagster.orchestration.maintenance_policy import (
     DueTask,
     MaintenancePolicy,
     MaintenanceTask,
+    OnDenied,
     due_tasks,
     job_name,
 )
@@ -120,8 +121,18 @@ def _task_op(
         _report(context, table, task, report, policy.asset_keys.get(table_name))
         if report.outcome in ("busy", "denied"):
             _clear_state_tag(context, task)
+        if report.outcome == "denied":
+            _denied(context, report, policy.on_denied)
 
     return run_task
+
+
+def _denied(context: dg.OpExecutionContext, report: TaskReport, on_denied: OnDenied) -> None:
+    """Make a denial stand out. Raises dagster.Failure if the policy asks for a failed run."""
+    if on_denied is OnDenied.WARN:
+        context.log.warning(report.text)
+    if on_denied is OnDenied.FAIL:
+        raise dg.Failure(description=report.text, allow_retries=False)
 
 
 def _clear_state_tag(context: dg.OpExecutionContext, task: MaintenanceTask) -> None:

@@ -42,6 +42,19 @@ _PERMISSIONS = {
 }
 
 
+class OnDenied(StrEnum):
+    """What a maintenance job does if the catalog does not permit a task."""
+
+    WARN = "warn"
+    """It logs a warning; the run succeeds."""
+
+    FAIL = "fail"
+    """The run fails; the tasks after it are not executed."""
+
+    SKIP = "skip"
+    """It logs an info message; the run succeeds."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenancePolicy:
     """The thresholds at which maintenance of the tables is due. It permits nothing: the catalog does.
@@ -58,6 +71,7 @@ class MaintenancePolicy:
         tombstone_bytes: vacuum is due if the files that it may delete have this size in total.
         retention_ms: retention of vacuum; None for the table's own, which is also the minimum.
         commits_between_log_cleanups: number of commits after which both log cleanups are due.
+        on_denied: what a job does if the catalog does not permit a task.
         cron: when schedules are evaluated, in ``timezone``.
 
     Raises:
@@ -76,6 +90,7 @@ class MaintenancePolicy:
     tombstone_bytes: int = 1024 * 1024 * 1024
     retention_ms: int | None = None
     commits_between_log_cleanups: int = 500
+    on_denied: OnDenied = OnDenied.WARN
     cron: str = "0 * * * *"
     timezone: str = "UTC"
 

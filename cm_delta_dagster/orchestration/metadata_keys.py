@@ -24,16 +24,36 @@ WRITE_KEYS = frozenset(
         "schema",
         "catalog",
         "table_properties",
+        "merge_on",
+        "merge_clauses",
+        "on_conflict",
+        "cluster_by",
+        "constraints",
+        "generated",
+        "defaults",
+        "identity",
     }
 )
-READ_KEYS = frozenset({"columns", "version", "timestamp", "filter"})
+READ_KEYS = frozenset({"columns", "version", "timestamp", "filter", "changes", "changes_from", "report_reads"})
 DEFAULT_READ_KEYS = frozenset({"columns"})
 """Read keys that an asset may set as defaults; the metadata of an input has priority."""
-RUN_TIME_KEYS = frozenset({"mode", "merge_keys", "merge_mode", "replace_where", "schema_mode"})
+RUN_TIME_KEYS = frozenset(
+    {"mode", "merge_keys", "merge_mode", "merge_on", "merge_clauses", "replace_where", "schema_mode", "on_conflict"}
+)
 """Keys that can be set at run time. Readers take table and partition columns from the definition, so these cannot."""
 
 REPORTED_KEYS = frozenset(
-    {"commit_version", "table_id", "operation", "outcome", "version_read", "metrics", "files_read", "files_total"}
+    {
+        "commit_version",
+        "table_id",
+        "operation",
+        "outcome",
+        "version_read",
+        "metrics",
+        "files_read",
+        "files_total",
+        "changes_read",
+    }
 )
 """Keys after ``cm_delta/`` that this package adds to events; own_entries ignores them."""
 
@@ -47,7 +67,15 @@ _ALIASES = {
     "writemode": "mode",
     "mergeon": "merge_keys",
     "mergekey": "merge_keys",
-    "mergepredicate": "merge_keys",
+    "mergepredicate": "merge_on",
+    "mergecondition": "merge_on",
+    "whenmatched": "merge_clauses",
+    "clusterby": "cluster_by",
+    "clusteringcolumns": "cluster_by",
+    "checkconstraints": "constraints",
+    "generatedcolumns": "generated",
+    "identitycolumns": "identity",
+    "columndefaults": "defaults",
     "partitioncolumns": "partition_by",
     "partitionexpression": "partition_expr",
     "tblproperties": "table_properties",

@@ -4,35 +4,39 @@ Invalid contracts, keys and schemas are refused before a data file is written. A
 handled by the commit; the function of the asset does not run again.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
 from pyspark.sql import DataFrame
 
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.commits.context import CommitContext
+from cm_delta_dagster.client.commits.context import CommitContext, Progress
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import (
-    InvalidArgumentError,
     SchemaMismatchError,
     TableAlreadyExistsError,
 )
 from cm_delta_dagster.operations.reading.read import read_snapshot
 from cm_delta_dagster.operations.tables.create import TableDesign, first_schema, write_or_create
+from cm_delta_dagster.operations.tables.declaration import TableDeclaration, apply_declaration, declared_schema
 from cm_delta_dagster.operations.writing.merge import merge
+from cm_delta_dagster.operations.writing.merge_rows import merge_rows
 from cm_delta_dagster.operations.writing.write import WriteResult, append, overwrite
 from cm_delta_dagster.operations.writing.write_result import already_committed, is_already_committed
 from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
+from cm_delta_dagster.orchestration.merge_clauses import condition_of_keys, merge_change
 from cm_delta_dagster.orchestration.partitions import PartitionSlice, partition_columns, partition_slice
 from cm_delta_dagster.orchestration.runs import EarlierWrite, WriteOrigin, idempotency, refuse_other_asset
-from cm_delta_dagster.orchestration.write_contract import WriteContract, WriteMode
+from cm_delta_dagster.orchestration.write_contract import OnConflict, WriteContract, WriteMode
+from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.features.type_widening import widening_in_writes
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, columns_of, conjunction, partition_only
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
-from cm_delta_dagster.protocol.schema.evolution import reconcile_schemas
+from cm_delta_dagster.protocol.schema.evolution import SchemaMode, reconcile_schemas
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.guards import guarded_columns
 from cm_delta_dagster.spark.schema import from_spark
@@ -45,12 +49,14 @@ class OutputWrite:
     Attributes:
         definition: partitions of the asset, None for an output without.
         keys: partition keys of this output; they are written in one commit.
+        progress: how far the asset has then read the changes of its inputs.
     """
 
     contract: WriteContract
     origin: WriteOrigin
     definition: dg.PartitionsDefinition[Any] | None = None
     keys: tuple[str, ...] = ()
+    progress: tuple[Progress, ...] = ()
 
     def slice_for(self, schema: StructType) -> PartitionSlice | None:
         """The rows that this output may change; None for all rows."""
@@ -63,11 +69,12 @@ class OutputWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """The table, the result of the write, and the partition slice that it changed."""
+    """The table, the result of the write, the partition slice that it changed, and the versions that altered the table before."""
 
     table: Table
     result: WriteResult
     part: PartitionSlice | None
+    altered: tuple[int, ...] = ()
 
 
 def write_output(client: DeltaClient, *, frame: DataFrame, write: OutputWrite) -> Written:
@@ -78,53 +85,92 @@ def write_output(client: DeltaClient, *, frame: DataFrame, write: OutputWrite) -
         PartitionMismatchError: rows lie outside of the partitions being written.
         SchemaMismatchError: the columns do not fit the table.
         TableAlreadyExistsError: mode ``error_if_exists``, and the table or partition has rows.
+        InvalidDataError: a row violates a constraint of the table or of the contract.
         CommitConflictError: another writer changed what this write depends on.
     """
     output_schema = from_spark(frame.schema)
-    context = write.origin.commit_context()
+    altered: tuple[int, ...] = ()
+
+    def write_to(target: WriteTarget) -> tuple[WriteResult, PartitionSlice | None]:
+        nonlocal altered
+        result, part, altered = _write(target, frame, output_schema, write)
+        return result, part
+
     table, (result, part) = write_or_create(
         client,
         identifier=write.contract.identifier,
-        design=lambda: _design(output_schema, write),
-        write=lambda table: _write(table, frame, output_schema, write, context),
+        design=lambda: _design(output_schema, write, frame),
+        write=write_to,
     )
-    return Written(table=table, result=result, part=part)
+    return Written(table=table, result=result, part=part, altered=altered)
 
 
 def _write(
-    table: WriteTarget, frame: DataFrame, output_schema: StructType, write: OutputWrite, context: CommitContext
-) -> tuple[WriteResult, PartitionSlice | None]:
+    table: WriteTarget, frame: DataFrame, output_schema: StructType, write: OutputWrite
+) -> tuple[WriteResult, PartitionSlice | None, tuple[int, ...]]:
+    """Bring the table in line with the contract, and write. Returns the result, the slice, and the versions of the first."""
     snapshot = table.snapshot()
     refuse_other_asset(snapshot, write.origin, named_after=write.contract.named_after)
     part = write.slice_for(_resulting_schema(snapshot, output_schema, write.contract))
     identity = idempotency(table, write.origin)
     if isinstance(identity, EarlierWrite):
         version = identity.version
-        return already_committed(table, table.snapshot(), version=version, data_version=version), part
-    if write.contract.mode is WriteMode.ERROR_IF_EXISTS and not is_already_committed(snapshot, identity):
-        _refuse_existing_rows(table, snapshot, part, frame)
-    options = CommitOptions(idempotency=identity, context=context)
-    return _dispatch(table, frame, output_schema, write.contract, part, options), part
+        return already_committed(table, table.snapshot(), version=version, data_version=version), part, ()
+    context = write.origin.commit_context()
+    altered: tuple[int, ...] = ()
+    if not is_already_committed(snapshot, identity):
+        if write.contract.mode is WriteMode.ERROR_IF_EXISTS:
+            _refuse_existing_rows(table, snapshot, part, frame)
+        altered = _brought_in_line(table, frame, write.contract, context)
+    options = CommitOptions(
+        idempotency=identity,
+        context=context,
+        progress=write.progress,
+        replaces_winners=write.contract.on_conflict is OnConflict.LAST_WINS,
+    )
+    return _dispatch(table, frame, output_schema, write.contract, part, options), part, altered
 
 
-def _design(output_schema: StructType, write: OutputWrite) -> TableDesign:
+def _brought_in_line(
+    table: WriteTarget, frame: DataFrame, contract: WriteContract, context: CommitContext
+) -> tuple[int, ...]:
+    """Alter a table that exists as its owner declares; the versions of the commits."""
+    if not isinstance(table, Table) or contract.declaration == TableDeclaration():
+        return ()  # A creation has what is declared.
+    schema = table.snapshot().schema
+    # A column that this write adds gets its default with the next write.
+    known = {name: text for name, text in contract.declaration.defaults.items() if schema.field(name) is not None}
+    if contract.schema_mode is SchemaMode.STRICT:
+        known = dict(contract.declaration.defaults)
+    wanted = replace(contract.declaration, defaults=known)
+    return apply_declaration(table, wanted, spark=lambda: frame.sparkSession, context=context).versions
+
+
+def _design(output_schema: StructType, write: OutputWrite, frame: DataFrame) -> TableDesign:
     """The design of the table if this output creates it."""
-    schema = first_schema(output_schema)
+    contract, declaration = write.contract, write.contract.declaration
+    schema = declared_schema(first_schema(output_schema), declaration, spark=lambda: frame.sparkSession)
     write.slice_for(schema)  # Refuses invalid keys before the catalog reserves a location.
-    contract = write.contract
+    columns: Sequence[str] = ()
     if contract.partition_by is not None:
         columns = contract.partition_by
-    else:
+    elif not declaration.clustering_columns:
         columns = partition_columns(write.definition, partition_expr=contract.partition_expr, schema=schema)
-    return TableDesign(schema=schema, partition_columns=columns, properties=contract.table_properties)
+    return TableDesign(
+        schema=schema,
+        partition_columns=columns,
+        properties=declaration.creation_properties(),
+        clustering_columns=declaration.clustering_columns or (),
+    )
 
 
 def _resulting_schema(snapshot: Snapshot, output_schema: StructType, contract: WriteContract) -> StructType:
+    configuration = {**snapshot.metadata.configuration, **contract.declaration.properties}
     schema = reconcile_schemas(
         snapshot.schema,
         output_schema,
         mode=contract.schema_mode,
-        widens=widening_in_writes(snapshot.properties),
+        widens=widening_in_writes(TableProperties(configuration)),
     )
     for column in contract.partition_expr.values():
         if schema.field(column) is not None and output_schema.field(column) is None:
@@ -153,22 +199,24 @@ def _dispatch(
                 schema_mode=contract.schema_mode,
                 options=options,
             )
-        case WriteMode.OVERWRITE:
+        case WriteMode.OVERWRITE | WriteMode.REPLACE_WHERE:
+            by_condition = contract.mode is WriteMode.REPLACE_WHERE
             return overwrite(
                 table,
                 frame=frame,
-                where=within,
+                where=_replace_predicate(table, contract, within) if by_condition else within,
                 schema_mode=contract.schema_mode,
                 options=options,
             )
-        case WriteMode.REPLACE_WHERE:
-            return overwrite(
-                table,
-                frame=frame,
-                where=_replace_predicate(table, contract, within),
-                schema_mode=contract.schema_mode,
-                options=options,
+        case WriteMode.MERGE if contract.merge_clauses:
+            change = merge_change(
+                contract.merge_clauses,
+                frame=_with_guard(frame, output_schema, within),
+                on=contract.merge_on or condition_of_keys(contract.merge_keys),
+                within=within,
+                evolves=contract.schema_mode is SchemaMode.MERGE,
             )
+            return merge_rows(table, change=change, options=options)
         case WriteMode.MERGE:
             return merge(
                 table,
@@ -220,14 +268,3 @@ def _refuse_existing_rows(
             f"{table.identifier} already has rows of the partition {', '.join(part.keys[:5])}, and the mode of the "
             "write is error_if_exists. Nothing was written. Choose another mode, or delete those rows."
         )
-
-
-def check_output(value: Any, *, name: str) -> DataFrame:
-    """``value`` if it is a PySpark DataFrame, classic or Connect. Raises InvalidArgumentError."""
-    if isinstance(value, DataFrame):
-        return value
-    raise InvalidArgumentError(
-        f"{name} returned a {type(value).__module__}.{type(value).__qualname__}; the Delta IO manager writes only "
-        "pyspark.sql.DataFrame. Return a DataFrame (spark.createDataFrame(...) converts pandas and Arrow), return nothing, "
-        "or give the output another io_manager_key."
-    )

@@ -2,25 +2,28 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 import dagster as dg
 
+from cm_delta_dagster.catalog.commit_feed import FeedTable
 from cm_delta_dagster.orchestration import metadata as facts
 from cm_delta_dagster.orchestration.changed_partitions import AssetParts, PartitionFinder, WatchedAsset
 from cm_delta_dagster.orchestration.feed_cursor import FeedCursor, SeenCommit, WatchedCommit
 from cm_delta_dagster.orchestration.known_commits import TXN_ID, KnownCommits
 from cm_delta_dagster.orchestration.partitions import names_all_keys
+from cm_delta_dagster.protocol.schema.types import parse_schema
 
 FEED_POSITION = "cm_delta/feed_position"
 _PARTITION_TAG = "dagster/partition"
 _SENSOR_TAG = "dagster/sensor_name"
 _MAX_EVENTS = 2000
 """Number of events and requests after which a tick ends; Dagster stores each of them separately."""
-_MAX_PENDING_CHARACTERS = 2_000_000
+_MAX_LISTED_VERSIONS = 10
+_MAX_PENDING_CHARACTERS = 500_000
 """Maximum size of the pending commits in a cursor, in characters. At this size the sensor stops advancing in the feed."""
 
 
@@ -41,18 +44,21 @@ class LaunchPlan:
     Attributes:
         tables: full names of the tables whose commits launch the job; empty if there is no job.
         partitions: of the job; for an asset with the same partitions, each changed partition launches a run.
+        adds_partitions: whether a partition value without a key becomes a key of a dynamic partitions definition.
     """
 
     tables: frozenset[str] = frozenset()
     launch_for: LaunchFor = LaunchFor.EVERY_COMMIT
     partitions: dg.PartitionsDefinition[Any] | None = None
+    adds_partitions: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickOutcome:
-    """The result for Dagster, and the warnings that the sensor logs."""
+    """The result for Dagster, and the sentences and warnings that the sensor logs."""
 
     result: dg.SensorResult
+    reported: tuple[str, ...] = ()
     warnings: tuple[str, ...] = field(default=())
 
 
@@ -61,6 +67,7 @@ class SensorTick:
 
     Args:
         cursor: where the last tick stopped.
+        table_of: what the catalog knows of a table, by table id; None if it does not know the table any more.
         deadline: when the tick has to end, as a value of ``time.monotonic()``.
     """
 
@@ -72,6 +79,7 @@ class SensorTick:
         cursor: FeedCursor,
         sensor_name: str,
         launch: LaunchPlan,
+        table_of: Callable[[str], FeedTable | None],
         deadline: float,
     ) -> None:
         self._instance = instance
@@ -80,6 +88,9 @@ class SensorTick:
         self._sensor_name = sensor_name
         self._plan = launch
         self._deadline = deadline
+        self._table_of = table_of
+        self._tables: dict[str, dict[str, Any]] = {}
+        self._reported: dict[tuple[str, int, str], int] = {}
         self._position, self._seen = cursor.position, cursor.seen
         self._known = KnownCommits(instance, since_ms=0)
         self._finders: dict[dg.AssetKey, PartitionFinder] = {}
@@ -122,13 +133,49 @@ class SensorTick:
             recovering_until=self._cursor.recovering_until if self._cursor.recovering_until > self._position else 0,
         ).to_text()
         requests = [self._request(commit, partition) for (_, partition), commit in self._newest.items()]
-        if self._events or requests:
-            result = dg.SensorResult(asset_events=self._events, run_requests=requests, cursor=cursor)
+        reported = self._report_texts()
+        added = [
+            dg.DynamicPartitionsDefinition(name=name).build_add_request(sorted(keys))
+            for name, keys in sorted(self._new_keys().items())
+        ]
+        if requests:
+            result = dg.SensorResult(
+                asset_events=self._events,
+                run_requests=requests,
+                dynamic_partitions_requests=added,
+                cursor=cursor,
+            )
         else:
+            # Dagster 1.13 marks every tick without a run request as skipped, also one with events, and shows this text.
             waiting = f"; {len(self._pending)} of runs under way wait" if self._pending else ""
-            reason = " ".join([f"No commits to report up to feed position {self._position}{waiting}.", *self._warnings])
-            result = dg.SensorResult(skip_reason=reason, cursor=cursor)
-        return TickOutcome(result=result, warnings=tuple(self._warnings))
+            nothing = f"No commits to report up to feed position {self._position}{waiting}."
+            texts = [*reported, f"{len(self._pending)} commits of runs under way wait."] if waiting else reported
+            reason = " ".join([*(texts if reported else [nothing]), *self._warnings])
+            result = dg.SensorResult(
+                asset_events=self._events,
+                skip_reason=reason,
+                dynamic_partitions_requests=added,
+                cursor=cursor,
+            )
+        return TickOutcome(result=result, reported=reported, warnings=tuple(self._warnings))
+
+    def _new_keys(self) -> Mapping[str, frozenset[str]]:
+        """The dynamic partition keys that this tick adds, by the name of the definition."""
+        found: dict[str, frozenset[str]] = {}
+        for finder in self._finders.values():
+            for name, keys in finder.new_keys().items():
+                found[name] = found.get(name, frozenset()) | keys
+        return found
+
+    def _report_texts(self) -> tuple[str, ...]:
+        """What this tick reports, a sentence for each version, the newest first."""
+        found = []
+        for (table, version, kind), partitions in reversed(self._reported.items()):
+            plural = "" if partitions == 1 else "s"
+            what = f"{partitions} partition{plural}" if partitions else kind
+            found.append(f"Reported version {version} of {table}: {what}.")
+        more = len(found) - _MAX_LISTED_VERSIONS
+        return (*found[:_MAX_LISTED_VERSIONS], *([f"And {more} other versions."] if more > 0 else ()))
 
     def _must_stop(self) -> bool:
         return len(self._events) + len(self._newest) >= _MAX_EVENTS or time.monotonic() >= self._deadline
@@ -174,6 +221,11 @@ class SensorTick:
             if not self._known.is_reported(commit, asset.key, None if partition is None else str(partition))
         ]
         self._events += [self._event(commit, asset, partition, parts, run) for partition in missing]
+        if missing:
+            kind = "changed data" if commit.data_change else "maintenance"
+            keys = sum(partition is not None for partition in missing)
+            place = (commit.table, commit.version, kind)
+            self._reported[place] = max(keys, self._reported.get(place, 0))
         if recorded and recorded.issuperset(parts.keys):
             self._launch_for_own(commit, asset, recorded)
         elif commit.data_change and (missing or not recovering):
@@ -186,7 +238,7 @@ class SensorTick:
         if run is not None and commit.run_partition is not None and run.tags.get(_PARTITION_TAG):
             return AssetParts(keys=(run.tags[_PARTITION_TAG],))
         if asset.key not in self._finders:
-            self._finders[asset.key] = PartitionFinder(asset, self._instance)
+            self._finders[asset.key] = PartitionFinder(asset, self._instance, adds=self._plan.adds_partitions)
         return self._finders[asset.key].parts_of(commit.changed)
 
     def _event(
@@ -198,7 +250,8 @@ class SensorTick:
         run: dg.DagsterRun | None,
     ) -> dg.AssetMaterialization | dg.AssetObservation:
         metadata: dict[str, Any] = {
-            "dagster/table_name": commit.table,
+            **self._table_metadata(commit),
+            **facts.standard_metadata(table=commit.table, location=None, schema=None, counts=commit.counts),
             facts.COMMIT_VERSION: commit.version,
             facts.TABLE_ID: commit.table_id,
             facts.OPERATION: commit.operation,
@@ -208,6 +261,10 @@ class SensorTick:
             "cm_delta/committed_at": dg.MetadataValue.timestamp(commit.committed_ms / 1000),
             "cm_delta/reported_by": self._sensor_name,
         }
+        if commit.engine is not None:
+            metadata["cm_delta/engine"] = commit.engine
+        if commit.user_metadata is not None:
+            metadata["cm_delta/user_metadata"] = commit.user_metadata
         if run is not None:
             metadata["cm_delta/lost_by_run"] = dg.MetadataValue.dagster_run(run.run_id)
         tags = {"dagster/data_version": facts.data_version(commit.table_id, commit.data_version).value}
@@ -220,6 +277,18 @@ class SensorTick:
             tags=tags,
             partition=partition,
         )
+
+    def _table_metadata(self, commit: WatchedCommit) -> Mapping[str, Any]:
+        """Location, columns and backlog of a table, as the catalog knows them now."""
+        if commit.table_id not in self._tables:
+            table = self._table_of(commit.table_id)
+            found: dict[str, Any] = {}
+            if table is not None:
+                schema = None if table.metadata is None else parse_schema(table.metadata.schema_string)
+                found = facts.standard_metadata(table=commit.table, location=table.location, schema=schema, counts=None)
+                found[facts.UNPUBLISHED_COMMITS] = table.latest_version - table.published_version
+            self._tables[commit.table_id] = found
+        return self._tables[commit.table_id]
 
     def _launch_for_own(self, commit: WatchedCommit, asset: WatchedAsset, recorded: frozenset[str]) -> None:
         """Launch the job for a commit of a run of this instance, which has its events already."""
@@ -246,7 +315,8 @@ class SensorTick:
         """The ``keys`` that the job has. Dagster rejects the whole tick for a request with an unknown key."""
         assert self._plan.partitions is not None
         with dg.partition_loading_context(dynamic_partitions_store=self._instance):
-            found = [key for key in keys if self._plan.partitions.has_partition_key(key)]
+            new = frozenset[str]().union(*self._new_keys().values())
+            found = [key for key in keys if key in new or self._plan.partitions.has_partition_key(key)]
         if len(found) < len(keys):
             unknown = ", ".join(sorted(set(keys).difference(found)))
             self._warnings.append(

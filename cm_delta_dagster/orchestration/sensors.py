@@ -19,8 +19,9 @@ from typing import Any, TypeAlias
 
 import dagster as dg
 
-from cm_delta_dagster.catalog.commit_feed import CommitFeed, FeedPage
+from cm_delta_dagster.catalog.commit_feed import CommitFeed, FeedPage, FeedTable
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import CatalogError, InvalidArgumentError
 from cm_delta_dagster.orchestration.changed_partitions import WatchedAsset
 from cm_delta_dagster.orchestration.feed_cursor import FeedCursor, WatchedCommit
@@ -62,6 +63,7 @@ def ratified_commit_sensor(
     first_tick: FirstTick = FirstTick.FROM_NOW,
     launch_for: LaunchFor = LaunchFor.EVERY_COMMIT,
     launch_on: Iterable[dg.AssetKey] | None = None,
+    add_dynamic_partitions: bool = False,
     default_catalog: str = "main",
     default_schema: str = "default",
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.STOPPED,
@@ -77,6 +79,7 @@ def ratified_commit_sensor(
             partition, with the run key ``<table id>:<version>:<partition>``.
         launch_for: which commits launch the job.
         launch_on: the watched assets whose commits launch the job; None: all.
+        add_dynamic_partitions: whether a new value of a partition column becomes a key of the asset's dynamic partitions.
         batch_size: maximum number of commits of one tick; the rest follows in the next ticks.
         tick_seconds: time after which a tick ends and leaves the remaining commits to the next; Dagster allows 60.
 
@@ -95,6 +98,7 @@ def ratified_commit_sensor(
         launching=_launching_tables(watched, launch_on) if launches else frozenset(),
         launches=launches,
         launch_for=launch_for,
+        adds_partitions=add_dynamic_partitions,
         first_tick=first_tick,
         batch_size=batch_size,
         tick_seconds=tick_seconds,
@@ -131,6 +135,7 @@ class _Evaluation:
     launching: frozenset[str]
     launches: bool
     launch_for: LaunchFor
+    adds_partitions: bool
     first_tick: FirstTick
     batch_size: int
     tick_seconds: float
@@ -139,8 +144,8 @@ class _Evaluation:
         """One tick: read a page of the feed and report its commits."""
         cursor = FeedCursor.from_text(context.cursor) if context.cursor else None
         try:
-            source = getattr(context.resources, self.catalog).client.feed
-            page = self._page(source, cursor, limit=self._limit(context, cursor))
+            client = getattr(context.resources, self.catalog).client
+            page = self._page(client.feed, cursor, limit=self._limit(context, cursor))
         except CatalogError as error:
             return dg.SkipReason(f"The catalog is not available; the sensor keeps its cursor and retries. {error}")
         if cursor is None:
@@ -157,12 +162,16 @@ class _Evaluation:
                 tables=self.launching,
                 launch_for=self.launch_for,
                 partitions=_job_partitions(context, self.name) if self.launches else None,
+                adds_partitions=self.adds_partitions,
             ),
+            table_of=lambda table_id: _table_of(client, page, table_id),
             deadline=time.monotonic() + self.tick_seconds,
         )
         # The page starts with the last commit seen, which lost_place has compared with the cursor.
         tick.run([WatchedCommit.of(entry) for entry in page.entries if entry.position > cursor.position])
         outcome = tick.outcome()
+        for text in outcome.reported:
+            context.log.info(text)
         for warning in outcome.warnings:
             context.log.warning(warning)
         return outcome.result
@@ -177,6 +186,23 @@ class _Evaluation:
         after = 0 if cursor is None else cursor.reads_after(self.watched)
         identifiers = [TableIdentifier.parse(table) for table in self.watched]
         return source.feed_page(after=after, limit=limit, identifiers=identifiers)
+
+
+def _table_of(client: DeltaClient, page: FeedPage, table_id: str) -> FeedTable | None:
+    """The table of a commit; a pending commit of an earlier tick takes one more query if its table has no newer commit."""
+    found = page.tables.get(table_id)
+    if found is not None:
+        return found
+    try:
+        entry = client.registry.load_table_by_id(table_id)
+    except CatalogError:
+        return None
+    return FeedTable(
+        location=entry.location,
+        latest_version=entry.ratified.latest_version,
+        published_version=entry.ratified.published_version,
+        metadata=None if entry.definition is None else entry.definition.metadata,
+    )
 
 
 def watched_tables(assets: WatchedAssets, *, names: TableNames) -> Mapping[str, tuple[WatchedAsset, ...]]:

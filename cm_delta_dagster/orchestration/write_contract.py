@@ -4,14 +4,16 @@ Output metadata has priority over run tags, and run tags over the metadata of th
 checked before a data file is written. ``metadata_keys`` decides which keys belong to the contract.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.tables.declaration import TableDeclaration
 from cm_delta_dagster.operations.writing.merge import MergeMode
+from cm_delta_dagster.orchestration.merge_clauses import MergeClause, check_partition_values, parse_merge_clauses
 from cm_delta_dagster.orchestration.metadata_keys import (
     DEFAULT_READ_KEYS,
     NAMING_KEYS,
@@ -20,6 +22,8 @@ from cm_delta_dagster.orchestration.metadata_keys import (
     WRITE_KEYS,
     own_entries,
 )
+from cm_delta_dagster.orchestration.metadata_values import choice, column_names, switch, text_or_none
+from cm_delta_dagster.orchestration.table_declaration import parse_declaration
 from cm_delta_dagster.protocol.predicates.timestamps import parse_timestamp
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 
@@ -43,14 +47,26 @@ class WriteMode(StrEnum):
     """Existing rows are an error."""
 
 
+class OnConflict(StrEnum):
+    """What an overwrite of a whole table does if another writer commits to the table meanwhile."""
+
+    FAIL = "fail"
+    """It fails, because it would undo the other commit unseen."""
+
+    LAST_WINS = "last_wins"
+    """It replaces the rows of the other commit too."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteContract:
     """How one output is written; the parsed form of its metadata.
 
     Attributes:
+        merge_on: condition by which rows match, over ``target`` and ``source``; None: the ``merge_keys`` are equal.
         partition_expr: table column of each partition dimension; the key is ``""`` for a single dimension.
         partition_by: partition columns of a table that the write creates; None: derived from ``partition_expr``.
         named_after: parts of the asset key that determine the table's name; empty if the metadata names the table.
+        declaration: what the owner declares of the table; the write brings the table in line with it.
     """
 
     identifier: TableIdentifier
@@ -58,16 +74,33 @@ class WriteContract:
     schema_mode: SchemaMode = SchemaMode.STRICT
     merge_keys: tuple[str, ...] = ()
     merge_mode: MergeMode = MergeMode.UPSERT
+    merge_on: str | None = None
+    merge_clauses: tuple[MergeClause, ...] = ()
     replace_where: str | None = None
     partition_expr: Mapping[str, str] = field(default_factory=dict)
     partition_by: tuple[str, ...] | None = None
     named_after: tuple[str, ...] = ()
-    table_properties: Mapping[str, str] = field(default_factory=dict)
+    on_conflict: OnConflict = OnConflict.FAIL
+    declaration: TableDeclaration = field(default_factory=TableDeclaration)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangesFrom:
+    """Where the changes of a first materialization begin: a version or a time, or after the version that is read."""
+
+    version: int | None = None
+    timestamp_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadContract:
-    """How one input is read; the parsed form of the metadata of the input and of the upstream asset."""
+    """How one input is read; the parsed form of the metadata of the input and of the upstream asset.
+
+    Attributes:
+        changes: read the changes since the last materialization of the asset that has the input.
+        changes_from: where the first materialization begins; None for all rows as inserts.
+        reports_reads: whether the read becomes an observation of the upstream asset.
+    """
 
     identifier: TableIdentifier
     columns: tuple[str, ...] | None = None
@@ -75,6 +108,9 @@ class ReadContract:
     timestamp_ms: int | None = None
     filter: str | None = None
     partition_expr: Mapping[str, str] = field(default_factory=dict)
+    changes: bool = False
+    changes_from: ChangesFrom | None = None
+    reports_reads: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,22 +149,34 @@ def parse_write_contract(
         identifier=table_identifier(entries, asset_path=asset_path, names=names),
         mode=mode,
         schema_mode=schema_mode,
-        merge_keys=_texts(entries.get("merge_keys"), "merge_keys"),
-        merge_mode=_choice(entries.get("merge_mode", MergeMode.UPSERT.value), MergeMode, "merge_mode"),
-        replace_where=_text(entries.get("replace_where"), "replace_where"),
+        merge_keys=column_names(entries.get("merge_keys"), "merge_keys"),
+        merge_mode=choice(entries.get("merge_mode", MergeMode.UPSERT.value), MergeMode, "merge_mode"),
+        merge_on=text_or_none(entries.get("merge_on"), "merge_on"),
+        merge_clauses=parse_merge_clauses(entries.get("merge_clauses")),
+        replace_where=text_or_none(entries.get("replace_where"), "replace_where"),
         partition_expr=parse_partition_expr(entries.get("partition_expr")),
         named_after=() if "table" in entries else tuple(asset_path),
-        partition_by=None if "partition_by" not in entries else _texts(entries["partition_by"], "partition_by"),
-        table_properties=_properties(entries.get("table_properties")),
+        partition_by=None if "partition_by" not in entries else column_names(entries["partition_by"], "partition_by"),
+        on_conflict=choice(entries.get("on_conflict", OnConflict.FAIL.value), OnConflict, "on_conflict"),
+        declaration=parse_declaration(entries),
     )
     _check_combinations(contract, entries, partitioned=partitioned)
     return contract
 
 
 _KEYS_OF_MODE = {
-    WriteMode.MERGE.value: frozenset({"merge_keys", "merge_mode"}),
+    WriteMode.MERGE.value: frozenset({"merge_keys", "merge_mode", "merge_on", "merge_clauses"}),
     WriteMode.REPLACE_WHERE.value: frozenset({"replace_where"}),
 }
+
+
+_EXCLUDES = {
+    "merge_mode": "merge_clauses",
+    "merge_clauses": "merge_mode",
+    "merge_on": "merge_keys",
+    "merge_keys": "merge_on",
+}
+"""Keys that say the same thing in another way; a layer that sets the first drops the second of the layers before."""
 
 
 def _overridden(*layers: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,6 +187,8 @@ def _overridden(*layers: Mapping[str, Any]) -> dict[str, Any]:
             needed = _KEYS_OF_MODE.get(str(layer["mode"]), frozenset())
             special = frozenset().union(*_KEYS_OF_MODE.values()) - needed
             entries = {key: value for key, value in entries.items() if key not in special}
+        for key in layer:
+            entries.pop(_EXCLUDES.get(key, ""), None)
         entries.update(layer)
     return entries
 
@@ -163,14 +213,39 @@ def parse_read_contract(
     if entries.get("version") is not None and entries.get("timestamp") is not None:
         raise InvalidArgumentError("The input's metadata sets both 'version' and 'timestamp'. Keep one of the two.")
     columns = entries.get("columns")
+    changes = switch(entries.get("changes"), "changes")
+    misplaced = {"version", "timestamp"} if changes else {"changes_from"}
+    for key in sorted(misplaced & {name for name, value in entries.items() if value is not None}):
+        raise InvalidArgumentError(
+            f"The input's metadata sets {key!r}, which "
+            + (
+                "selects one version, and 'changes', which reads a range. Keep one of the two."
+                if changes
+                else "needs 'changes'."
+            )
+        )
     return ReadContract(
         identifier=table_identifier(entries, asset_path=asset_path, names=names),
-        columns=None if columns is None else _texts(columns, "columns"),
+        columns=None if columns is None else column_names(columns, "columns"),
         version=_version(entries.get("version")),
         timestamp_ms=_timestamp_ms(entries.get("timestamp")),
-        filter=_text(entries.get("filter"), "filter"),
+        filter=text_or_none(entries.get("filter"), "filter"),
         partition_expr=parse_partition_expr(entries.get("partition_expr")),
+        changes=changes,
+        changes_from=_changes_from(entries.get("changes_from")),
+        reports_reads=switch(entries.get("report_reads"), "report_reads", default=True),
     )
+
+
+def _changes_from(value: Any) -> ChangesFrom | None:
+    """Where the first changes begin: ``latest``, a version, or a time; None for all rows."""
+    if value is None:
+        return None
+    if value == "latest":
+        return ChangesFrom()
+    if isinstance(value, int) or (isinstance(value, str) and value.isdigit()):
+        return ChangesFrom(version=_version(value))
+    return ChangesFrom(timestamp_ms=_timestamp_ms(value, "changes_from"))
 
 
 def table_identifier(entries: Mapping[str, Any], *, asset_path: Sequence[str], names: TableNames) -> TableIdentifier:
@@ -179,7 +254,7 @@ def table_identifier(entries: Mapping[str, Any], *, asset_path: Sequence[str], n
     Raises:
         InvalidArgumentError: no name can be formed, or two keys contradict each other.
     """
-    given = _text(entries.get("table"), "table")
+    given = text_or_none(entries.get("table"), "table")
     parts = given.split(".") if given else []
     if len(parts) > 3:
         raise InvalidArgumentError(
@@ -193,7 +268,7 @@ def table_identifier(entries: Mapping[str, Any], *, asset_path: Sequence[str], n
         )
     found = dict(zip(("table", "schema", "catalog"), reversed(path), strict=False))
     for level in ("schema", "catalog"):
-        override = _text(entries.get(level), level)
+        override = text_or_none(entries.get(level), level)
         if override is None:
             continue
         if parts and level in found and found[level] != override:
@@ -219,12 +294,12 @@ def ambiguous_table(table: str, first: str, second: str) -> InvalidArgumentError
 def _modes(entries: Mapping[str, Any]) -> tuple[WriteMode, SchemaMode]:
     text = str(entries.get("mode", WriteMode.OVERWRITE.value))
     text = {"error": WriteMode.ERROR_IF_EXISTS.value}.get(text, text)
-    schema_mode = _choice(entries.get("schema_mode", SchemaMode.STRICT.value), SchemaMode, "schema_mode")
+    schema_mode = choice(entries.get("schema_mode", SchemaMode.STRICT.value), SchemaMode, "schema_mode")
     if text == "create_or_replace":
         if entries.get("schema_mode") not in (None, SchemaMode.OVERWRITE.value):
             raise InvalidArgumentError("The mode create_or_replace replaces the schema too; remove 'schema_mode'.")
         return WriteMode.OVERWRITE, SchemaMode.OVERWRITE
-    return _choice(text, WriteMode, "mode"), schema_mode
+    return choice(text, WriteMode, "mode"), schema_mode
 
 
 def _check_combinations(contract: WriteContract, entries: Mapping[str, Any], *, partitioned: bool) -> None:
@@ -233,10 +308,7 @@ def _check_combinations(contract: WriteContract, entries: Mapping[str, Any], *, 
             f"The write contract of {contract.identifier} is invalid: {why} Nothing was written."
         )
 
-    if contract.mode is WriteMode.MERGE and not contract.merge_keys:
-        refuse("mode 'merge' needs 'merge_keys', the columns by which rows are matched.")
-    if contract.mode is not WriteMode.MERGE and ("merge_keys" in entries or "merge_mode" in entries):
-        refuse(f"'merge_keys' and 'merge_mode' belong to mode 'merge', and the mode is {contract.mode.value!r}.")
+    _check_merge(contract, entries, refuse)
     if contract.mode is WriteMode.REPLACE_WHERE and not contract.replace_where:
         refuse("mode 'replace_where' needs the key 'replace_where', the predicate of the rows to replace.")
     if contract.mode is not WriteMode.REPLACE_WHERE and contract.replace_where is not None:
@@ -248,34 +320,33 @@ def _check_combinations(contract: WriteContract, entries: Mapping[str, Any], *, 
             "the asset is partitioned, so 'partition_expr' must name the column (or one for each dimension) of its "
             "partitions."
         )
-
-
-def _choice(value: Any, kind: type[StrEnum], key: str) -> Any:
-    text = value.value if isinstance(value, StrEnum) else value
-    if text not in [member.value for member in kind]:
-        raise InvalidArgumentError(
-            f"The metadata key {key!r} is {value!r}; it must be one of {', '.join(member.value for member in kind)}."
+    if contract.schema_mode is SchemaMode.OVERWRITE and contract.declaration.fills_columns:
+        refuse(
+            "'defaults', 'generated' and 'identity' belong to columns that stay, and 'schema_mode' overwrite replaces them."
         )
-    return kind(text)
-
-
-def _text(value: Any, key: str) -> str | None:
-    if value is None or (isinstance(value, str) and value.strip()):
-        return value
-    raise InvalidArgumentError(f"The metadata key {key!r} is {value!r}; it must be a non-empty text.")
-
-
-def _texts(value: Any, key: str) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    items = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
-    if not isinstance(items, Sequence) or not items or not all(isinstance(item, str) and item for item in items):
-        raise InvalidArgumentError(
-            f"The metadata key {key!r} is {value!r}; it must be a column name or a list of them."
+    if contract.on_conflict is OnConflict.LAST_WINS and (partitioned or contract.mode is not WriteMode.OVERWRITE):
+        refuse(
+            "'on_conflict' last_wins belongs to mode 'overwrite' of an asset without partitions, which replaces all rows."
         )
-    if len({item.lower() for item in items}) < len(items):
-        raise InvalidArgumentError(f"The metadata key {key!r} names a column twice: {', '.join(items)}.")
-    return tuple(items)
+    if contract.declaration.clustering_columns and contract.partition_by:
+        refuse("a table is clustered ('cluster_by') or has partition columns ('partition_by'), not both.")
+
+
+def _check_merge(contract: WriteContract, entries: Mapping[str, Any], refuse: Callable[[str], None]) -> None:
+    given = sorted(_KEYS_OF_MODE[WriteMode.MERGE.value] & entries.keys())
+    if contract.mode is not WriteMode.MERGE:
+        if given:
+            listed = ", ".join(repr(key) for key in given)
+            refuse(f"{listed} belong to mode 'merge', and the mode is {contract.mode.value!r}.")
+        return
+    if not contract.merge_keys and contract.merge_on is None:
+        refuse("mode 'merge' needs 'merge_keys', the columns by which rows are matched.")
+    for key, other in (("merge_keys", "merge_on"), ("merge_mode", "merge_clauses")):
+        if key in given and other in given:
+            refuse(f"{key!r} and {other!r} say the same thing in two ways. Keep one of the two.")
+    if contract.merge_on is not None and not contract.merge_clauses:
+        refuse("'merge_on' needs 'merge_clauses'. With 'merge_mode', rows are matched by 'merge_keys'.")
+    check_partition_values(contract.merge_clauses, tuple(contract.partition_expr.values()))
 
 
 def parse_partition_expr(value: Any) -> Mapping[str, str]:
@@ -298,14 +369,6 @@ def parse_partition_expr(value: Any) -> Mapping[str, str]:
     )
 
 
-def _properties(value: Any) -> Mapping[str, str]:
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping) or not all(isinstance(item, str) for pair in value.items() for item in pair):
-        raise InvalidArgumentError(f"The metadata key 'table_properties' is {value!r}; it must be a dict of texts.")
-    return dict(value)
-
-
 def _version(value: Any) -> int | None:
     if value is None:
         return None
@@ -314,7 +377,7 @@ def _version(value: Any) -> int | None:
     return int(value)
 
 
-def _timestamp_ms(value: Any) -> int | None:
+def _timestamp_ms(value: Any, key: str = "timestamp") -> int | None:
     if value is None:
         return None
     moment: Any = parse_timestamp(value) if isinstance(value, str) else value
@@ -323,6 +386,6 @@ def _timestamp_ms(value: Any) -> int | None:
     offset = getattr(moment, "tzinfo", None)
     if offset is None:
         raise InvalidArgumentError(
-            f"The metadata key 'timestamp' is {value!r}; give a time with a zone, e.g. 2026-01-31T12:00:00Z."
+            f"The metadata key {key!r} is {value!r}; give a time with a zone, e.g. 2026-01-31T12:00:00Z."
         )
     return round(float(moment.timestamp()) * 1000)

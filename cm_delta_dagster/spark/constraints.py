@@ -147,6 +147,15 @@ def check_expression_types(session: SparkSession, schema: StructType) -> None:
                 )
 
 
+def expression_type(session: SparkSession, schema: StructType, text: str, what: str) -> DataType:
+    """The type of an expression over the columns of ``schema``. Raises InvalidArgumentError if Spark does not accept it.
+
+    Args:
+        what: the expression, for the message.
+    """
+    return _delta_type(_type_of(session, schema, text, what))
+
+
 def _type_of(session: SparkSession, schema: StructType, text: str, what: str) -> T.DataType:
     try:
         frame = session.createDataFrame([], to_spark(plain(schema)))

@@ -221,6 +221,11 @@ def test_a_range_of_partitions_is_one_commit_and_keeps_the_others(world):
         "a": 1,
         "b": 1,
     }
+    for event in written:
+        assert event.metadata["dagster/row_count"].value == 3
+        assert event.metadata["cm_delta/output_rows"].value == 1, "of this partition, not of the run"
+        assert event.metadata["cm_delta/partition_files"].value == 1
+        assert event.metadata["cm_delta/partition_bytes"].value > 0
 
 
 def test_an_empty_output_clears_only_its_partition(world):

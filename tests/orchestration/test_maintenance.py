@@ -12,8 +12,10 @@ from cm_delta_dagster.orchestration import (
     MaintenanceTask,
     build_maintenance_jobs,
     build_maintenance_schedules,
+    build_maintenance_sweep,
 )
 from cm_delta_dagster.orchestration.maintenance_policy import due_tasks
+from cm_delta_dagster.orchestration.maintenance_sweep import _from_last
 from tests.orchestration.log_tables import commit, make_table, resource_at
 
 NAME = "main.s.t"
@@ -238,3 +240,26 @@ def test_compaction_joins_small_files_and_triggers_nothing(world):
     assert seen["cm_delta/outcome"] == "done" and seen["cm_delta/removed_files"] == 3
     assert world.client.catalog.feed(after=0, limit=100)[-1].summary.tags["dagster/run_id"] == run.run_id
     assert len(world.rows(NAME)) == 3
+
+
+def test_a_sweep_visits_every_table_that_matches_in_turn(catalog, instance):
+    """With a budget for one table, the second run begins after the table of the first."""
+    for name in ("main.s.a", "main.s.b", "main.other.c"):
+        commit(make_table(catalog.client, name))
+    asset_keys = {name: dg.AssetKey(name.split(".")) for name in ("main.s.a", "main.s.b", "main.other.c")}
+    rule = MaintenanceRule(scope="main", kind=MaintenanceKind.CHECKPOINT, allowed=True)
+    catalog.client.catalog.set_maintenance_rule(rule)
+    policy = MaintenancePolicy(tables=(), tasks=(MaintenanceTask.CHECKPOINT,), commits_since_checkpoint=1)
+    schedule = build_maintenance_sweep(["main.s.*"], policy=policy, asset_keys=asset_keys)
+    with dg.build_schedule_context(instance=instance) as context:
+        assert schedule.evaluate_tick(context).run_requests
+    defs = dg.Definitions(schedules=[schedule], resources={"catalog": catalog, "spark": NoSpark()})
+    assert defs.resolve_job_def("maintain_tables").execute_in_process(instance=instance).success
+    counts = {name: len(instance.fetch_observations(key, limit=10).records) for name, key in asset_keys.items()}
+    assert counts == {"main.s.a": 1, "main.s.b": 1, "main.other.c": 0}
+    (done,) = instance.get_runs()
+    assert done.tags["cm_delta_maintenance/last_table"] == "main.s.b"
+    assert list(_from_last(["a", "b", "c"], "a")) == ["b", "c", "a"]
+    assert list(_from_last(["a", "b", "c"], "c")) == list(_from_last(["a", "b", "c"], None)) == ["a", "b", "c"]
+    with pytest.raises(InvalidArgumentError):
+        build_maintenance_sweep(["main.s"], policy=policy)

@@ -21,16 +21,32 @@ def test_an_output_that_may_be_none_writes_nothing_and_keeps_the_data_version(wo
         rows = given.pop(0)
         return None if rows is None else world.frame(rows, "id int")
 
-    world.materialize(t)
+    @dg.asset(deps=[t], automation_condition=dg.AutomationCondition.eager())
+    def down() -> None: ...
+
+    definitions, requested, cursor = dg.Definitions(assets=[t, down]), [], None
+
+    def run() -> None:
+        nonlocal cursor
+        world.materialize(t)
+        found = dg.evaluate_automation_conditions(definitions, world.instance, cursor=cursor)
+        cursor = found.cursor
+        requested.append(found.total_requested)
+
+    world.materialize(t, down, selection=[down])
+    cursor = dg.evaluate_automation_conditions(definitions, world.instance).cursor
+    run()
     assert world.client.catalog.list_tables() == ()
-    world.materialize(t)
+    run()
     written = world.version("main.default.t")
-    world.materialize(t)
+    run()
     assert world.version("main.default.t") == written
-    first, second, third = world.events("t")
+    assert requested == [0, 1, 0], "nothing written triggers nothing"
+    assert [e.metadata["cm_delta/outcome"].value for e in world.events("t")] == ["committed"]
+    records = world.instance.fetch_observations(dg.AssetKey("t"), limit=10, ascending=True).records
+    first, third = (record.asset_observation for record in records)
     assert [e.metadata["cm_delta/outcome"].value for e in (first, third)] == ["nothing_written"] * 2
     assert third.metadata["dagster/row_count"].value == 1
-    assert third.tags["dagster/data_version"] == second.tags["dagster/data_version"]
     assert "cm_delta/commit_version" not in third.metadata
 
 

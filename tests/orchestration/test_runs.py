@@ -75,9 +75,11 @@ def test_two_runs_of_one_asset_write_twice(world):
     assert world.rows("main.default.t") == [(1,), (1,)]
 
 
-def job_of(world, asset, resources):
+def job_of(world, asset, resources, *others):
     defs = dg.Definitions(
-        assets=[asset], resources=resources, jobs=[dg.define_asset_job("write", executor_def=dg.in_process_executor)]
+        assets=[asset, *others],
+        resources=resources,
+        jobs=[dg.define_asset_job("write", executor_def=dg.in_process_executor)],
     )
     return defs.resolve_job_def("write")
 

@@ -90,7 +90,7 @@ def test_everything_can_be_said_with_the_prefix_and_as_metadata_values():
     assert full.merge_mode is MergeMode.INSERT_ONLY
     assert full.partition_expr == {"day": "d", "region": "r"}
     assert full.partition_by == ("d", "r")
-    assert full.table_properties == {"delta.checkpointInterval": "7"}
+    assert full.declaration.properties == {"delta.checkpointInterval": "7"}
 
 
 @pytest.mark.parametrize(

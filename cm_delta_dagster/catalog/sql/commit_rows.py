@@ -143,6 +143,11 @@ def values_of(table_id: str, proposal: CommitProposal, *, now_ms: int) -> dict[s
         "tags": json.dumps(dict(summary.tags)),
         "content": proposal.content,
         "sha256": _digest(proposal),
+        "engine_info": summary.engine_info,
+        "user_metadata": summary.user_metadata,
+        "num_rows": None if summary.counts is None else summary.counts.num_rows,
+        "num_files": None if summary.counts is None else summary.counts.num_files,
+        "size_bytes": None if summary.counts is None else summary.counts.size_bytes,
     }
 
 

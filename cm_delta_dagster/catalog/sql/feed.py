@@ -1,15 +1,26 @@
 """The commit feed of the whole catalog. Functions over an open connection, one statement each."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.commit_feed import FeedEntry, FeedPage
-from cm_delta_dagster.catalog.ratification import CommitSummary
-from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED_COUNTER, IDENTITY, NAME_COLUMNS, TABLES, identifier_of
+from cm_delta_dagster.catalog.commit_feed import FeedEntry, FeedPage, FeedTable
+from cm_delta_dagster.catalog.ratification import CommitSummary, TableCounts
+from cm_delta_dagster.catalog.sql.schema import (
+    COMMITS,
+    DEFINITIONS,
+    FEED_COUNTER,
+    IDENTITY,
+    NAME_COLUMNS,
+    TABLES,
+    identifier_of,
+)
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.errors import CorruptLogError
+from cm_delta_dagster.protocol.actions import commit_json
+from cm_delta_dagster.protocol.actions.actions import Metadata
 
 _FEED: sa.Select[Any] = (
     sa.select(*(column for column in COMMITS.c if column.name != "content"), *NAME_COLUMNS)
@@ -43,7 +54,7 @@ def feed(
 def feed_page(
     connection: sa.Connection, *, after: int, limit: int, identifiers: Iterable[TableIdentifier] | None
 ) -> FeedPage:
-    """The same entries with the id of the catalog and the latest position, which are returned without entries too."""
+    """The same entries with the id of the catalog, the latest position and the tables; the first two also without entries."""
     parameters: dict[str, Any] = {"after": after, "at_most": limit}
     entries: sa.Select[Any] | None = _FEED
     if identifiers is not None:
@@ -58,16 +69,53 @@ def feed_page(
         catalog_id=rows[0].catalog_id,
         latest_position=rows[0].latest_position,
         entries=tuple(_entry(row) for row in rows if row.position is not None),
+        tables=_tables(rows),
     )
 
 
 def _page(entries: sa.Select[Any]) -> sa.Select[Any]:
     head, found = _HEAD.subquery("head"), entries.subquery("entries")
+    # Every row has the location; the metadata, which may be large, is in the last row of its table.
+    is_last = sa.func.row_number().over(partition_by=found.c.table_id, order_by=found.c.position.desc()) == 1
     return (
-        sa.select(head.c.catalog_id, head.c.latest_position, found)
-        .select_from(head.outerjoin(found, sa.true()))
+        sa.select(
+            head.c.catalog_id,
+            head.c.latest_position,
+            found,
+            TABLES.c.location,
+            TABLES.c.latest_version,
+            TABLES.c.published_version,
+            sa.case((is_last, DEFINITIONS.c.metadata)).label("table_metadata"),
+        )
+        .select_from(
+            head.outerjoin(found, sa.true())
+            .outerjoin(TABLES, TABLES.c.table_id == found.c.table_id)
+            .outerjoin(DEFINITIONS, DEFINITIONS.c.table_id == found.c.table_id)
+        )
         .order_by(found.c.position)
     )
+
+
+def _tables(rows: Sequence[Any]) -> dict[str, FeedTable]:
+    found: dict[str, FeedTable] = {}
+    for row in rows:
+        if row.position is None:
+            continue
+        # The rows are in order of position, so that the last one of a table counts.
+        found[row.table_id] = FeedTable(
+            location=row.location,
+            latest_version=row.latest_version,
+            published_version=row.published_version,
+            metadata=None if row.table_metadata is None else _metadata(row.table_metadata),
+        )
+    return found
+
+
+def _metadata(line: str) -> Metadata | None:
+    try:
+        return commit_json.decode_commit(f"{line}\n".encode(), version=0).metadata
+    except CorruptLogError:
+        return None  # Clients read it from the log; the doctor reports it.
 
 
 def latest_position(connection: sa.Connection) -> int:
@@ -90,5 +138,10 @@ def _entry(row: sa.Row[Any]) -> FeedEntry:
             data_change=row.data_change,
             metrics=json.loads(row.metrics),
             tags=json.loads(row.tags),
+            engine_info=row.engine_info,
+            user_metadata=row.user_metadata,
+            counts=None
+            if row.num_files is None or row.size_bytes is None
+            else TableCounts(num_rows=row.num_rows, num_files=row.num_files, size_bytes=row.size_bytes),
         ),
     )

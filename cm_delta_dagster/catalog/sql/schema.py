@@ -98,11 +98,17 @@ COMMITS = sa.Table(
     sa.Column("tags", sa.Text, nullable=False),
     sa.Column("content", sa.LargeBinary),
     sa.Column("sha256", sa.Text),
+    sa.Column("engine_info", sa.Text),
+    sa.Column("user_metadata", sa.Text),
+    sa.Column("num_rows", sa.BigInteger),
+    sa.Column("num_files", sa.BigInteger),
+    sa.Column("size_bytes", sa.BigInteger),
 )
 """Every ratified commit, kept for the feed. Those above the table's ``published_version`` are served to readers.
 
 ``content`` is set for an inline commit until it is published, and for small commits of any mode while they are among the
 newest. ``sha256`` is the digest of the commit's bytes, NULL for commits that were ratified before revision 0005.
+The columns after it are NULL before revision 0007, and where the proposer does not know them.
 """
 
 sa.Index(

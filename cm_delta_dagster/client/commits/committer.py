@@ -15,6 +15,7 @@ from cm_delta_dagster.client.commits.outcomes import CommitProposer
 from cm_delta_dagster.client.commits.proposal import PreparedCommit, ProposalRules, prepare_commit
 from cm_delta_dagster.client.commits.put_if_absent import ratified_commits
 from cm_delta_dagster.client.commits.rebase import Rebase, describe
+from cm_delta_dagster.client.commits.table_counts import remember_row_count
 from cm_delta_dagster.client.commits.transaction import Committed, Transaction
 from cm_delta_dagster.client.post_commit.hook_services import RatifiedWrite
 from cm_delta_dagster.client.post_commit.hooks import PostCommitHooks
@@ -154,8 +155,9 @@ class TableCommitter:
         self.lock.note_success(outcome.version)
         own = commit_json.decode_commit(prepared.data, version=prepared.version)
         published_version = min(outcome.published_version, prepared.version)
+        snapshot = advance(rebase.base, (own,), published_version=published_version)
         commit = RatifiedWrite(
-            snapshot=advance(rebase.base, (own,), published_version=published_version),
+            snapshot=remember_row_count(snapshot, prepared.proposal.summary.counts),
             actions=own,
             data=prepared.data,
             mode=prepared.proposal.mode,

@@ -28,6 +28,22 @@ class CommitContext:
 NO_CONTEXT = CommitContext()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far an application has processed something, recorded by a commit as a ``txn`` action.
+
+    A commit conflicts with another one of the same ``app_id`` that was made meanwhile.
+
+    Attributes:
+        after: the version that the table must have recorded before; None for none.
+        version: the version to record.
+    """
+
+    app_id: str
+    after: int | None
+    version: int
+
+
 class IdempotencyRule(StrEnum):
     """When an earlier ``txn`` of the same application means that the work is already done."""
 

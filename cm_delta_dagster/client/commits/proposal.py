@@ -71,7 +71,7 @@ def prepare_commit(transaction: Transaction, base: Snapshot, *, store: Store, ru
         file_name=file_name,
         file_size=len(data),
         file_modification_time=modified,
-        summary=summary_of(transaction, timestamp),
+        summary=summary_of(transaction, base, timestamp),
         mode=mode,
         content=data if mode is CommitMode.INLINE or len(data) <= rules.copied_content_bytes else None,
         metadata=metadata,
@@ -98,8 +98,8 @@ def _changed_definition(actions: Sequence[Action], base: Snapshot) -> tuple[Meta
     return metadata or base.metadata, protocol or base.protocol
 
 
-def summary_of(transaction: Transaction, in_commit_timestamp: int) -> CommitSummary:
-    """The entry of the catalog's feed for ``transaction``, with the changed partitions where they are known and few."""
+def summary_of(transaction: Transaction, base: Snapshot, in_commit_timestamp: int) -> CommitSummary:
+    """The entry of the catalog's feed for ``transaction`` on ``base``, with the changed partitions where they are known and few."""
     tags = dict(transaction.context.tags)
     partitions = transaction.changed_partitions()
     if partitions is not None:
@@ -111,4 +111,7 @@ def summary_of(transaction: Transaction, in_commit_timestamp: int) -> CommitSumm
         data_change=transaction.data_change,
         metrics=dict(transaction.metrics),
         tags=tags,
+        engine_info=transaction.context.engine_info,
+        user_metadata=transaction.context.user_metadata,
+        counts=transaction.counts_after(base),
     )

@@ -204,5 +204,7 @@ def found_proposal(version: int, data: bytes) -> CommitProposal:
             data_change=commit.metadata is not None or commit.has_data_change,
             metrics=dict(info.operation_metrics or {}),
             tags=dict(info.tags or {}),
+            engine_info=info.engine_info,
+            user_metadata=info.user_metadata,
         ),
     )

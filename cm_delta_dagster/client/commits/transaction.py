@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from cm_delta_dagster.catalog.ratification import TableCounts
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.table_counts import counts_after
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import IllegalCommitError
 from cm_delta_dagster.protocol.actions.actions import (
@@ -233,6 +235,10 @@ class Transaction:
         if self._metadata is not None:
             return None
         return changed_partitions(self.snapshot, [*self._adds, *self._removes])
+
+    def counts_after(self, base: Snapshot) -> TableCounts:
+        """Rows, files and bytes of the table after the commit that follows ``base``."""
+        return counts_after(base, self._adds, {*(file.path for file in self._removes), *self._updated})
 
     @property
     def isolation(self) -> IsolationLevel:

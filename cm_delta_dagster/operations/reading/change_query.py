@@ -21,6 +21,7 @@ from cm_delta_dagster.protocol.actions.paths import resolve_path
 from cm_delta_dagster.protocol.changes.change_data_feed import (
     CHANGE_COLUMNS,
     ChangePart,
+    ChangeType,
     VectorChange,
     change_schema,
     plan_changes,
@@ -115,6 +116,22 @@ def find_changes(table: ReadableTable, wanted: ChangeRange) -> TableChanges:
     for part in plan.parts:
         parts += (part,) if isinstance(part, ChangePart) else _resolved(table, part)
     return TableChanges(definition=plan.definition, parts=without_empty(parts), time_zone=table.time_zone)
+
+
+def rows_as_inserts(snapshot: Snapshot) -> TableChanges:
+    """All rows of a version as inserts by its commit."""
+    part = ChangePart(
+        version=snapshot.version,
+        timestamp_ms=snapshot.timestamp_ms,
+        change_type=ChangeType.INSERT,
+        files=snapshot.files,
+    )
+    return TableChanges(definition=definition_of(snapshot), parts=without_empty([part]), time_zone=snapshot.time_zone)
+
+
+def no_changes(snapshot: Snapshot) -> TableChanges:
+    """No rows, with the columns of the change feed at that version."""
+    return TableChanges(definition=definition_of(snapshot), parts=(), time_zone=snapshot.time_zone)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,7 +71,18 @@ def read_changes(
         SchemaMismatchError: the schema changed within the range so that no single schema can read all of it.
         CorruptLogError, ObjectNotFoundError: a file is damaged or missing; also when the rows are computed.
     """
-    changes = find_changes(table, wanted)
+    return scan_changes(table, find_changes(table, wanted), spark=spark, columns=columns, where=where)
+
+
+def scan_changes(
+    table: ReadableTable,
+    changes: TableChanges,
+    *,
+    spark: SparkSession,
+    columns: Sequence[str] | None = None,
+    where: Predicate | str | None = None,
+) -> DataFrame:
+    """:func:`read_changes` for files that were found before."""
     query = change_query(changes, columns, where)
     for part in (query.on_rows, query.on_changes):
         check_time_zone(part, query.schema, zone=query.time_zone, session=spark)

@@ -72,7 +72,17 @@ def read_change_batches(
         SchemaMismatchError: the schema changed within the range so that no single schema can read all of it.
         CorruptLogError, ObjectNotFoundError: a file is damaged or missing; also while the stream is read.
     """
-    changes = find_changes(table, wanted)
+    return change_batches(table, find_changes(table, wanted), columns=columns, where=where)
+
+
+def change_batches(
+    table: ReadableTable,
+    changes: TableChanges,
+    *,
+    columns: Sequence[str] | None = None,
+    where: Predicate | str | None = None,
+) -> pa.RecordBatchReader:
+    """:func:`read_change_batches` for files that were found before."""
     query = change_query(changes, columns, where)
     on_changes = row_filter(query.on_changes, query.schema) if query.on_changes is not None else None
     result = arrow_schema(query.output)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 else:
     PolarsDataFrame = PolarsLazyFrame = Expr = Any  # So that the hints can be evaluated without the package.
 
-__all__ = ["PolarsDataFrame", "PolarsLazyFrame", "scan_polars"]
+__all__ = ["PolarsDataFrame", "PolarsLazyFrame", "scan_polars", "scan_snapshot_polars"]
 
 
 @names_table
@@ -50,13 +50,24 @@ def scan_polars(
         EngineError: polars is not installed.
         UnsupportedFeatureError: a column has a type that polars does not have (an interval of months).
     """
+    snapshot = snapshot_to_read(table, version=version, timestamp_ms=timestamp_ms)
+    return scan_snapshot_polars(snapshot, store=table.store, columns=columns, where=where)
+
+
+def scan_snapshot_polars(
+    snapshot: Snapshot,
+    *,
+    store: Store,
+    columns: Sequence[str] | None = None,
+    where: Predicate | str | None = None,
+) -> PolarsLazyFrame:
+    """:func:`scan_polars` for a given snapshot."""
     library = import_engine("polars")
     plugins = import_engine("polars", module="polars.io.plugins")
-    snapshot = snapshot_to_read(table, version=version, timestamp_ms=timestamp_ms)
     condition = as_predicate(where, snapshot.schema, zone=snapshot.time_zone)
-    schema = read_snapshot_batches(snapshot, store=table.store, columns=columns, where=condition).schema
+    schema = read_snapshot_batches(snapshot, store=store, columns=columns, where=condition).schema
     _check_types(schema)
-    source = _Source(polars=library, snapshot=snapshot, store=table.store, schema=schema, condition=condition)
+    source = _Source(polars=library, snapshot=snapshot, store=store, schema=schema, condition=condition)
     frame: PolarsLazyFrame = plugins.register_io_source(
         source.frames, schema=library.from_arrow(schema.empty_table()).schema, is_pure=True
     )

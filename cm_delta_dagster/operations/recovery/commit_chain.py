@@ -269,6 +269,8 @@ def _proposal(
             data_change=redefines or commit.has_data_change,
             metrics=dict(info.operation_metrics or {}),
             tags=tags,
+            engine_info=info.engine_info,
+            user_metadata=info.user_metadata,
         ),
     )
 

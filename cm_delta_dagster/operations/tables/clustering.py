@@ -44,7 +44,7 @@ def cluster_by(table: Table, *, columns: Sequence[str], context: CommitContext =
     if stored == present:
         return AlterResult(table_id=table.table_id, version=snapshot.version, snapshot=snapshot)
     for path, names in zip(paths, stored, strict=True):
-        _check_statistics(snapshot, path, names)
+        check_statistics(snapshot, path, names)
     before = [logical_path(path, snapshot.schema, snapshot.column_mapping) or path for path in present]
     parameters = {"oldClusteringColumns": _listed(before), "newClusteringColumns": _listed(paths)}
     transaction = table.start_transaction(snapshot, operation="CLUSTER BY", parameters=parameters, context=context)
@@ -59,7 +59,7 @@ def _listed(columns: Sequence[ColumnPath]) -> str:
     return ",".join(".".join(path) for path in columns)
 
 
-def _check_statistics(snapshot: Snapshot, column: ColumnPath, stored: ColumnPath) -> None:
+def check_statistics(snapshot: Snapshot, column: ColumnPath, stored: ColumnPath) -> None:
     """Refuse a column of which a file has no statistics. Raises InvalidArgumentError."""
     found = parse_statistics(snapshot.files["stats"], {stored: STRING})
     missing = pc.sum(pc.is_null(found.null_counts[stored])).as_py() or 0

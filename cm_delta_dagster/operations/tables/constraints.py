@@ -48,7 +48,7 @@ def add_constraint(
     parameters = {"name": constraint.name, "expr": expression}
     transaction = table.start_transaction(snapshot, operation="ADD CONSTRAINT", parameters=parameters, context=context)
     transaction.read_whole_table()
-    _check_rows(table, snapshot, spark, constraint)
+    check_rows(table, snapshot, spark, constraint)
     transaction.set_metadata(replace(snapshot.metadata, configuration=configuration))
     protocol = with_features(snapshot.protocol, ["checkConstraints"])
     if protocol != snapshot.protocol:
@@ -92,7 +92,7 @@ def altered(table: Table, committed: Committed) -> AlterResult:
     return AlterResult(table_id=table.table_id, version=version, versions=(version,), snapshot=committed.snapshot)
 
 
-def _check_rows(table: Table, snapshot: Snapshot, spark: SparkSession, constraint: Constraint) -> None:
+def check_rows(table: Table, snapshot: Snapshot, spark: SparkSession, constraint: Constraint) -> None:
     """Raises InvalidDataError if a row of the snapshot does not satisfy the constraint."""
     if not snapshot.num_files:
         return

@@ -50,6 +50,7 @@ class PartitionOverwrite(StrEnum):
 
 
 _MAX_RENUMBERINGS = 10
+_MAX_REPLACED_WINNERS = 10
 
 
 @names_table
@@ -181,7 +182,7 @@ def overwrite(
         elif predicate is not None:
             counts = replace_where(write, frame, predicate)
         else:
-            return _replace_all(write, frame)
+            return _replace_all(write, frame, replaces_winners=options.replaces_winners)
         return _commit_replaced(write, counts)
 
 
@@ -221,12 +222,32 @@ def _check_partition_change(snapshot: Snapshot, schema_mode: SchemaMode, partiti
         )
 
 
-def _replace_all(write: WriteTransaction, frame: DataFrame) -> WriteResult:
-    """Remove all rows, add those of ``frame``, and commit."""
-    files = write.transaction.snapshot.files
-    write.transaction.read_whole_table()
+def _replace_all(write: WriteTransaction, frame: DataFrame, *, replaces_winners: bool) -> WriteResult:
+    """Remove all rows, add those of ``frame``, and commit.
+
+    Args:
+        replaces_winners: after a conflict, commit the same files again, and remove the rows of the winner too.
+    """
     write.transaction.keeps_row_ids = True  # No row is copied.
     write.add_new_rows(frame)
+    for attempt in range(_MAX_REPLACED_WINNERS):
+        try:
+            return _commit_all(write)
+        except CommitConflictError as error:
+            is_last = attempt == _MAX_REPLACED_WINNERS - 1
+            if not replaces_winners or is_last or not write.restart():
+                raise
+            _log.info(
+                "%s was overwritten concurrently; this overwrite replaces that version: %s",
+                write.table.identifier,
+                error,
+            )
+    raise AssertionError("unreachable")
+
+
+def _commit_all(write: WriteTransaction) -> WriteResult:
+    files = write.transaction.snapshot.files
+    write.transaction.read_whole_table()
     return write.commit(files, {**_output_metrics(write), "numCopiedRows": 0, **_removed_metrics(files)})
 
 

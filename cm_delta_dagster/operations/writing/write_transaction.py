@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, Idempotency, IdempotencyRule
+from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, Idempotency, IdempotencyRule, Progress
 from cm_delta_dagster.client.commits.transaction import Committed, Transaction
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.write_target import WriteTarget
@@ -72,10 +72,14 @@ class CommitOptions:
     Attributes:
         idempotency: the write commits at most once for this application and version.
         context: provenance for ``commitInfo`` and the commit feed of the catalog.
+        progress: what the commit records of the progress of other applications.
+        replaces_winners: an overwrite of all rows that conflicts with another commit also replaces the rows of that one.
     """
 
     idempotency: Idempotency | None = None
     context: CommitContext = NO_CONTEXT
+    progress: Sequence[Progress] = ()
+    replaces_winners: bool = False
 
 
 DEFAULT_OPTIONS = CommitOptions()
@@ -232,11 +236,13 @@ class WriteTransaction:
     transaction: Transaction
     shape: TargetShape
     idempotency: Idempotency | None = None
+    progress: Sequence[Progress] = ()
     written: list[WrittenFiles] = field(default_factory=list)
     vectors: list[VectorFiles] = field(default_factory=list)
     changes: list[WrittenFiles] = field(default_factory=list)
     clustering: tuple[ColumnPath, ...] | None = None
     commit_attempted: bool = False
+    restarts: int = 0
     removed: pa.Table | None = None
 
     def __post_init__(self) -> None:
@@ -367,6 +373,23 @@ class WriteTransaction:
             return earlier
         return self.result(committed)
 
+    def restart(self) -> bool:
+        """Start this write again on the latest snapshot, with the files that it has written, after a conflict.
+
+        Returns:
+            False if the files do not fit the table any more; then nothing is changed.
+        """
+        old, snapshot = self.transaction, self.table.snapshot()
+        same = (snapshot.metadata, snapshot.protocol) == (old.snapshot.metadata, old.snapshot.protocol)
+        if not same or self.numbers_rows or any(_recorded(snapshot, each) != each.after for each in self.progress):
+            return False
+        self.transaction = self.table.start_transaction(
+            snapshot, operation=old.operation, parameters=old.parameters, context=old.context
+        )
+        self.transaction.keeps_row_ids, self.transaction.writer = old.keeps_row_ids, self
+        self.restarts += 1
+        return True
+
     def result(self, committed: Committed) -> WriteResult:
         """The result of the write that :meth:`commit` committed."""
         adds = [add for files in self.written for add in files.adds]
@@ -383,7 +406,7 @@ class WriteTransaction:
             num_removed_files=0 if self.removed is None else self.removed.num_rows,
             added_bytes=sum(add.size for add in adds),
             removed_bytes=0 if self.removed is None else size_of(self.removed),
-            retries=committed.retries,
+            retries=self.restarts + committed.retries,
             metrics=dict(self.transaction.metrics),
             snapshot=committed.snapshot,
             rows_by_partition=dict(rows),
@@ -413,6 +436,8 @@ class WriteTransaction:
                 transaction.note_transaction(done)
             else:
                 transaction.set_transaction(done)
+        for each in self.progress:
+            transaction.set_transaction(SetTransaction(app_id=each.app_id, version=each.version, last_updated=now))
         transaction.metrics.update({name: str(value) for name, value in metrics.items()})
 
 
@@ -425,9 +450,37 @@ def start_write(
     parameters: Mapping[str, str],
     options: CommitOptions,
 ) -> WriteTransaction:
-    """Start the transaction of an operation. Raises UnsupportedFeatureError if this client must not write to the table."""
+    """Start the transaction of an operation.
+
+    Raises:
+        UnsupportedFeatureError: this client must not write to the table.
+        CommitConflictError: another writer recorded progress of an application of ``options.progress`` meanwhile.
+    """
+    for each in options.progress:
+        _check_progress(snapshot, each)
     transaction = table.start_transaction(snapshot, operation=operation, parameters=parameters, context=options.context)
-    return WriteTransaction(table=table, transaction=transaction, shape=shape, idempotency=options.idempotency)
+    return WriteTransaction(
+        table=table,
+        transaction=transaction,
+        shape=shape,
+        idempotency=options.idempotency,
+        progress=options.progress,
+    )
+
+
+def _check_progress(snapshot: Snapshot, progress: Progress) -> None:
+    found = _recorded(snapshot, progress)
+    if found != progress.after:
+        raise CommitConflictError(
+            f"{snapshot.identifier} has recorded version {found} for {progress.app_id}, and this write continues after "
+            f"{progress.after}: another writer has processed the same input meanwhile. Nothing was written. Run it again; it then "
+            "continues after that version."
+        )
+
+
+def _recorded(snapshot: Snapshot, progress: Progress) -> int | None:
+    recorded = snapshot.transactions.get(progress.app_id)
+    return None if recorded is None else recorded.version
 
 
 def json_text(names: Sequence[object]) -> str:

@@ -26,7 +26,7 @@ from cm_delta_dagster.orchestration.checks.schema_changes import (
 )
 from cm_delta_dagster.orchestration.checks.settings import TableCheck
 from cm_delta_dagster.orchestration.maintenance_policy import MaintenancePolicy, MaintenanceTask, due_tasks
-from cm_delta_dagster.orchestration.metadata import rows_by_key
+from cm_delta_dagster.orchestration.metadata import PARTITION_ROW_COUNT, stored_figures
 from cm_delta_dagster.orchestration.partitions import keys_text, partition_slice
 from cm_delta_dagster.protocol.features.constraints import check_constraints
 
@@ -245,7 +245,8 @@ def _partition_row_count(seen: Observation) -> Outcome:
     part = partition_slice(
         seen.asset.partitions, keys=keys, partition_expr=seen.asset.partition_expr, schema=seen.snapshot.schema
     )
-    counts = rows_by_key(seen.snapshot, part)
+    figures = stored_figures(seen.snapshot, part)
+    counts = {key: found[PARTITION_ROW_COUNT] for key, found in figures.items() if PARTITION_ROW_COUNT in found}
     wrong = {
         key: rows
         for key, rows in counts.items()

@@ -14,6 +14,7 @@ from cm_delta_dagster.operations.maintenance.optimize import optimize
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import merge
 from cm_delta_dagster.operations.writing.write import append, overwrite
+from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from tests.operations.writing.test_write import Interleaved
 from tests.support.builders import TableBuilder
 
@@ -96,3 +97,16 @@ def test_the_outcome_is_that_of_a_serial_execution(
         return
     assert lose(builder, late).retries == 1
     assert frozenset(builder.rows()) in (do_loser(do_winner(rows)), do_winner(do_loser(rows)))
+
+
+def test_an_overwrite_replaces_the_winner_if_it_may(client: DeltaClient, spark: SparkSession) -> None:
+    """The files are written once, and nothing of the winner is left in the table."""
+    builder = TableBuilder(client, spark, "id long")
+    builder.append((1,))
+    late: Any = Interleaved(builder.table, lambda: overwrite(builder.table, frame=builder.frame((2,))))
+    with pytest.raises(CommitConflictError):
+        overwrite(late, frame=builder.frame((3,)))
+    assert builder.rows() == [(2,)]
+    again: Any = Interleaved(builder.table, lambda: overwrite(builder.table, frame=builder.frame((4,))))
+    result = overwrite(again, frame=builder.frame((5,)), options=CommitOptions(replaces_winners=True))
+    assert (builder.rows(), result.retries, result.version) == ([(5,)], 1, 4)

@@ -1,0 +1,79 @@
+"""Rows, files and bytes of a table after a commit, which the committer reports to the catalog with the commit.
+
+They are computed from the state before the commit and from what the commit adds and removes.
+"""
+
+import json
+from collections.abc import Collection, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cm_delta_dagster.catalog.ratification import TableCounts
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.protocol.actions.actions import AddFile
+from cm_delta_dagster.protocol.actions.file_columns import size_of
+from cm_delta_dagster.protocol.statistics.statistics import logical_row_count, num_records
+
+_MAX_PARSED_ONE_BY_ONE = 64
+"""Below this number the setup of the columnar parser takes longer than the parsing."""
+MAX_COUNTED_FILES = 20_000
+"""Of a table with more files, rows are reported only while the client knows their number from its last commit."""
+
+
+def counts_after(base: Snapshot, adds: Sequence[AddFile], removed: Collection[str]) -> TableCounts:
+    """The counts of the table after a commit on ``base``.
+
+    Args:
+        adds: added files; a file that is in the table is in ``removed`` too.
+        removed: paths of the files that the commit removes or adds again.
+    """
+    if not removed:
+        gone = base.files.slice(0, 0)
+    elif len(removed) == base.num_files:
+        gone = base.files
+    else:
+        gone = base.files.filter(pc.is_in(base.files["path"], value_set=pa.array(list(removed), pa.string())))
+    return TableCounts(
+        num_rows=_rows_after(base, adds, gone),
+        num_files=base.num_files - gone.num_rows + len(adds),
+        size_bytes=base.size_bytes - size_of(gone) + sum(add.size for add in adds),
+    )
+
+
+def remember_row_count(snapshot: Snapshot, counts: TableCounts | None) -> Snapshot:
+    """``snapshot`` with the number of its rows, so that it need not be computed from all files."""
+    if counts is not None and counts.num_rows is not None:
+        snapshot.__dict__["num_rows"] = counts.num_rows  # A cached property.
+    return snapshot
+
+
+def _rows_after(base: Snapshot, adds: Sequence[AddFile], gone: pa.Table) -> int | None:
+    added = _rows_of(adds)
+    if added is None or gone.num_rows == base.num_files:
+        return added
+    if "num_rows" not in base.__dict__ and base.num_files > MAX_COUNTED_FILES:
+        return None
+    before, removed = base.num_rows, logical_row_count(gone)
+    return None if before is None or removed is None else before - removed + added
+
+
+def _rows_of(adds: Sequence[AddFile]) -> int | None:
+    records: int | None
+    if len(adds) <= _MAX_PARSED_ONE_BY_ONE:
+        counts = [_num_records(add.stats) for add in adds]
+        records = sum(count for count in counts if count is not None) if None not in counts else None
+    else:
+        found = num_records(pa.array([add.stats for add in adds], pa.string()))
+        records = None if found.null_count else int(pc.sum(found).as_py() or 0)
+    if records is None:
+        return None
+    return records - sum(add.deletion_vector.cardinality for add in adds if add.deletion_vector is not None)
+
+
+def _num_records(stats: str | None) -> int | None:
+    try:
+        found = None if stats is None else json.loads(stats).get("numRecords")
+    except (ValueError, AttributeError):
+        return None
+    return found if isinstance(found, int) and not isinstance(found, bool) else None

@@ -1,0 +1,355 @@
+"""Bring a table in line with what its owner declares: properties, constraints, defaults, clustering columns.
+
+:func:`declared_schema` gives the columns of a new table. :func:`apply_declaration` changes a table that exists, in one commit,
+and commits nothing if the table is already as declared. What is declared is set; what is not declared stays.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from pyspark.sql import SparkSession
+
+from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import CommitConflictError, InvalidArgumentError
+from cm_delta_dagster.operations.arguments import names_table
+from cm_delta_dagster.operations.tables.alter import AlterResult, alter_table
+from cm_delta_dagster.operations.tables.alterations import SetProperties
+from cm_delta_dagster.operations.tables.clustering import check_statistics
+from cm_delta_dagster.operations.tables.constraints import check_rows
+from cm_delta_dagster.operations.writing.column_names import unique_name
+from cm_delta_dagster.protocol.features import row_tracking
+from cm_delta_dagster.protocol.features.clustering import FEATURE as CLUSTERING
+from cm_delta_dagster.protocol.features.clustering import (
+    ColumnPath,
+    clustering_domain,
+    physical_path,
+    stored_clustering_columns,
+)
+from cm_delta_dagster.protocol.features.constraints import Constraint, constraint_key, with_constraint
+from cm_delta_dagster.protocol.features.default_columns import has_defaults, with_default
+from cm_delta_dagster.protocol.features.enablement import TableDefinition, changed_definition
+from cm_delta_dagster.protocol.features.expressions import checked_text
+from cm_delta_dagster.protocol.features.generated_columns import generation_expression
+from cm_delta_dagster.protocol.features.identity_columns import Identity, identity_column, identity_metadata
+from cm_delta_dagster.protocol.features.protocol_evolution import requested_features
+from cm_delta_dagster.protocol.features.table_features import check_writable
+from cm_delta_dagster.protocol.features.table_properties import (
+    CONSTRAINT_PREFIX,
+    check_user_properties,
+    stored_properties,
+)
+from cm_delta_dagster.protocol.schema.evolution import GENERATION_EXPRESSION
+from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
+from cm_delta_dagster.protocol.statistics.layout_columns import check_clustering_columns
+from cm_delta_dagster.spark.constraints import check_boolean, check_expression_types, expression_type
+
+OPERATION = "ALTER TABLE"
+_MAX_CONFLICTS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDeclaration:
+    """What the owner of a table declares besides its columns.
+
+    Attributes:
+        clustering_columns: None if the clustering is not declared; empty for none.
+        constraints: SQL conditions by the name of the CHECK constraint; None to drop it.
+        defaults: SQL expressions by column; None to drop the default.
+        generated: generation expressions by column. They are set when the table is created and cannot change.
+        identity: identity columns. They are set when the table is created and cannot change.
+    """
+
+    properties: Mapping[str, str] = field(default_factory=dict)
+    clustering_columns: tuple[str, ...] | None = None
+    constraints: Mapping[str, str | None] = field(default_factory=dict)
+    defaults: Mapping[str, str | None] = field(default_factory=dict)
+    generated: Mapping[str, str] = field(default_factory=dict)
+    identity: Mapping[str, Identity] = field(default_factory=dict)
+
+    @property
+    def fills_columns(self) -> bool:
+        """Whether the table computes values of columns."""
+        return bool(self.defaults or self.generated or self.identity)
+
+    def check(self) -> None:
+        """Check what can be checked without the table.
+
+        Raises:
+            InvalidArgumentError: a property or an expression is not valid, or a column is declared in two ways.
+        """
+        check_user_properties(self.properties)
+        requested_features(self.properties)
+        for key in self.properties:
+            if key.startswith(CONSTRAINT_PREFIX):
+                raise InvalidArgumentError(
+                    f"The property {key!r} is a constraint. Declare it as a constraint with a name and a condition."
+                )
+        configuration: dict[str, str] = {}
+        for name, condition in self.constraints.items():
+            configuration = with_constraint(
+                configuration, name, checked_text("true" if condition is None else condition)
+            )
+        for identity in self.identity.values():
+            identity_metadata(identity)
+        for text in (*self.generated.values(), *(text for text in self.defaults.values() if text is not None)):
+            checked_text(text)
+        seen: set[str] = set()
+        for column in (*self.defaults, *self.generated, *self.identity):
+            if column.lower() in seen:
+                raise InvalidArgumentError(
+                    f"Column {column!r} is declared in two ways; it has a default, is generated, or is an identity column."
+                )
+            seen.add(column.lower())
+
+    def creation_properties(self) -> dict[str, str]:
+        """Properties of a new table, with the constraints."""
+        declared = {name: text for name, text in self.constraints.items() if text is not None}
+        return {
+            **self.properties,
+            **{CONSTRAINT_PREFIX + name.lower(): checked_text(text) for name, text in declared.items()},
+        }
+
+
+def declared_schema(
+    schema: StructType, declaration: TableDeclaration, *, spark: Callable[[], SparkSession]
+) -> StructType:
+    """The columns of a new table: ``schema``, the declared columns that it lacks, and what is declared of them.
+
+    Args:
+        schema: columns of the first rows. Generated columns that it lacks get the type of their expression, identity columns
+            that it lacks the type bigint, both after the other columns.
+        spark: returns the session that analyses expressions; called only if there are some.
+
+    Raises:
+        InvalidArgumentError: an expression is not valid, or a column with a default is missing.
+    """
+    found = schema
+    for name, expression in declaration.generated.items():
+        text = checked_text(expression)
+        item = schema.field(name)
+        if item is None:
+            kind = expression_type(spark(), schema, text, f"the generated column {name!r} ({text})")
+            item = StructField(name, kind, True, {})
+        found = _with_field(found, replace(item, metadata={**item.metadata, GENERATION_EXPRESSION: text}))
+    for name, identity in declaration.identity.items():
+        item = found.field(name) or StructField(name, LONG, True, {})
+        found = _with_field(found, replace(item, metadata={**item.metadata, **identity_metadata(identity)}))
+    for name, default in declaration.defaults.items():
+        found = with_default(found, name, default)
+    if has_defaults(found) or declaration.generated:
+        check_expression_types(spark(), found)
+    for name, condition in declaration.constraints.items():
+        if condition is not None:
+            check_boolean(spark(), found, Constraint(name=name.lower(), expression=checked_text(condition)))
+    return found
+
+
+def _with_field(schema: StructType, item: StructField) -> StructType:
+    if schema.field(item.name) is None:
+        return StructType((*schema.fields, item))
+    return StructType(tuple(item if field.name == item.name else field for field in schema.fields))
+
+
+@names_table
+def apply_declaration(
+    table: Table,
+    declaration: TableDeclaration,
+    *,
+    spark: Callable[[], SparkSession],
+    context: CommitContext = NO_CONTEXT,
+) -> AlterResult:
+    """Bring the table in line with ``declaration``, in one commit; commit nothing if it already is.
+
+    Enabling row tracking on a table with files takes further commits. A new or changed constraint is checked against all rows.
+
+    Args:
+        spark: returns the session that analyses expressions and checks rows; called only if some are new.
+
+    Raises:
+        InvalidArgumentError: the table cannot be changed in this way; nothing was changed.
+        InvalidDataError: a row does not satisfy a new constraint; nothing was changed.
+        UnsupportedFeatureError: this client must not write to the table, or lacks a feature that is needed.
+        CommitConflictError: concurrent commits changed rows or metadata again and again.
+    """
+    for attempt in range(_MAX_CONFLICTS):
+        try:
+            return _apply(table, declaration, spark, context)
+        except CommitConflictError:
+            # Nothing was committed. Another writer changed the table; it may have made the same change.
+            if attempt == _MAX_CONFLICTS - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """The change of one table.
+
+    Attributes:
+        after: the table afterwards, without row ids.
+        constraints: new constraints, which all rows must satisfy.
+        clustering: new clustering columns, as physical paths; None if they stay.
+        tracks_rows: whether row tracking is enabled afterwards, with ids for the rows that exist.
+    """
+
+    before: TableDefinition
+    after: TableDefinition
+    constraints: tuple[Constraint, ...]
+    clustering: tuple[ColumnPath, ...] | None
+    tracks_rows: bool
+
+    @property
+    def is_empty(self) -> bool:
+        return self.after == self.before and self.clustering is None
+
+
+def _apply(
+    table: Table, declaration: TableDeclaration, spark: Callable[[], SparkSession], context: CommitContext
+) -> AlterResult:
+    snapshot = table.snapshot()
+    plan = _plan(snapshot, declaration)
+    versions: tuple[int, ...] = ()
+    if not plan.is_empty:
+        _check(table, snapshot, plan, spark)
+        transaction = table.start_transaction(
+            snapshot, operation=OPERATION, parameters=_parameters(plan, declaration), context=context
+        )
+        if plan.constraints or plan.after.schema != plan.before.schema:
+            transaction.read_whole_table()
+        if plan.after.metadata != plan.before.metadata:
+            transaction.set_metadata(plan.after.metadata)
+        if plan.after.protocol != plan.before.protocol:
+            transaction.set_protocol(plan.after.protocol)
+        if plan.clustering is not None:
+            transaction.set_clustering(clustering_domain(plan.clustering))
+        for constraint in plan.constraints:
+            check_rows(table, snapshot, spark(), constraint)
+        committed = transaction.commit()
+        versions, snapshot = (committed.version,), committed.snapshot
+    if plan.tracks_rows:
+        tracked = alter_table(table, SetProperties(properties={row_tracking.ENABLED: "true"}), context=context)
+        versions, snapshot = (*versions, *tracked.versions), tracked.snapshot
+    return AlterResult(
+        table_id=table.table_id,
+        version=versions[-1] if versions else snapshot.version,
+        versions=versions,
+        snapshot=snapshot,
+    )
+
+
+def _plan(snapshot: Snapshot, declaration: TableDeclaration) -> _Plan:
+    """What is to change. Raises InvalidArgumentError if the table cannot be changed in this way."""
+    check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+    _check_computed(snapshot, declaration)
+    before = TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata)
+    properties = SetProperties(properties=declaration.properties)
+    tracks_rows = (
+        properties.enables_row_tracking
+        and snapshot.num_files > 0
+        and not row_tracking.is_enabled(snapshot.protocol, snapshot.metadata)
+    )
+    stored = stored_properties(declaration.properties)
+    if tracks_rows:
+        stored = {key: value for key, value in stored.items() if key != row_tracking.ENABLED}
+    wanted = before.with_properties(**stored)
+    schema = wanted.schema
+    for column, default in declaration.defaults.items():
+        schema = with_default(schema, column, default)
+    if schema != wanted.schema:
+        wanted = wanted.with_schema(schema)
+    wanted, constraints = _with_constraints(wanted, declaration.constraints)
+    features = requested_features(declaration.properties)
+    features |= {"allowColumnDefaults"} if has_defaults(schema) else frozenset()
+    clustering = _clustering(snapshot, declaration.clustering_columns)
+    features |= {CLUSTERING} if clustering is not None else frozenset()
+    after = changed_definition(before, wanted, new_name=unique_name, features=features)
+    check_writable(after.protocol, snapshot.identifier, metadata=after.metadata)
+    return _Plan(before=before, after=after, constraints=constraints, clustering=clustering, tracks_rows=tracks_rows)
+
+
+def _check_computed(snapshot: Snapshot, declaration: TableDeclaration) -> None:
+    """Refuse generated and identity columns that the table does not have as declared."""
+    for name, text in declaration.generated.items():
+        item = snapshot.schema.field(name)
+        present = None if item is None else generation_expression(item)
+        if present is None or present != checked_text(text):
+            raise _not_possible(snapshot, f"the generated column {name!r} ({text})", present)
+    for name, identity in declaration.identity.items():
+        item = snapshot.schema.field(name)
+        column = None if item is None else identity_column(item)
+        if column is None or column.identity != identity:
+            raise _not_possible(
+                snapshot, f"the identity column {name!r} ({identity})", None if column is None else str(column.identity)
+            )
+
+
+def _not_possible(snapshot: Snapshot, what: str, present: str | None) -> InvalidArgumentError:
+    has = f"has {present} instead" if present else "has no such column"
+    return InvalidArgumentError(
+        f"{snapshot.identifier} {has} for {what}. Generated and identity columns are defined when a table is created and cannot "
+        "change. Nothing was changed. Correct the declaration, or write to a new table."
+    )
+
+
+def _with_constraints(
+    wanted: TableDefinition, constraints: Mapping[str, str | None]
+) -> tuple[TableDefinition, tuple[Constraint, ...]]:
+    """The definition with the declared constraints, and those that are new or changed."""
+    configuration, new = dict(wanted.metadata.configuration), []
+    for name, condition in constraints.items():
+        key = constraint_key(configuration, name)
+        text = None if condition is None else checked_text(condition)
+        if key is not None and configuration[key] == text:
+            continue
+        if key is not None:
+            del configuration[key]
+        if text is not None:
+            configuration = with_constraint(configuration, name, text)
+            new.append(Constraint(name=name.lower(), expression=text))
+    return replace(wanted, metadata=replace(wanted.metadata, configuration=configuration)), tuple(new)
+
+
+def _clustering(snapshot: Snapshot, columns: tuple[str, ...] | None) -> tuple[ColumnPath, ...] | None:
+    """The new clustering columns as physical paths; None if they stay."""
+    if columns is None:
+        return None
+    present = stored_clustering_columns(snapshot.domains)
+    if not columns and not present:
+        return None
+    paths = check_clustering_columns(snapshot.layout, columns)
+    stored = tuple(physical_path(path, snapshot.schema, snapshot.column_mapping) for path in paths)
+    if stored == present:
+        return None
+    for path, names in zip(paths, stored, strict=True):
+        check_statistics(snapshot, path, names)
+    return stored
+
+
+def _check(table: Table, snapshot: Snapshot, plan: _Plan, spark: Callable[[], SparkSession]) -> None:
+    """Have Spark analyse new expressions. Raises InvalidArgumentError."""
+    for constraint in plan.constraints:
+        check_boolean(spark(), plan.after.schema, constraint)
+    known = {item.name: item for item in plan.before.schema.fields}
+    changed = tuple(item for item in plan.after.schema.fields if known.get(item.name) != item)
+    for item in changed:
+        if has_defaults(StructType((item,))):
+            if generation_expression(item) is not None or identity_column(item) is not None:
+                raise InvalidArgumentError(
+                    f"Column {item.name!r} of {snapshot.identifier} is generated or an identity column and cannot have a default. "
+                    "Nothing was changed."
+                )
+            check_expression_types(spark(), StructType((item,)))
+
+
+def _parameters(plan: _Plan, declaration: TableDeclaration) -> dict[str, str]:
+    before, after = plan.before.metadata.configuration, plan.after.metadata.configuration
+    changed = {key: after.get(key) for key in sorted(before.keys() | after.keys()) if before.get(key) != after.get(key)}
+    parameters = {"properties": json.dumps(changed, separators=(",", ":"), ensure_ascii=False)}
+    if plan.after.schema != plan.before.schema:
+        parameters["defaults"] = json.dumps(dict(declaration.defaults), separators=(",", ":"), ensure_ascii=False)
+    if plan.clustering is not None:
+        parameters["clusterBy"] = json.dumps(list(declaration.clustering_columns or ()))
+    return parameters

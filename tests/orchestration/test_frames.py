@@ -1,0 +1,191 @@
+"""Inputs and outputs of every type: Arrow, pandas, polars and Spark; graphs, ops and assets with several outputs."""
+
+from datetime import datetime
+
+import dagster as dg
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame
+
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager
+from cm_delta_dagster.orchestration.frame_types import FrameType, frame_type, without_none
+from tests.orchestration.log_tables import SCHEMA
+from tests.orchestration.test_io_manager import asset, refused
+
+pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
+
+ROWS = pa.table({"id": pa.array([1, 2], pa.int64()), "at": pa.array([datetime(2026, 1, 1), None], pa.timestamp("us"))})
+
+
+def test_annotations_are_recognized():
+    known = {
+        pa.Table: FrameType.ARROW_TABLE,
+        pa.RecordBatchReader: FrameType.ARROW_READER,
+        pd.DataFrame: FrameType.PANDAS,
+        pl.DataFrame: FrameType.POLARS,
+        pl.LazyFrame: FrameType.POLARS_LAZY,
+        DataFrame: FrameType.SPARK,
+        int: None,
+    }
+    assert {kind: frame_type(kind) for kind in known} == known
+    assert without_none(pl.DataFrame | None) is pl.DataFrame
+    assert frame_type(without_none(int | None)) is None
+
+
+class NoSpark(dg.ConfigurableResource):
+    """Fails if an asset starts Spark."""
+
+    @property
+    def spark_session(self):
+        raise AssertionError("Spark was started")
+
+
+def test_every_type_is_read_without_spark(catalog, instance):
+    create_table(catalog.client, identifier="main.default.up", schema=SCHEMA)
+    seen = []
+
+    def reader(kind):
+        @dg.asset(name=f"read_{kind.__module__.split('.')[0]}_{kind.__name__}".lower())
+        def made(up: kind) -> None:
+            seen.append(type(up.lazy() if kind is pl.LazyFrame else up))
+
+        return made
+
+    kinds = [pa.Table, pa.RecordBatchReader, pd.DataFrame, pl.DataFrame, pl.LazyFrame]
+    manager = CatalogManagedDeltaIOManager(catalog=catalog, spark=NoSpark())
+    result = dg.materialize(
+        [*map(reader, kinds), dg.AssetSpec("up")], resources={"io_manager": manager}, instance=instance
+    )
+    assert result.success
+    assert {kind.__name__ for kind in seen} == {kind.__name__ for kind in kinds}
+    observed = instance.fetch_observations(dg.AssetKey("up"), limit=10).records
+    assert {each.asset_observation.metadata["cm_delta/operation"].value for each in observed} == {"read"}
+    assert {each.asset_observation.metadata["cm_delta/read_lag_versions"].value for each in observed} == {0}
+    assert "read_polars_lazyframe" in {each.asset_observation.metadata["cm_delta/read_by"].value for each in observed}
+
+
+def test_reads_can_be_left_unreported(catalog, instance):
+    create_table(catalog.client, identifier="main.default.up", schema=SCHEMA)
+
+    @dg.asset(ins={"up": dg.AssetIn(metadata={"report_reads": False})})
+    def quiet(up: pa.Table) -> None: ...
+
+    @dg.asset
+    def loud(up: pa.Table) -> None: ...
+
+    def run(made, **settings):
+        manager = CatalogManagedDeltaIOManager(catalog=catalog, spark=NoSpark(), **settings)
+        dg.materialize([made, dg.AssetSpec("up")], resources={"io_manager": manager}, instance=instance)
+        return len(instance.fetch_observations(dg.AssetKey("up"), limit=10).records)
+
+    assert [run(quiet), run(loud, report_reads=False), run(loud)] == [0, 0, 1]
+
+
+VALUES = {
+    "arrow": lambda: ROWS,
+    "reader": lambda: ROWS.to_reader(),
+    "pandas": lambda: pd.DataFrame({"id": [1, 2], "at": [datetime(2026, 1, 1), None]}),
+    "polars": lambda: pl.from_arrow(ROWS),
+    "lazy": lambda: pl.from_arrow(ROWS).lazy(),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [name if name == "lazy" else pytest.param(name, marks=pytest.mark.slow) for name in VALUES]
+)
+def test_every_type_is_written(world, name):
+    @dg.asset(name=name)
+    def made():
+        return VALUES[name]()
+
+    world.materialize(made)
+    assert world.rows(f"main.default.{name}") == [(1, datetime(2026, 1, 1)), (2, None)]
+
+
+def test_what_is_no_frame_and_what_delta_cannot_store_is_refused(world):
+    @dg.asset
+    def t():
+        return {"id": 1}
+
+    assert "polars.DataFrame" in str(refused(world, t))
+
+    @dg.asset(name="t")
+    def times():
+        return pa.table({"at": pa.array([1], pa.time64("us"))})
+
+    assert isinstance(refused(world, times), InvalidArgumentError)
+    assert world.client.catalog.list_tables() == ()
+
+
+def test_changes_are_read_as_arrow(world):
+    world.materialize(asset("up", lambda _: world.frame([(1,)], "id int")))
+    seen = []
+
+    @dg.asset(ins={"changed": dg.AssetIn("up", metadata={"changes": True, "columns": ["id", "_change_type"]})})
+    def down(changed: pl.DataFrame) -> None:
+        seen.append(changed.rows())
+
+    world.materialize(down, dg.AssetSpec("up"))
+    assert seen == [[(1, "insert")]]
+
+
+def test_graphs_ops_and_several_outputs_have_their_tables(world):
+    @dg.op
+    def rows() -> DataFrame:
+        return world.frame([(1,)], "id int")
+
+    @dg.op(out=dg.Out(metadata={"table": "main.s.of_op"}))
+    def more(frame: DataFrame) -> DataFrame:
+        return frame.selectExpr("id + 1 AS id")
+
+    @dg.op(out=dg.Out(metadata={"table": "main.s.rows"}))
+    def first() -> DataFrame:
+        return world.frame([(1,)], "id int")
+
+    @dg.graph_asset(metadata={"table": "main.s.of_graph", "mode": "append"})
+    def grouped():
+        return rows()
+
+    @dg.job(resource_defs=world.resources)
+    def plain():
+        more(first())
+
+    spec = dg.AssetSpec("a", metadata={"table": "main.s.a"})
+
+    @dg.multi_asset(outs={"a": dg.AssetOut.from_spec(spec), "b": dg.AssetOut()})
+    def both():
+        yield dg.MaterializeResult(asset_key="a", value=world.frame([(3,)], "id int"))
+        yield dg.MaterializeResult(asset_key="b", value=world.frame([(4,)], "id int"))
+
+    world.materialize(grouped)
+    world.materialize(grouped)
+    world.materialize(both)
+    plain.execute_in_process(instance=world.instance)
+    names = ("main.s.of_graph", "main.s.a", "main.default.b", "main.s.of_op")
+    assert [world.rows(name) for name in names] == [[(1,), (1,)], [(3,)], [(4,)], [(2,)]]
+
+
+def test_only_an_overwrite_of_a_whole_table_can_be_the_last_that_wins(world):
+    def made(**metadata):
+        return asset("t", lambda _: world.frame([(1,)], "id int"), metadata=metadata)
+
+    world.materialize(made(on_conflict="last_wins"))
+    assert isinstance(refused(world, made(on_conflict="last_wins", mode="append")), InvalidArgumentError)
+    assert world.rows("main.default.t") == [(1,)]
+
+
+def test_a_preview_is_shown_if_it_is_switched_on(world):
+    manager = world.resources["io_manager"]
+    world.resources["io_manager"] = CatalogManagedDeltaIOManager(
+        catalog=world.catalog, spark=manager.spark, preview_rows=1
+    )
+    world.materialize(asset("t", lambda _: world.frame([(1, "a|b"), (2, "c")], "id int, v string")))
+    (event,) = world.events("t")
+    assert event.metadata["cm_delta/preview"].value == "| id | v |\n| --- | --- |\n| 1 | a\\|b |"
+    assert event.metadata["cm_delta/table_files"].value == 1
+    assert event.metadata["cm_delta/small_files"].value == 1
+    assert event.metadata["cm_delta/unpublished_commits"].value in (0, 1)
