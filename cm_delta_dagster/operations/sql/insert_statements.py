@@ -102,7 +102,8 @@ def read_insert(statement: Statement) -> Insert:
     columns = None
     if words.peek() == "(" and (words.peek(1) not in QUERY_WORDS or words.peek(2) in (",", ")")):
         columns = tuple(words.listed(words.part))
-    where, keys = None, ()
+    where: str | None = None
+    keys: tuple[str, ...] = ()
     if verb == "INTO" and words.takes("REPLACE"):
         where, keys = _replaced(words)
         named = words.takes("BY NAME") or named
