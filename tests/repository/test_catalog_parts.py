@@ -20,6 +20,8 @@ OTHER_ATTRIBUTES = frozenset(
         "orchestration/write_contract.py: names.catalog",
         "cli/main.py: found.catalog",
         "operations/sql/listings.py: one.catalog",
+        "operations/sql/merge_statements.py: own.catalog",
+        "operations/sql/qualifiers.py: identifier.catalog",
         "operations/sql/queries.py: name.catalog",
         "operations/sql/queries.py: self.spark.catalog",
     }
