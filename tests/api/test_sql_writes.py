@@ -81,6 +81,21 @@ def test_a_table_has_what_its_statement_says(lake: Connection, orders: str) -> N
         lake.sql(f"CREATE TABLE {orders} (a int)")
 
 
+def test_a_table_is_replaced_and_keeps_its_id_and_history(lake: Connection) -> None:
+    name = "main.sales.replaced"
+    lake.sql(f"CREATE OR REPLACE TABLE {name} (a int) TBLPROPERTIES (owner = 'sales')")
+    lake.sql(f"INSERT INTO {name} VALUES (1), (2)")
+    old = lake.table(name).snapshot()
+    lake.sql(f"CREATE OR REPLACE TABLE {name} COMMENT 'sums' AS SELECT sum(a) AS total, 'x' AS p FROM {name}")
+    new = lake.table(name).snapshot()
+    assert rows(lake, f"SELECT * FROM {name}") == [(3, "x")]
+    assert (new.table_id, new.version, new.metadata.description) == (old.table_id, 2, "sums")
+    assert "owner" not in new.metadata.configuration
+    assert rows(lake, f"SELECT * FROM {name} VERSION AS OF 1 ORDER BY a") == [(1,), (2,)]
+    lake.sql(f"REPLACE TABLE {name} (a int, b date) PARTITIONED BY (b)")
+    assert lake.table(name).snapshot().partition_columns == ("b",) and rows(lake, f"SELECT * FROM {name}") == []
+
+
 def test_inserted_rows_have_defaults_and_computed_values(lake: Connection, orders: str) -> None:
     """Structs are matched by position; a double becomes a decimal."""
     found = rows(lake, f"SELECT id, name, amount, day, twice, place.* FROM {orders} VERSION AS OF 1 ORDER BY id")
@@ -151,7 +166,9 @@ BAD: list[tuple[str, type[CmDeltaError], str]] = [
     ("CREATE TABLE main.sales.n (a nothing)", InvalidArgumentError, "nothing"),
     ("CREATE TABLE main.sales.n (a int, b int GENERATED ALWAYS AS (c))", InvalidArgumentError, "c"),
     ("CREATE TABLE n (a int)", InvalidArgumentError, "n is not the name of a table"),
-    ("CREATE OR REPLACE TABLE {t} (a int)", InvalidArgumentError, "schema_mode=SchemaMode.OVERWRITE"),
+    ("CREATE OR REPLACE TABLE {t} SHALLOW CLONE {t}", InvalidArgumentError, "CLONE with REPLACE"),
+    ("CREATE OR REPLACE TABLE IF NOT EXISTS {t} (a int)", InvalidArgumentError, "IF NOT EXISTS with REPLACE"),
+    ("REPLACE TABLE main.sales.nothing (a int)", TableNotFoundError, "main.sales.nothing"),
     ("TRUNCATE TABLE {t} PARTITION (day = 1)", InvalidArgumentError, "DELETE FROM"),
     ("DROP TABLE main.sales.nothing", TableNotFoundError, "no table main.sales.nothing"),
     ("EXPLAIN INSERT INTO {t} SELECT 1", InvalidArgumentError, "Nothing was changed"),
@@ -290,6 +307,8 @@ def test_a_table_is_altered(lake: Connection) -> None:
     for change in ("ALTER COLUMN b DROP DEFAULT", "DROP CONSTRAINT IF EXISTS positive", "CLUSTER BY NONE"):
         lake.sql(f"ALTER TABLE {name} {change}")
     lake.sql(f"ALTER TABLE {name} DROP FEATURE checkConstraints")
+    lake.sql(f"ALTER TABLE {name} RENAME COLUMN `a b` TO a")
+    lake.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'none')")
     lake.sql(f"ALTER TABLE {name} RENAME TO main.sales.renamed")
     lake.sql("COMMENT ON TABLE main.sales.renamed IS NULL")
     after = lake.table("main.sales.renamed").snapshot()

@@ -17,6 +17,7 @@ from cm_delta_dagster.operations.sql.statements import Statement
 from cm_delta_dagster.operations.sql.targets import SqlSession, identifier_of, open_table
 from cm_delta_dagster.operations.sql.words import Words
 from cm_delta_dagster.operations.tables.alter import alter_table
+from cm_delta_dagster.operations.tables.alter_with_rewrite import alter_with_rewrite
 from cm_delta_dagster.operations.tables.alterations import (
     AddColumns,
     Alteration,
@@ -72,7 +73,7 @@ def comment(session: SqlSession, statement: Statement) -> Answer:
 
 
 def _altering(alteration: Alteration) -> _Change:
-    return lambda session, table: alter_table(table, alteration)
+    return lambda session, table: alter_with_rewrite(table, alteration, spark=lambda: session.spark)
 
 
 # --- columns ----------------------------------------------------------------------------------------------------------

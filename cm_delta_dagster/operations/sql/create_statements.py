@@ -1,4 +1,4 @@
-"""CREATE TABLE: empty, with the rows of a query, or as a clone."""
+"""CREATE TABLE, REPLACE TABLE and CREATE OR REPLACE TABLE: empty, with the rows of a query, or as a clone."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +14,7 @@ from cm_delta_dagster.operations.sql.column_definitions import (
 )
 from cm_delta_dagster.operations.sql.insert_statements import QUERY_WORDS
 from cm_delta_dagster.operations.sql.names import Name, resolve
+from cm_delta_dagster.operations.sql.queries import PreparedQuery
 from cm_delta_dagster.operations.sql.statements import Statement
 from cm_delta_dagster.operations.sql.targets import (
     SqlSession,
@@ -25,8 +26,8 @@ from cm_delta_dagster.operations.sql.targets import (
 )
 from cm_delta_dagster.operations.sql.words import Span, Words
 from cm_delta_dagster.operations.tables.clone import CloneMode, CloneRequest, CloneResult, clone, open_source
-from cm_delta_dagster.operations.tables.create import TableDesign, create_table, create_table_as, first_schema
-from cm_delta_dagster.operations.writing.write import append
+from cm_delta_dagster.operations.tables.create import TableDesign, first_schema
+from cm_delta_dagster.operations.tables.replace import CreationMode, create_or_replace
 from cm_delta_dagster.protocol.features.column_specs import Column, schema_of_columns
 from cm_delta_dagster.protocol.features.default_columns import has_defaults
 from cm_delta_dagster.protocol.features.generated_columns import generated_columns
@@ -58,17 +59,21 @@ class _Definition:
 
 
 def create(session: SqlSession, statement: Statement) -> Answer:
-    """Run a CREATE TABLE statement.
+    """Run a CREATE TABLE, REPLACE TABLE or CREATE OR REPLACE TABLE statement.
 
     Raises:
-        TableAlreadyExistsError: the name is taken, and there is no IF NOT EXISTS.
+        TableAlreadyExistsError: the name is taken, and there is neither IF NOT EXISTS nor OR REPLACE.
+        TableNotFoundError: there is no table to replace.
         InvalidArgumentError: the statement is malformed, or has a part that is not supported.
-        CmDeltaError: as ``create_table``, ``create_table_as`` and ``clone`` of :mod:`cm_delta_dagster.operations.tables`.
+        CmDeltaError: as ``create_or_replace`` and ``clone`` of :mod:`cm_delta_dagster.operations.tables`.
     """
-    words = Words(statement, after=2)
+    words = Words(statement, after=0)
+    mode = next(mode for phrase, mode in _MODES.items() if words.takes(phrase))
     if_missing = words.takes("IF NOT EXISTS")
+    if if_missing and mode is not CreationMode.CREATE:
+        raise words.refusal("IF NOT EXISTS with REPLACE", "Leave one of them out.")
     name = identifier_of(words.table())
-    run = _cloning(words, statement) or _defining(words, statement)
+    run = _cloning(words, statement, mode) or _defining(words, statement, mode)
     if if_missing and _exists(session, name):
         return NOTHING
     try:
@@ -77,6 +82,13 @@ def create(session: SqlSession, statement: Statement) -> Answer:
         if not if_missing:
             raise
         return NOTHING
+
+
+_MODES: Mapping[str, CreationMode] = {
+    "CREATE TABLE": CreationMode.CREATE,
+    "CREATE OR REPLACE TABLE": CreationMode.CREATE_OR_REPLACE,
+    "REPLACE TABLE": CreationMode.REPLACE,
+}
 
 
 def _exists(session: SqlSession, name: TableIdentifier) -> bool:
@@ -90,7 +102,9 @@ def _exists(session: SqlSession, name: TableIdentifier) -> bool:
 # --- columns or a query -----------------------------------------------------------------------------------------------
 
 
-def _defining(words: Words, statement: Statement) -> Callable[[SqlSession, TableIdentifier], Answer]:
+def _defining(
+    words: Words, statement: Statement, mode: CreationMode
+) -> Callable[[SqlSession, TableIdentifier], Answer]:
     definition = _Definition()
     if words.takes("LIKE"):
         raise words.refusal("LIKE", "Use lake.create_table(name, lake.table(other).schema()).")
@@ -102,7 +116,10 @@ def _defining(words: Words, statement: Statement) -> Callable[[SqlSession, Table
             break
         _clause(words, definition)
     _check(definition)
-    return lambda session, name: _create(session, statement, name, definition)
+    if definition.query is None:
+        return lambda session, name: _create(session, name, definition, mode)
+    query = source_query(statement, definition.query)
+    return lambda session, name: _create_as(session, query, name, definition, mode)
 
 
 def _clause(words: Words, definition: _Definition) -> None:
@@ -188,37 +205,22 @@ def _check(definition: _Definition) -> None:
         )
 
 
-def _create(session: SqlSession, statement: Statement, name: TableIdentifier, definition: _Definition) -> Answer:
-    if definition.query is not None:
-        return _create_as(session, statement, name, definition)
+def _create(session: SqlSession, name: TableIdentifier, definition: _Definition, mode: CreationMode) -> Answer:
     schema = schema_of_columns(definition.columns)
     if has_defaults(schema) or generated_columns(schema):
         check_expression_types(session.spark, schema)
-    design = _design(definition, schema)
-    create_table(
-        session.client,
-        identifier=name,
-        schema=design.schema,
-        partition_columns=design.partition_columns,
-        properties=design.properties,
-        description=design.description,
-        clustering_columns=design.clustering_columns,
-    )
+    create_or_replace(session.client, identifier=name, design=_design(definition, schema), mode=mode)
     return NOTHING
 
 
-def _create_as(session: SqlSession, statement: Statement, name: TableIdentifier, definition: _Definition) -> Answer:
-    assert definition.query is not None
-    if _exists(session, name):
+def _create_as(
+    session: SqlSession, query: PreparedQuery, name: TableIdentifier, definition: _Definition, mode: CreationMode
+) -> Answer:
+    if mode is CreationMode.CREATE and _exists(session, name):
         raise TableAlreadyExistsError(f"Table {name} already exists. Nothing was written. Choose another name.")
-    query = source_query(statement, definition.query)
     frame = check_frame(query.run(session.client, resolve(session.client, query.names), spark=session.spark))
-    create_table_as(
-        session.client,
-        identifier=name,
-        design=_design(definition, first_schema(schema_of(frame))),
-        write=lambda table: append(table, frame=frame),
-    )
+    design = _design(definition, first_schema(schema_of(frame)))
+    create_or_replace(session.client, identifier=name, design=design, frame=frame, mode=mode)
     return NOTHING
 
 
@@ -235,10 +237,14 @@ def _design(definition: _Definition, schema: StructType) -> TableDesign:
 # --- clone ------------------------------------------------------------------------------------------------------------
 
 
-def _cloning(words: Words, statement: Statement) -> Callable[[SqlSession, TableIdentifier], Answer] | None:
+def _cloning(
+    words: Words, statement: Statement, creation: CreationMode
+) -> Callable[[SqlSession, TableIdentifier], Answer] | None:
     mode = words.take("SHALLOW", "DEEP")
     if not mode:
         return None
+    if creation is not CreationMode.CREATE:
+        raise words.refusal("CLONE with REPLACE", "Drop the table first, or give the clone another name.")
     words.expect("CLONE")
     source = words.table()
     version = time_travel(words, statement)

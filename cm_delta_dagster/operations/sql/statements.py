@@ -62,6 +62,8 @@ STATEMENTS: Mapping[tuple[str, ...], Family] = {
     ("MERGE",): Family.MERGE,
     ("TRUNCATE", "TABLE"): Family.TRUNCATE,
     ("CREATE", "TABLE"): Family.CREATE,
+    ("CREATE", "OR", "REPLACE", "TABLE"): Family.CREATE,
+    ("REPLACE", "TABLE"): Family.CREATE,
     ("ALTER", "TABLE"): Family.ALTER,
     ("COMMENT", "ON", "TABLE"): Family.COMMENT,
     ("DROP", "TABLE"): Family.DROP,
@@ -74,7 +76,6 @@ STATEMENTS: Mapping[tuple[str, ...], Family] = {
 """The family by the first words; the longest match counts."""
 
 _VIEW = 'lake.sql("SELECT ...").createOrReplaceTempView(name)'
-_REPLACE = "lake.table(name).overwrite(frame, schema_mode=SchemaMode.OVERWRITE), or lake.drop and lake.create_table"
 _SESSION = "lake.spark.sql for what only the Spark session has"
 REFUSED: Mapping[tuple[str, ...], str] = {
     ("CREATE", "TEMPORARY"): _VIEW,
@@ -83,9 +84,8 @@ REFUSED: Mapping[tuple[str, ...], str] = {
     ("CREATE", "OR", "REPLACE", "TEMP"): _VIEW,
     ("CREATE", "VIEW"): _VIEW,
     ("CREATE", "OR", "REPLACE", "VIEW"): _VIEW,
-    ("CREATE", "OR", "REPLACE", "TABLE"): _REPLACE,
     ("CREATE",): "CREATE TABLE, lake.create_table or lake.create_table_as",
-    ("REPLACE",): _REPLACE,
+    ("REPLACE",): "REPLACE TABLE, or lake.create_table with mode='replace'",
     ("TRUNCATE",): "TRUNCATE TABLE",
     ("ALTER",): "ALTER TABLE, or lake.table(name).alter",
     ("COMMENT",): "COMMENT ON TABLE, or lake.table(name).alter.comment_column",
