@@ -75,6 +75,7 @@ def check(printed: str, server: S3Server, flights: int) -> None:
     assert server.copies() == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(1200)
 def test_the_demo_with_a_few_days_of_flights_ends_right_in_s3(tmp_path: Path, server: S3Server) -> None:
     lines = shorten(tmp_path / "tables" / "raw")
