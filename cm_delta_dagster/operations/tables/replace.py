@@ -24,12 +24,12 @@ from cm_delta_dagster.operations.tables.create import (
     creation_parameters,
     definition_of,
 )
+from cm_delta_dagster.operations.writing.target_shape import TargetShape
 from cm_delta_dagster.operations.writing.write import append
 from cm_delta_dagster.operations.writing.write_result import WriteResult, earlier_write
 from cm_delta_dagster.operations.writing.write_transaction import (
     DEFAULT_OPTIONS,
     CommitOptions,
-    TargetShape,
     WriteTransaction,
     check_not_append_only,
     start_write,

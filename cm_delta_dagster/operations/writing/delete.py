@@ -9,10 +9,10 @@ from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.writing.change_rows import ChangeCounts
 from cm_delta_dagster.operations.writing.conditions import Condition, write_condition
 from cm_delta_dagster.operations.writing.delete_rows import delete_rows
+from cm_delta_dagster.operations.writing.target_shape import TargetShape
 from cm_delta_dagster.operations.writing.write_result import WriteResult
 from cm_delta_dagster.operations.writing.write_transaction import (
     CommitOptions,
-    TargetShape,
     WriteTransaction,
     check_not_append_only,
     json_text,

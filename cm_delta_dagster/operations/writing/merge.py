@@ -16,13 +16,13 @@ from cm_delta_dagster.operations.writing.conditions import Condition, slice_cond
 from cm_delta_dagster.operations.writing.merge_rows import cached, merge_parameters, run_merge
 from cm_delta_dagster.operations.writing.resolve_change import resolve_change
 from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause
+from cm_delta_dagster.operations.writing.target_shape import target_shape
 from cm_delta_dagster.operations.writing.write_result import WriteResult, earlier_write
 from cm_delta_dagster.operations.writing.write_transaction import (
     DEFAULT_OPTIONS,
     CommitOptions,
     check_not_append_only,
     start_write,
-    target_shape,
 )
 from cm_delta_dagster.protocol.features.identity_columns import check_not_given, identity_columns
 from cm_delta_dagster.protocol.predicates.predicates import (

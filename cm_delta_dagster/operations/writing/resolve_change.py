@@ -14,7 +14,7 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.row_change import DEFAULT, Expression, RowChange, RowClause
-from cm_delta_dagster.operations.writing.write_transaction import TargetShape, target_shape
+from cm_delta_dagster.operations.writing.target_shape import TargetShape, target_shape
 from cm_delta_dagster.protocol.changes.change_data_feed import FEATURE as CHANGE_DATA_FEED
 from cm_delta_dagster.protocol.features.identity_columns import check_not_given, identity_columns
 from cm_delta_dagster.protocol.features.table_features import is_active

@@ -13,11 +13,11 @@ from cm_delta_dagster.operations.writing.delete import file_metrics
 from cm_delta_dagster.operations.writing.resolve_change import resolve_change
 from cm_delta_dagster.operations.writing.row_change import Expression, RowChange, RowClause
 from cm_delta_dagster.operations.writing.table_files import kept_row_ids
+from cm_delta_dagster.operations.writing.target_shape import TargetShape
 from cm_delta_dagster.operations.writing.write_result import WriteResult, earlier_write
 from cm_delta_dagster.operations.writing.write_transaction import (
     DEFAULT_OPTIONS,
     CommitOptions,
-    TargetShape,
     check_not_append_only,
     json_text,
     start_write,

@@ -15,16 +15,15 @@ from cm_delta_dagster.operations.writing.change_rows import ChangeCounts
 from cm_delta_dagster.operations.writing.conditions import Condition, slice_condition
 from cm_delta_dagster.operations.writing.merge import key_names
 from cm_delta_dagster.operations.writing.replace_rows import replace_keys, replace_partitions, replace_where
+from cm_delta_dagster.operations.writing.target_shape import TargetShape, target_shape
 from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult, earlier_write
 from cm_delta_dagster.operations.writing.write_transaction import (
     DEFAULT_OPTIONS,
     CommitOptions,
-    TargetShape,
     WriteTransaction,
     check_not_append_only,
     json_text,
     start_write,
-    target_shape,
 )
 from cm_delta_dagster.protocol.actions.file_columns import size_of
 from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Predicate, to_sql

@@ -16,8 +16,9 @@ from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, I
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import EngineError, InvalidArgumentError
 from cm_delta_dagster.operations.arguments import names_table
+from cm_delta_dagster.operations.writing.target_shape import target_shape
 from cm_delta_dagster.operations.writing.write import append, overwrite
-from cm_delta_dagster.operations.writing.write_transaction import CommitOptions, check_not_append_only, target_shape
+from cm_delta_dagster.operations.writing.write_transaction import CommitOptions, check_not_append_only
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.spark.session import check_frame, is_connect
 

@@ -22,44 +22,30 @@ from cm_delta_dagster.errors import (
     NOT_COMMITTED,
     CommitConflictError,
     IllegalCommitError,
-    InvalidArgumentError,
-    SchemaMismatchError,
-    UnsupportedFeatureError,
 )
-from cm_delta_dagster.operations.writing.column_names import unique_name
+from cm_delta_dagster.operations.writing.target_shape import TargetShape
 from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult, earlier_write, nothing_to_do
-from cm_delta_dagster.protocol.actions.actions import AddCdcFile, AddFile, Metadata, Protocol, SetTransaction
+from cm_delta_dagster.protocol.actions.actions import AddCdcFile, AddFile, SetTransaction
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, removes_of, size_of, table_to_adds
 from cm_delta_dagster.protocol.changes.change_data_feed import CHANGE_TYPE, ChangeType
 from cm_delta_dagster.protocol.changes.change_data_feed import FEATURE as CHANGE_DATA_FEED
-from cm_delta_dagster.protocol.features.clustering import ColumnPath, is_clustered
-from cm_delta_dagster.protocol.features.column_ids import with_ids_of
-from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, column_mapping_mode
-from cm_delta_dagster.protocol.features.column_specs import check_partition_columns
-from cm_delta_dagster.protocol.features.enablement import TableDefinition, changed_definition, without_own_metadata
+from cm_delta_dagster.protocol.features.clustering import ColumnPath
+from cm_delta_dagster.protocol.features.column_mapping import column_mapping_mode
 from cm_delta_dagster.protocol.features.identity_columns import with_high_water_marks
-from cm_delta_dagster.protocol.features.table_features import check_writable, is_active
+from cm_delta_dagster.protocol.features.table_features import is_active
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
-from cm_delta_dagster.protocol.features.type_widening import widening_in_writes, with_type_changes
 from cm_delta_dagster.protocol.features.vector_writing import with_vector
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
-from cm_delta_dagster.protocol.schema.evolution import SchemaMode, reconcile_schemas
 from cm_delta_dagster.protocol.schema.types import (
     STRING,
     StructField,
-    StructType,
-    check_column_names,
-    data_type_text,
-    schema_text,
     schema_to_json,
 )
-from cm_delta_dagster.protocol.schema.void_columns import check_void_places
 from cm_delta_dagster.protocol.statistics.layout_columns import check_keeps_columns
 from cm_delta_dagster.spark.fill import fill_missing
 from cm_delta_dagster.spark.optimized_write import few_files_settings, in_few_files
 from cm_delta_dagster.spark.scan import scan
-from cm_delta_dagster.spark.schema import schema_of
 from cm_delta_dagster.spark.write import WriteSpec, WrittenFiles, write_files, write_spec
 from cm_delta_dagster.storage.deletion_vector_writer import write_deletion_vectors
 from cm_delta_dagster.storage.discard import discard, discard_below
@@ -86,15 +72,6 @@ DEFAULT_OPTIONS = CommitOptions()
 DEFAULT_SPEC = WriteSpec()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetShape:
-    """Schema, metadata and protocol of the table after a write; those of the snapshot unless the schema changes."""
-
-    schema: StructType
-    metadata: Metadata
-    protocol: Protocol
-
-
 def check_not_append_only(snapshot: Snapshot, operation: str) -> None:
     """Refuse an operation that removes rows from an append-only table (protocol heading "Append-only Tables").
 
@@ -109,84 +86,6 @@ def check_not_append_only(snapshot: Snapshot, operation: str) -> None:
             f"Table {snapshot.identifier} is append-only (delta.appendOnly=true) and {operation} removes rows; nothing was "
             "written. Append instead, or unset the property first."
         )
-
-
-def target_shape(
-    snapshot: Snapshot, frame: DataFrame, mode: SchemaMode, partition_by: Sequence[str] | None = None
-) -> TargetShape:
-    """Return schema, metadata and protocol of the table after a write of ``frame``.
-
-    Args:
-        partition_by: with the mode OVERWRITE, the partition columns afterwards; None for those that the table has.
-
-    Raises:
-        SchemaMismatchError: the columns do not fit, the frame has no columns, or a partition column is missing.
-        InvalidArgumentError: ``frame`` cannot be partitioned by ``partition_by``.
-        UnsupportedFeatureError: the table or a new column needs a table feature that this client does not support.
-    """
-    check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
-    present = snapshot.schema
-    offered = without_own_metadata(schema_of(frame))
-    if not offered.fields:
-        raise SchemaMismatchError(
-            f"The rows for {snapshot.identifier} have no columns; nothing was written. Select at least one of the "
-            f"table's columns: {', '.join(present.names)}."
-        )
-    before = TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata)
-    schema = reconcile_schemas(present, offered, mode=mode, widens=widening_in_writes(before.properties))
-    partitions = snapshot.partition_columns
-    if mode is SchemaMode.OVERWRITE:
-        partitions = _replacement_partitions(schema, snapshot, partition_by)
-        schema = with_ids_of(_replacement_schema(schema, partitions), present)
-    else:
-        schema = with_type_changes(present, schema)
-    if schema == present and partitions == snapshot.partition_columns:
-        return TargetShape(schema=present, metadata=snapshot.metadata, protocol=snapshot.protocol)
-    check_column_names(schema, any_characters=snapshot.column_mapping is not ColumnMappingMode.NONE)
-    check_void_places(schema)
-    wanted = before.with_schema(schema)
-    wanted = replace(wanted, metadata=replace(wanted.metadata, partition_columns=partitions))
-    after = changed_definition(before, wanted, new_name=unique_name)
-    try:
-        check_writable(after.protocol, snapshot.identifier, metadata=after.metadata)
-    except UnsupportedFeatureError as error:
-        changed = [item for item in schema.fields if present.field(item.name) != item]
-        columns = ", ".join(f"{item.name!r} ({data_type_text(item.type)})" for item in changed)
-        raise UnsupportedFeatureError(
-            f"With the new or changed columns {columns}, {snapshot.identifier} would need a feature that this client "
-            f"does not have; nothing was written. Leave them out or cast them, e.g. to a string. ({error})"
-        ) from error
-    return TargetShape(schema=after.schema, metadata=after.metadata, protocol=after.protocol)
-
-
-def _replacement_partitions(
-    offered: StructType, snapshot: Snapshot, partition_by: Sequence[str] | None
-) -> tuple[str, ...]:
-    """The partition columns of a table whose rows and schema are replaced."""
-    if partition_by is not None:
-        if partition_by and is_clustered(snapshot.protocol):
-            raise InvalidArgumentError(
-                f"{snapshot.identifier} is a clustered table, which cannot get partition columns. Nothing was written. Leave out "
-                "`partition_by`, and cluster by these columns: table.alter.cluster_by(...)."
-            )
-        return check_partition_columns(offered, partition_by)
-    missing = [name for name in snapshot.partition_columns if offered.field(name) is None]
-    if missing:
-        raise SchemaMismatchError(
-            f"The new schema lacks the partition column {missing[0]!r} of {snapshot.identifier}; nothing was written. "
-            f"Keep it, or give other partition columns as `partition_by`. Offered schema:\n{schema_text(offered)}"
-        )
-    return snapshot.partition_columns
-
-
-def _replacement_schema(offered: StructType, partition_columns: Sequence[str]) -> StructType:
-    """Return the offered schema with every field nullable: NOT NULL in a DataFrame depends on how Spark computed it."""
-    partitions = {name.lower(): name for name in partition_columns}
-    nullable = reconcile_schemas(StructType(()), offered, mode=SchemaMode.MERGE)
-    # The partition columns keep the spelling that the metadata has for them.
-    return StructType(
-        tuple(replace(item, name=partitions.get(item.name.lower(), item.name)) for item in nullable.fields)
-    )
 
 
 def layout_of(table: WriteTarget, shape: TargetShape, clustering: Sequence[ColumnPath] = ()) -> TableLayout:
