@@ -126,7 +126,8 @@ def test_recovered_commits_have_their_partitions_in_the_feed(lake: Lake, tmp_pat
     restore(lake, tmp_path)
     apply(lake)
     (after,) = lake.catalog.feed(after=1, limit=9)
-    assert after.summary == before.summary
+    assert before.summary.counts is not None  # Only the writer of a commit knows them.
+    assert after.summary == replace(before.summary, counts=None)
 
 
 def test_a_file_that_is_no_commit_of_the_table_ends_the_chain(lake: Lake, tmp_path: Path) -> None:

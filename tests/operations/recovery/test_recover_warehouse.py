@@ -1,5 +1,6 @@
 """A new catalog adopts the tables of a lost catalog from their logs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,12 @@ def test_tables_come_back_with_id_name_definition_and_every_commit(lake: Lake, t
         lake.append(table)
     rename_table(lake.client, identifier="main.test.other", to="main.test.renamed")
     definition = lake.catalog.load_table_by_id(other.table_id).definition
-    feed = {(entry.version, entry.summary.txn_id): entry.summary for entry in lake.catalog.feed(after=0, limit=99)}
+    feed = {
+        (entry.version, entry.summary.txn_id): replace(
+            entry.summary, counts=None
+        )  # Only the writer of a commit knows them.
+        for entry in lake.catalog.feed(after=0, limit=99)
+    }
     former = lake.catalog.identity().catalog_id
     lose(lake, tmp_path)
     plan = plan_of(lake)

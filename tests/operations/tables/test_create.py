@@ -18,7 +18,6 @@ from cm_delta_dagster.errors import (
     StorageError,
     TableAlreadyExistsError,
     TableNotFoundError,
-    UnsupportedFeatureError,
 )
 from cm_delta_dagster.operations.tables.create import create_table, open_or_create
 from cm_delta_dagster.protocol.features.table_features import is_catalog_managed
@@ -100,7 +99,7 @@ def test_partition_columns_are_spelled_as_in_the_schema(lake: Lake) -> None:
         ({"partition_columns": ("id", "day")}, InvalidArgumentError),
         ({"properties": {"delta.unheardOf": "1"}}, InvalidArgumentError),
         ({"properties": {"delta.enableInCommitTimestamps": "false"}}, InvalidArgumentError),
-        ({"properties": {"delta.enableIcebergCompatV1": "true"}}, UnsupportedFeatureError),
+        ({"properties": {"delta.enableIcebergCompatV3": "true"}}, CmDeltaError),
         ({"schema": StructType((*SCHEMA.fields, StructField("ID", PrimitiveType("long"))))}, CmDeltaError),
         ({"schema": WITH_LIST, "partition_columns": ("tags",)}, InvalidArgumentError),
     ],

@@ -66,7 +66,7 @@ def test_columns_of_a_table_with_rows_are_renamed_dropped_and_added_again(
     table = create_table(
         client,
         identifier="main.test.mapped",
-        schema=from_spark(rows.schema),
+        schema=first_schema(from_spark(rows.schema)),
         partition_columns=("p",),
         properties={"delta.columnMapping.mode": mode},
     )
