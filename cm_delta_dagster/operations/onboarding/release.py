@@ -18,6 +18,7 @@ from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.snapshots.commit_sources import published_source
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.warehouse import read_table_marker
 from cm_delta_dagster.errors import (
     CatalogUnavailableError,
     CmDeltaError,
@@ -196,7 +197,7 @@ def _remove_entry(client: DeltaClient, plan: ReleasePlan) -> None:
             last = error
             continue
         client.forget(plan.table_id)
-        _remove_marker(client, plan.location)
+        _remove_marker(client, plan)
         return
     raise CommitStateUnknownError(
         f"{plan.name} is released, and the catalog did not answer whether it removed its entry ({last}). Once it answers again, "
@@ -204,9 +205,12 @@ def _remove_entry(client: DeltaClient, plan: ReleasePlan) -> None:
     ) from last
 
 
-def _remove_marker(client: DeltaClient, location: str) -> None:
-    """Delete the marker that names the catalog; a failure is logged only."""
+def _remove_marker(client: DeltaClient, plan: ReleasePlan) -> None:
+    """Delete the marker of the table; a failure is logged only. That of a catalog that has adopted the table since stays."""
+    store, location = client.stores.store_for(plan.location), plan.location
     try:
-        client.stores.store_for(location).delete(f"{log_files.log_directory(location)}/{TABLE_MARKER_NAME}")
+        marker = read_table_marker(store, location)
+        if marker is None or marker.table_id == plan.table_id:
+            store.delete(f"{log_files.log_directory(location)}/{TABLE_MARKER_NAME}")
     except (StorageError, OSError) as error:
         _log.warning("The marker of the table at %s was not deleted: %s", location, error)
