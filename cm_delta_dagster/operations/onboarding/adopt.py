@@ -27,9 +27,11 @@ from cm_delta_dagster.errors import (
     CatalogUnavailableError,
     CommitRetriesExceededError,
     CommitStateUnknownError,
+    RecoveryError,
     StorageError,
     StoreNotSupportedError,
     TableAlreadyExistsError,
+    TableNotFoundError,
     WriteRefusedError,
 )
 from cm_delta_dagster.operations.onboarding.adopt_plan import (
@@ -163,7 +165,17 @@ def _register(client: DeltaClient, plan: AdoptPlan, name: TableIdentifier) -> Ta
             raise TableAlreadyExistsError(
                 f"{error} {plan.location} is catalog-managed now and has no name. Adopt it again under another name."
             ) from error
+        except RecoveryError:
+            # Another client may have registered the table, and commits may have followed.
+            entry = _registered(client, plan)
+            if entry is None:
+                raise
         assert entry is not None, "an active table has an entry"
+        if entry.identifier != name:
+            raise TableAlreadyExistsError(
+                f"{plan.location} was not adopted as {name}: another client has completed the adoption, and it is the table "
+                f"{entry.identifier} of this catalog. Rename the table."
+            )
         write_table_marker(
             store,
             plan.location,
@@ -178,3 +190,12 @@ def _register(client: DeltaClient, plan: AdoptPlan, name: TableIdentifier) -> Ta
         "the catalog answers again, adopt it again.",
         version=version,
     ) from last
+
+
+def _registered(client: DeltaClient, plan: AdoptPlan) -> TableEntry | None:
+    """The entry of the table that is adopted; None if the catalog does not have it at that location."""
+    try:
+        entry = client.registry.load_table_by_id(plan.table_id)
+    except TableNotFoundError:
+        return None
+    return entry if entry.location == plan.location else None
