@@ -1,9 +1,11 @@
 """What an adoption finds at a location, and the checks before it. Changes nothing."""
 
+import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import PurePosixPath
 
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
@@ -16,6 +18,7 @@ from cm_delta_dagster.client.warehouse import absolute_location, read_warehouse_
 from cm_delta_dagster.errors import (
     CatalogManagedAccessError,
     CorruptLogError,
+    InvalidArgumentError,
     ObjectNotFoundError,
     RecoveryError,
     TableAlreadyExistsError,
@@ -40,6 +43,7 @@ from cm_delta_dagster.protocol.features.table_features import (
 )
 from cm_delta_dagster.protocol.features.table_properties import TableProperties, required_properties
 from cm_delta_dagster.protocol.log import log_files, version_checksum
+from cm_delta_dagster.storage.store import Store
 
 ADOPTED_BY_TAG = "cm_delta/adopted_by"
 """Tag of the commit that adopts a table: the id of the catalog."""
@@ -191,6 +195,7 @@ def _folder_draft(
     if store.list_from(log_files.log_directory(location)) or not has_parquet_files(store, location):
         raise absent
     _refuse_taken(client, name, location)
+    _refuse_part_of_table(store, location)
     files = read_folder(store, location, name, options, now_ms=client.now_ms())
     plan = AdoptPlan(
         name=str(name),
@@ -203,6 +208,19 @@ def _folder_draft(
         added_features=tuple(sorted(writer_features(files.definition.protocol))),
     )
     return AdoptDraft(plan=plan, files=files)
+
+
+def _refuse_part_of_table(store: Store, location: str) -> None:
+    """Refuse a folder below a Delta table: not all of its files are live, and that table's vacuum would delete others."""
+    scheme, separator, path = location.partition("://")
+    paths = {path, os.path.realpath(path)} if scheme == "file" else {path}
+    for parent in (parent for each in paths for parent in PurePosixPath(each).parents if parent.name):
+        table = f"{scheme}{separator}{parent}"
+        if store.list_from(log_files.log_directory(table)):
+            raise InvalidArgumentError(
+                f"{location} was not adopted: it is below the Delta table {table}, and its files may be a part of that table. "
+                "Nothing was changed. Adopt that table, or move the files out of it."
+            )
 
 
 def _refuse_other_warehouse(client: DeltaClient, location: str) -> None:
