@@ -43,6 +43,8 @@ from cm_delta_dagster.protocol.features.table_features import (
 )
 from cm_delta_dagster.protocol.features.table_properties import TableProperties, required_properties
 from cm_delta_dagster.protocol.log import log_files, version_checksum
+from cm_delta_dagster.protocol.log.action_reconciliation import TableState
+from cm_delta_dagster.protocol.log.cloning import source_directories
 from cm_delta_dagster.storage.store import Store
 
 ADOPTED_BY_TAG = "cm_delta/adopted_by"
@@ -141,7 +143,7 @@ def explain(plan: AdoptPlan) -> Iterator[str]:
 class AdoptDraft:
     """A plan; for a table that no catalog manages, also its snapshot, and protocol and metadata of the commit.
 
-    ``files`` is what a folder of Parquet files has.
+    ``files`` is what a folder of Parquet files has, ``sources`` where a Delta table has files that lie elsewhere.
     """
 
     plan: AdoptPlan
@@ -149,6 +151,7 @@ class AdoptDraft:
     protocol: Protocol | None = None
     metadata: Metadata | None = None
     files: ParquetFolder | None = None
+    sources: frozenset[str] = frozenset()
 
 
 def draft_adoption(client: DeltaClient, location: str, name: TableIdentifier, folder: FolderOptions) -> AdoptDraft:
@@ -159,7 +162,7 @@ def draft_adoption(client: DeltaClient, location: str, name: TableIdentifier, fo
     try:
         snapshot = table.snapshot()
     except CatalogManagedAccessError as error:
-        return AdoptDraft(plan=_managed_plan(client, table, name, error))
+        return _managed_draft(client, table, name, error)
     except TableNotFoundError as error:
         return _folder_draft(client, at, name, folder, error)
     _refuse_taken(client, name, at)
@@ -184,7 +187,13 @@ def draft_adoption(client: DeltaClient, location: str, name: TableIdentifier, fo
         added_features=tuple(sorted(writer_features(protocol) - before)),
         properties=tuple(sorted(properties.items())),
     )
-    return AdoptDraft(plan=plan, snapshot=replace(snapshot, identifier=str(name)), protocol=protocol, metadata=metadata)
+    return AdoptDraft(
+        plan=plan,
+        snapshot=replace(snapshot, identifier=str(name)),
+        protocol=protocol,
+        metadata=metadata,
+        sources=_sources(snapshot.state),
+    )
 
 
 def _folder_draft(
@@ -289,10 +298,14 @@ def _check_newest(table: PathTable, snapshot: Snapshot) -> None:
         )
 
 
-def _managed_plan(
+def _sources(state: TableState) -> frozenset[str]:
+    return source_directories(state.files.location, (state.files.adds, state.files.removes))
+
+
+def _managed_draft(
     client: DeltaClient, table: PathTable, name: TableIdentifier, refusal: CatalogManagedAccessError
-) -> AdoptPlan:
-    """The plan for a table whose protocol lists ``catalogManaged``: it must be one of this catalog."""
+) -> AdoptDraft:
+    """The draft for a table whose protocol lists ``catalogManaged``: it must be one of this catalog."""
     version = table.latest_version()
     state = load_state(CommitReader(table.store, table.location), version=version).state
     table_id = TableProperties(state.metadata.configuration).table_id
@@ -310,7 +323,7 @@ def _managed_plan(
         ) from refusal
     if entry is None:
         _refuse_taken(client, name, table.location)
-    return AdoptPlan(
+    plan = AdoptPlan(
         name=str(name),
         location=table.location,
         state=AdoptState.UNFINISHED if entry is None else AdoptState.ADOPTED,
@@ -319,6 +332,7 @@ def _managed_plan(
         num_files=state.files.num_files,
         num_bytes=state.files.size_bytes,
     )
+    return AdoptDraft(plan=plan, sources=_sources(state))
 
 
 def _entry(client: DeltaClient, table_id: str, location: str) -> TableEntry | None:

@@ -108,12 +108,50 @@ def test_a_table_with_shallow_clones_is_not_released(lake: Lake) -> None:
     table = lake.new_table("t")
     lake.append(table)
     clone(lake.client, table, identifier="main.test.c", request=CloneRequest())
+    lake.client.wait_for_background()  # Checksums of the last commits.
     before = objects(lake)
     with pytest.raises(RecoveryError, match=r"main\.test\.c"):
         release(lake.client, identifier="main.test.t")
     with pytest.raises(RecoveryError, match=r"main\.test\.c"):
         lake.client.recovery.release_table(table.table_id)
     assert objects(lake) == before
+
+
+def test_a_clone_that_is_made_during_the_release_prevents_it(lake: Lake) -> None:
+    table = lake.new_table("t")
+    lake.append(table)
+
+    def interfere(method: str, argument: object) -> None:
+        if method == "write" and str(argument).endswith("_last_checkpoint"):
+            lake.store.fails = lambda *_: None
+            other = lake.reopened()
+            clone(other, other.table("main.test.t"), identifier="main.test.c", request=CloneRequest())
+
+    lake.store.fails = interfere
+    with pytest.raises(RecoveryError, match=r"main\.test\.c"):
+        release(lake.client, identifier="main.test.t")
+    assert lake.reopened().table("main.test.t").snapshot().commit_policy.through_catalog
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_an_adopted_clone_keeps_the_files_of_its_source(lake: Lake, is_interrupted: bool) -> None:
+    """A clone that was released reads files of a table of the catalog when it is adopted again."""
+    table = lake.new_table("t")
+    lake.append(table)
+    clone(lake.client, table, identifier="main.test.c", request=CloneRequest())
+    location = release(lake.client, identifier="main.test.c").location
+    assert lake.client.registry.clones_of(table.table_id) == ()
+    if is_interrupted:
+        lake.catalog.fails = lambda method, _: (
+            CatalogUnavailableError("No answer, for the test.") if method == "adopt_table" else None
+        )
+        with pytest.raises(CommitStateUnknownError):
+            adopt(lake.client, location=location, identifier=NAME)
+        lake.catalog.fails = lambda *_: None
+    adopted = adopt(lake.reopened(), location=location, identifier=NAME)
+    assert [one.table_id for one in lake.client.registry.clones_of(table.table_id)] == [adopted.table_id]
+    with pytest.raises(RecoveryError, match=r"main\.test\.adopted"):
+        release(lake.client, identifier="main.test.t")
 
 
 def test_a_release_whose_checkpoint_is_denied_changes_no_commit(lake: Lake) -> None:
