@@ -234,8 +234,8 @@ def release_table(connection: sa.Connection, table_id: str) -> None:
     names = [str(clone.identifier) for clone in clones.clones_of(connection, table_id)]
     if names:
         raise RecoveryError(
-            f"The entry of {identifier_of(row)} was not removed: the shallow clones {', '.join(names)} may read its files, which other "
-            "writers could delete. Drop and purge the clones, and release the table again."
+            f"The entry of {identifier_of(row)} was not removed: the shallow clones {', '.join(names)} may read its files, which "
+            "other writers could delete. Drop and purge the clones, and release the table again."
         )
     clones.forget(connection, table_id)
     for dependent in (MAINTENANCE_LEASES, VERSION_PINS, DEFINITIONS):
