@@ -57,6 +57,7 @@ class AdoptedTable:
 
     Attributes:
         is_external: the files are not the catalog's own. A purge never deletes them.
+        sources: locations of other tables whose files it may read, as a shallow clone does; others are ignored.
     """
 
     table_id: str
@@ -65,6 +66,7 @@ class AdoptedTable:
     state: AdoptedState
     history: CommitHistory
     is_external: bool = False
+    sources: frozenset[str] = frozenset()
 
 
 class RecoverableCatalog(typing.Protocol):

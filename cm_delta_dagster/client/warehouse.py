@@ -11,6 +11,7 @@ from cm_delta_dagster.catalog.table_registry import TableRegistry
 from cm_delta_dagster.catalog.tables import CatalogIdentity, TableIdentifier
 from cm_delta_dagster.errors import (
     CmDeltaError,
+    InvalidArgumentError,
     ObjectAlreadyExistsError,
     ObjectNotFoundError,
     TableStorageMissingError,
@@ -207,5 +208,9 @@ def write_table_marker(
 
 
 def absolute_location(text: str) -> str:
-    """The absolute URI of a directory or URI that a user gave."""
-    return normalise_location(text if "://" in text else os.path.abspath(text))
+    """The absolute URI of a directory or URI that a user gave; a local one has no ``..``. Raises InvalidArgumentError."""
+    if not text.strip():
+        raise InvalidArgumentError("The path is empty. Give a directory, or a URI with its scheme.")
+    location = normalise_location(text if "://" in text or text.startswith("file:/") else os.path.abspath(text))
+    scheme, separator, path = location.partition("://")
+    return f"file://{os.path.abspath(path)}" if separator and scheme == "file" and path.startswith("/") else location

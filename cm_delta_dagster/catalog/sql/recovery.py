@@ -183,6 +183,8 @@ def adopt_table(connection: sa.Connection, table: AdoptedTable, *, now_ms: int) 
     except sa.exc.IntegrityError as error:
         raise tables.name_taken(name) from error
     policies.adopt(connection, table.table_id)
+    if table.sources:
+        clones.record(connection, table.table_id, table.sources)
     _record(
         connection,
         table.table_id,
@@ -232,8 +234,8 @@ def release_table(connection: sa.Connection, table_id: str) -> None:
     names = [str(clone.identifier) for clone in clones.clones_of(connection, table_id)]
     if names:
         raise RecoveryError(
-            f"{identifier_of(row)} was not released: the shallow clones {', '.join(names)} may read its files, which other writers "
-            "could delete then. Drop and purge the clones first."
+            f"The entry of {identifier_of(row)} was not removed: the shallow clones {', '.join(names)} may read its files, which "
+            "other writers could delete. Drop and purge the clones, and release the table again."
         )
     clones.forget(connection, table_id)
     for dependent in (MAINTENANCE_LEASES, VERSION_PINS, DEFINITIONS):

@@ -36,6 +36,7 @@ from cm_delta_dagster.errors import (
     TableNotFoundError,
 )
 from cm_delta_dagster.protocol.actions import commit_json
+from cm_delta_dagster.protocol.features.table_features import is_catalog_managed
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.storage.store import Store
 
@@ -46,6 +47,8 @@ def ratified_commits(
     catalog: CommitCoordinator, store: Store, *, table_id: str, location: str, content_from_version: int | None = None
 ) -> RatifiedCommits:
     """The catalog's answer, after it has recorded every commit that it did not know.
+
+    Commits after the one that released the table are those of writers by path, and not the catalog's.
 
     Args:
         content_from_version: as of :meth:`CommitCoordinator.get_ratified_commits`.
@@ -59,6 +62,8 @@ def ratified_commits(
         return answer
     version = answer.latest_version
     while (data := _read_next(store, location, version + 1)) is not None:
+        if _has_released(store, location, version):
+            break
         version += 1
         try:
             catalog.record_published(table_id, found_proposal(version, data))
@@ -71,6 +76,16 @@ def ratified_commits(
     if version == answer.latest_version:
         return answer
     return catalog.get_ratified_commits(table_id, content_from_version=content_from_version)
+
+
+def _has_released(store: Store, location: str, version: int) -> bool:
+    """Whether the commit of that version dropped the feature ``catalogManaged``."""
+    try:
+        data = store.read(published_source(location, version).location)
+    except ObjectNotFoundError:
+        return False
+    protocol = commit_json.decode_commit(data, version=version).protocol
+    return protocol is not None and not is_catalog_managed(protocol)
 
 
 def create_commit(store: Store, *, location: str, proposal: CommitProposal, data: bytes) -> CommitProposal | None:

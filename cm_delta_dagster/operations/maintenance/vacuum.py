@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.ratification import RatifiedCommits
@@ -185,18 +186,29 @@ def _retention(snapshot: Snapshot, requested_ms: int | None, check: RetentionChe
 
 
 def _list_files(table: Table, *, older_than_ms: int) -> pa.Table:
-    """List the files below the table root that are old enough, except those of the log, as ``cleanup.FILES_SCHEMA``."""
+    """List the files below the table root that are old enough, as ``cleanup.FILES_SCHEMA``.
+
+    Those of the log are left out, and those of Delta tables below this one, which an adopted table may have.
+    """
     root = table.location.rstrip("/") + "/"
     log = log_files.log_directory(table.location).rstrip("/") + "/"
     paths, sizes, times = [], [], []
+    other_tables: set[str] = set()
     for status in table.store.list_recursive(table.location, with_directories=True):
-        if status.modification_time >= older_than_ms or not status.location.startswith(root):
+        if not status.location.startswith(root) or status.location.startswith(log):
             continue
-        if not status.location.startswith(log):
+        other, is_log, _ = status.location.partition("/_delta_log/")
+        if is_log:
+            other_tables.add(f"{other.removeprefix(root)}/")
+        if status.modification_time < older_than_ms:
             paths.append(status.location[len(root) :])
             sizes.append(status.size)
             times.append(status.modification_time)
-    return pa.table([paths, sizes, times], schema=cleanup.FILES_SCHEMA)
+    files = pa.table([paths, sizes, times], schema=cleanup.FILES_SCHEMA)
+    for other in sorted(other_tables):
+        _log.warning("VACUUM of %s leaves out %s, which is a Delta table of its own.", table.identifier, other)
+        files = files.filter(pc.invert(pc.starts_with(files["path"], other)))
+    return files
 
 
 def _protecting_removes(table: Table, snapshot: Snapshot, *, now_ms: int, retention_ms: int) -> pa.Table:

@@ -27,15 +27,16 @@ from cm_delta_dagster.errors import (
     CatalogUnavailableError,
     CommitRetriesExceededError,
     CommitStateUnknownError,
+    RecoveryError,
     StorageError,
     StoreNotSupportedError,
     TableAlreadyExistsError,
+    TableNotFoundError,
     WriteRefusedError,
 )
 from cm_delta_dagster.operations.onboarding.adopt_plan import (
     ADOPTED_BY_TAG,
     AdoptDraft,
-    AdoptPlan,
     AdoptState,
     draft_adoption,
 )
@@ -79,7 +80,7 @@ def adopt(
                 continue
         elif draft.snapshot is not None and not _commit(client, draft, draft.snapshot, context):
             continue
-        entry = _register(client, plan, name)
+        entry = _register(client, draft, name)
         client.forget(entry.table_id)
         return client.open(entry)
     raise CommitRetriesExceededError(
@@ -133,8 +134,9 @@ def _commit(client: DeltaClient, draft: AdoptDraft, snapshot: Snapshot, context:
     ) from last
 
 
-def _register(client: DeltaClient, plan: AdoptPlan, name: TableIdentifier) -> TableEntry:
+def _register(client: DeltaClient, draft: AdoptDraft, name: TableIdentifier) -> TableEntry:
     """Register the table with the commit in its log that adopted it. Repeating it is safe."""
+    plan = draft.plan
     store, version = client.stores.store_for(plan.location), plan.adopted_version
     proposal = found_proposal(version, store.read(published_source(plan.location, version).location))
     assert proposal.metadata is not None and proposal.protocol is not None
@@ -151,7 +153,27 @@ def _register(client: DeltaClient, plan: AdoptPlan, name: TableIdentifier) -> Ta
         state=AdoptedState.ACTIVE,
         history=CommitHistory(proposals=(proposal,), published_version=version, definition=definition),
         is_external=True,
+        sources=draft.sources,
     )
+    entry = _insert(client, table)
+    if entry.identifier != name:
+        raise TableAlreadyExistsError(
+            f"{plan.location} was not adopted as {name}: another client has completed the adoption, and it is the table "
+            f"{entry.identifier} of this catalog. Rename the table."
+        )
+    write_table_marker(
+        store,
+        plan.location,
+        table_id=plan.table_id,
+        identifier=name,
+        catalog_id=client.registry.identity().catalog_id,
+        state=MarkedState.ACTIVE,
+    )
+    return entry
+
+
+def _insert(client: DeltaClient, table: AdoptedTable) -> TableEntry:
+    """The entry of the table, which another client may have inserted, and under another name."""
     last: CatalogUnavailableError | None = None
     for _ in attempts_without_jitter(client.settings, client.settings.max_resolve_attempts):
         try:
@@ -161,20 +183,26 @@ def _register(client: DeltaClient, plan: AdoptPlan, name: TableIdentifier) -> Ta
             continue
         except TableAlreadyExistsError as error:
             raise TableAlreadyExistsError(
-                f"{error} {plan.location} is catalog-managed now and has no name. Adopt it again under another name."
+                f"{error} {table.location} is catalog-managed now and has no name. Adopt it again under another name."
             ) from error
+        except RecoveryError:
+            # Another client may have registered the table and made further commits.
+            entry = _registered(client, table)
+            if entry is None:
+                raise
         assert entry is not None, "an active table has an entry"
-        write_table_marker(
-            store,
-            plan.location,
-            table_id=plan.table_id,
-            identifier=name,
-            catalog_id=client.registry.identity().catalog_id,
-            state=MarkedState.ACTIVE,
-        )
         return entry
     raise CommitStateUnknownError(
-        f"The catalog did not answer whether {name} was registered ({last}). The table at {plan.location} is catalog-managed. Once "
-        "the catalog answers again, adopt it again.",
-        version=version,
+        f"The catalog did not answer whether {table.identifier} was registered ({last}). The table at {table.location} is "
+        "catalog-managed. Once the catalog answers again, adopt it again.",
+        version=table.history.proposals[-1].version,
     ) from last
+
+
+def _registered(client: DeltaClient, table: AdoptedTable) -> TableEntry | None:
+    """The entry of the table; None if the catalog does not have it at that location."""
+    try:
+        entry = client.registry.load_table_by_id(table.table_id)
+    except TableNotFoundError:
+        return None
+    return entry if entry.location == table.location else None

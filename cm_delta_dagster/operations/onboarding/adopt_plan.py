@@ -1,9 +1,11 @@
 """What an adoption finds at a location, and the checks before it. Changes nothing."""
 
+import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import PurePosixPath
 
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
@@ -16,6 +18,7 @@ from cm_delta_dagster.client.warehouse import absolute_location, read_warehouse_
 from cm_delta_dagster.errors import (
     CatalogManagedAccessError,
     CorruptLogError,
+    InvalidArgumentError,
     ObjectNotFoundError,
     RecoveryError,
     TableAlreadyExistsError,
@@ -40,6 +43,9 @@ from cm_delta_dagster.protocol.features.table_features import (
 )
 from cm_delta_dagster.protocol.features.table_properties import TableProperties, required_properties
 from cm_delta_dagster.protocol.log import log_files, version_checksum
+from cm_delta_dagster.protocol.log.action_reconciliation import TableState
+from cm_delta_dagster.protocol.log.cloning import source_directories
+from cm_delta_dagster.storage.store import Store
 
 ADOPTED_BY_TAG = "cm_delta/adopted_by"
 """Tag of the commit that adopts a table: the id of the catalog."""
@@ -137,7 +143,7 @@ def explain(plan: AdoptPlan) -> Iterator[str]:
 class AdoptDraft:
     """A plan; for a table that no catalog manages, also its snapshot, and protocol and metadata of the commit.
 
-    ``files`` is what a folder of Parquet files has.
+    ``files`` is what a folder of Parquet files has, ``sources`` where a Delta table has files that lie elsewhere.
     """
 
     plan: AdoptPlan
@@ -145,6 +151,7 @@ class AdoptDraft:
     protocol: Protocol | None = None
     metadata: Metadata | None = None
     files: ParquetFolder | None = None
+    sources: frozenset[str] = frozenset()
 
 
 def draft_adoption(client: DeltaClient, location: str, name: TableIdentifier, folder: FolderOptions) -> AdoptDraft:
@@ -155,7 +162,7 @@ def draft_adoption(client: DeltaClient, location: str, name: TableIdentifier, fo
     try:
         snapshot = table.snapshot()
     except CatalogManagedAccessError as error:
-        return AdoptDraft(plan=_managed_plan(client, table, name, error))
+        return _managed_draft(client, table, name, error)
     except TableNotFoundError as error:
         return _folder_draft(client, at, name, folder, error)
     _refuse_taken(client, name, at)
@@ -180,7 +187,13 @@ def draft_adoption(client: DeltaClient, location: str, name: TableIdentifier, fo
         added_features=tuple(sorted(writer_features(protocol) - before)),
         properties=tuple(sorted(properties.items())),
     )
-    return AdoptDraft(plan=plan, snapshot=replace(snapshot, identifier=str(name)), protocol=protocol, metadata=metadata)
+    return AdoptDraft(
+        plan=plan,
+        snapshot=replace(snapshot, identifier=str(name)),
+        protocol=protocol,
+        metadata=metadata,
+        sources=_sources(snapshot.state),
+    )
 
 
 def _folder_draft(
@@ -191,6 +204,7 @@ def _folder_draft(
     if store.list_from(log_files.log_directory(location)) or not has_parquet_files(store, location):
         raise absent
     _refuse_taken(client, name, location)
+    _refuse_part_of_table(store, location)
     files = read_folder(store, location, name, options, now_ms=client.now_ms())
     plan = AdoptPlan(
         name=str(name),
@@ -203,6 +217,19 @@ def _folder_draft(
         added_features=tuple(sorted(writer_features(files.definition.protocol))),
     )
     return AdoptDraft(plan=plan, files=files)
+
+
+def _refuse_part_of_table(store: Store, location: str) -> None:
+    """Refuse a folder below a Delta table: not all of its files are live, and that table's vacuum would delete others."""
+    scheme, separator, path = location.partition("://")
+    paths = {path, os.path.realpath(path)} if scheme == "file" else {path}
+    for parent in (parent for each in paths for parent in PurePosixPath(each).parents if parent.name):
+        table = f"{scheme}{separator}{parent}"
+        if store.list_from(log_files.log_directory(table)):
+            raise InvalidArgumentError(
+                f"{location} was not adopted: it is below the Delta table {table}, and its files may be a part of that table. "
+                "Nothing was changed. Adopt that table, or move the files out of it."
+            )
 
 
 def _refuse_other_warehouse(client: DeltaClient, location: str) -> None:
@@ -271,10 +298,14 @@ def _check_newest(table: PathTable, snapshot: Snapshot) -> None:
         )
 
 
-def _managed_plan(
+def _sources(state: TableState) -> frozenset[str]:
+    return source_directories(state.files.location, (state.files.adds, state.files.removes))
+
+
+def _managed_draft(
     client: DeltaClient, table: PathTable, name: TableIdentifier, refusal: CatalogManagedAccessError
-) -> AdoptPlan:
-    """The plan for a table whose protocol lists ``catalogManaged``: it must be one of this catalog."""
+) -> AdoptDraft:
+    """The draft for a table whose protocol lists ``catalogManaged``: it must be one of this catalog."""
     version = table.latest_version()
     state = load_state(CommitReader(table.store, table.location), version=version).state
     table_id = TableProperties(state.metadata.configuration).table_id
@@ -292,7 +323,7 @@ def _managed_plan(
         ) from refusal
     if entry is None:
         _refuse_taken(client, name, table.location)
-    return AdoptPlan(
+    plan = AdoptPlan(
         name=str(name),
         location=table.location,
         state=AdoptState.UNFINISHED if entry is None else AdoptState.ADOPTED,
@@ -301,6 +332,7 @@ def _managed_plan(
         num_files=state.files.num_files,
         num_bytes=state.files.size_bytes,
     )
+    return AdoptDraft(plan=plan, sources=_sources(state))
 
 
 def _entry(client: DeltaClient, table_id: str, location: str) -> TableEntry | None:

@@ -47,6 +47,8 @@ from cm_delta_dagster.storage.store import ObjectStatus, Store
 OPERATION = "CONVERT"
 _GROUP = 1000
 _INT96 = "INT96"
+_LOGS = frozenset({"_delta_log", "_spark_metadata", ".hoodie"})
+"""Directories of Delta, of Spark's streaming sink and of Hudi that say which of the Parquet files beside them are live."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of files done and the number of all files."""
@@ -280,10 +282,16 @@ def _data_files(store: Store, location: str) -> Iterator[tuple[ObjectStatus, str
     """Files below ``location`` with their relative paths; hidden ones are left out.
 
     Raises:
-        InvalidArgumentError: a file that is neither hidden nor a Parquet file.
+        InvalidArgumentError: a file that is neither hidden nor a Parquet file, or a log that says which files are live.
     """
     for status in store.list_recursive(location):
         relative = status.location.removeprefix(f"{location}/")
+        # A log of Delta at the location itself was created after the caller looked for one; it is found by the next attempt.
+        if not relative.startswith("_delta_log/") and _LOGS.intersection(relative.split("/")[:-1]):
+            raise InvalidArgumentError(
+                f"{location} was not adopted: {relative} belongs to a log that says which of the Parquet files are live. Nothing "
+                "was changed. Adopt each Delta table by itself; write the rows of another format to a new Delta table."
+            )
         if any(_is_hidden(segment) for segment in relative.split("/")):
             continue
         if not relative.endswith((".parquet", ".parq", ".pqt")):

@@ -18,6 +18,7 @@ from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.snapshots.commit_sources import published_source
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.warehouse import read_table_marker
 from cm_delta_dagster.errors import (
     CatalogUnavailableError,
     CmDeltaError,
@@ -80,13 +81,7 @@ def plan_release(client: DeltaClient, *, identifier: TableIdentifier | str) -> R
         NotCatalogManagedError: its log does not list the feature, and no release has dropped it.
     """
     table = client.table(identifier)
-    clones = client.registry.clones_of(table.table_id)
-    if clones:
-        names = ", ".join(str(clone.identifier) for clone in clones)
-        raise RecoveryError(
-            f"{table.identifier} was not released: the shallow clones {names} may read its files, which other writers could delete "
-            "then. Nothing was changed. Drop and purge the clones first."
-        )
+    _refuse_clones(client, table)
     entry = client.registry.load_table(table.identifier)
     try:
         snapshot = table.snapshot()
@@ -117,7 +112,7 @@ def release(
     """
     plan = plan_release(client, identifier=identifier)
     table = client.table(identifier)
-    version = plan.version if plan.is_interrupted else _commit(table, context)
+    version = plan.version if plan.is_interrupted else _commit(client, table, context)
     client.wait_for_background()  # Checksums and reports of the last commits.
     _remove_entry(client, plan)
     return ReleaseResult(name=plan.name, location=plan.location, version=version)
@@ -147,6 +142,16 @@ def _plan(entry: TableEntry, *, version: int, is_interrupted: bool) -> ReleasePl
     )
 
 
+def _refuse_clones(client: DeltaClient, table: Table) -> None:
+    clones = client.registry.clones_of(table.table_id)
+    if clones:
+        names = ", ".join(str(clone.identifier) for clone in clones)
+        raise RecoveryError(
+            f"{table.identifier} was not released: the shallow clones {names} may read its files, which other writers could delete "
+            "then. Nothing was changed. Drop and purge the clones first."
+        )
+
+
 def _released_version(table: Table) -> int | None:
     """The latest version, if its commit is the one that released the table; else None."""
     version = table.latest_version()
@@ -155,12 +160,13 @@ def _released_version(table: Table) -> int | None:
     return version if tags.get(RELEASED_TAG) == table.table_id else None
 
 
-def _commit(table: Table, context: CommitContext) -> int:
+def _commit(client: DeltaClient, table: Table, context: CommitContext) -> int:
     """Create the commit that drops the feature. After an error the table has its former commit mode again."""
     before = table.snapshot().commit_policy
     set_commit_policy(table, CommitPolicy(kind=CommitPolicyKind.PUT_IF_ABSENT))
     try:
         checkpoint(table)
+        _refuse_clones(client, table)  # One may have been made since the plan.
         return _drop_feature(table, table.snapshot(), context)
     except CommitStateUnknownError:
         raise
@@ -196,7 +202,7 @@ def _remove_entry(client: DeltaClient, plan: ReleasePlan) -> None:
             last = error
             continue
         client.forget(plan.table_id)
-        _remove_marker(client, plan.location)
+        _remove_marker(client, plan)
         return
     raise CommitStateUnknownError(
         f"{plan.name} is released, and the catalog did not answer whether it removed its entry ({last}). Once it answers again, "
@@ -204,9 +210,12 @@ def _remove_entry(client: DeltaClient, plan: ReleasePlan) -> None:
     ) from last
 
 
-def _remove_marker(client: DeltaClient, location: str) -> None:
-    """Delete the marker that names the catalog; a failure is logged only."""
+def _remove_marker(client: DeltaClient, plan: ReleasePlan) -> None:
+    """Delete the marker of the table; a failure is logged only. That of a catalog that has adopted the table since stays."""
+    store, location = client.stores.store_for(plan.location), plan.location
     try:
-        client.stores.store_for(location).delete(f"{log_files.log_directory(location)}/{TABLE_MARKER_NAME}")
+        marker = read_table_marker(store, location)
+        if marker is None or marker.table_id == plan.table_id:
+            store.delete(f"{log_files.log_directory(location)}/{TABLE_MARKER_NAME}")
     except (StorageError, OSError) as error:
         _log.warning("The marker of the table at %s was not deleted: %s", location, error)

@@ -35,12 +35,11 @@ from cm_delta_dagster.operations.recovery.plan import RejectedCommit
 from cm_delta_dagster.operations.recovery.warehouse_plan import AdoptionPlan, AdoptionResult, SkippedLog, WarehousePlan
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.actions import Protocol
-from cm_delta_dagster.protocol.actions.paths import file_keys, normalise_location
-from cm_delta_dagster.protocol.features.deletion_vectors import vector_files
 from cm_delta_dagster.protocol.features.table_features import is_catalog_managed
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState, replay
+from cm_delta_dagster.protocol.log.cloning import source_directories
 from cm_delta_dagster.protocol.log.markers import MarkedState, TableMarker
 from cm_delta_dagster.storage.store import Store
 
@@ -363,16 +362,7 @@ def _record_sources(client: DeltaClient, table: _FoundTable) -> None:
     """Record of which tables an adopted one is a shallow clone: those below whose location its log names files."""
     state = table.chain.state
     assert state is not None
-    at = table.plan.location
-    vectors = vector_files(at, state.files.adds) | vector_files(at, state.files.removes)
-    keys = {normalise_location(key) for key in vectors}
-    for files in (state.files.adds, state.files.removes):
-        keys.update(file_keys(at, files["path"]).to_pylist())
-    own = f"{normalise_location(at)}/"
-    directories = {key.rpartition("/")[0] for key in keys if not key.startswith(own)}
-    above = {
-        "/".join(parts[:depth]) for d in directories for parts in (d.split("/"),) for depth in range(1, len(parts) + 1)
-    }
+    above = source_directories(table.plan.location, (state.files.adds, state.files.removes))
     if above:
         client.recovery.record_sources(table.plan.table_id, above)
 

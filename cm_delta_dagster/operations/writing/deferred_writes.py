@@ -3,6 +3,7 @@
 The writes are those of single tables. Each one writes its data files and then waits; at the end the transaction commits all.
 """
 
+import threading
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,7 +26,7 @@ TRANSACTION_TAG = "cm_delta/transaction_id"
 
 
 class DeferredWrites:
-    """Collects the writes of several tables; :meth:`commit` or :meth:`discard` ends it.
+    """Collects the writes of several tables; :meth:`commit` or :meth:`discard` ends it. Threads may share it.
 
     Attributes:
         transaction_id: recorded with each commit as the tag ``cm_delta/transaction_id``.
@@ -36,6 +37,7 @@ class DeferredWrites:
         self._client = client
         self._staged: dict[str, tuple[Table, Transaction]] = {}
         self._is_open = True
+        self._lock = threading.Lock()
 
     def table(self, identifier: TableIdentifier | str) -> "DeferredTable":
         """The table as the target of a write of this transaction.
@@ -62,8 +64,8 @@ class DeferredWrites:
             CommitStateUnknownError: the catalog did not answer whether it ratified the commits: all of them, or none.
             InvalidArgumentError: the transaction has ended.
         """
-        self.require_open()
-        self._is_open = False
+        if not self._end():
+            raise _ended()
         if not self._staged:
             return {}
         commit = MultiTableCommit(
@@ -84,23 +86,34 @@ class DeferredWrites:
 
     def discard(self) -> None:
         """End the transaction without a commit, and delete the data files. Nothing happens if it has ended."""
-        if self._is_open:
-            self._is_open = False
+        if self._end():
             self._discard_files()
 
     def require_open(self) -> None:
         """Raises InvalidArgumentError if the transaction has ended."""
         if not self._is_open:
-            raise InvalidArgumentError("The transaction has ended. Begin another one, e.g. with lake.transaction().")
+            raise _ended()
 
-    def is_staged(self, table_id: str) -> bool:
-        """Whether the table has its write."""
-        return table_id in self._staged
+    def require_free(self, table: Table) -> None:
+        """Raises InvalidArgumentError if the transaction has ended, or already has a write to the table."""
+        self.require_open()
+        if table.table_id in self._staged:
+            raise InvalidArgumentError(
+                f"The transaction already has a write to {table.identifier}, and takes one for each table. Nothing was written. "
+                "Combine the rows into one write, e.g. a merge, or use two transactions."
+            )
 
     def stage(self, table: Table, transaction: Transaction) -> None:
-        """Keep the transaction of a table until :meth:`commit`."""
-        self.require_open()
-        self._staged[table.table_id] = (table, transaction)
+        """Keep the transaction of a table until :meth:`commit`. Raises as :meth:`require_free`."""
+        with self._lock:
+            self.require_free(table)
+            self._staged[table.table_id] = (table, transaction)
+
+    def _end(self) -> bool:
+        """Take no further write. Returns False if the transaction had ended."""
+        with self._lock:
+            was_open, self._is_open = self._is_open, False
+        return was_open
 
     def _discard_files(self) -> None:
         for _, transaction in self._staged.values():
@@ -144,12 +157,7 @@ class DeferredTable:
             InvalidArgumentError: the transaction has ended, or already has a write to the table.
             CommitRejectedError: the commits of the table are made by creating their files.
         """
-        self._owner.require_open()
-        if self._owner.is_staged(self.table_id):
-            raise InvalidArgumentError(
-                f"The transaction already has a write to {self.identifier}, and takes one for each table. Nothing was written. "
-                "Combine the rows into one write, e.g. a merge, or use two transactions."
-            )
+        self._owner.require_free(self.table)
         snapshot = self.table.snapshot()
         check_through_catalog(self.identifier, snapshot.commit_policy)
         return snapshot
@@ -175,8 +183,17 @@ class DeferredTable:
         return transaction
 
     def commit(self, transaction: Transaction) -> Committed:
-        """Keep the transaction until all are committed. Returns the version that was read."""
-        self._owner.stage(self.table, transaction)
+        """Keep the transaction until all are committed. Returns the version that was read.
+
+        Raises:
+            InvalidArgumentError: another thread has ended the transaction over several tables, or has written to this one. The
+                data files were deleted.
+        """
+        try:
+            self._owner.stage(self.table, transaction)
+        except InvalidArgumentError:
+            _discard(transaction)
+            raise
         snapshot = transaction.snapshot
         return Committed(
             version=snapshot.version,
@@ -186,6 +203,10 @@ class DeferredTable:
             snapshot=snapshot,
             is_deferred=True,
         )
+
+
+def _ended() -> InvalidArgumentError:
+    return InvalidArgumentError("The transaction has ended. Begin another one, e.g. with lake.transaction().")
 
 
 def _discard(transaction: Transaction) -> None:

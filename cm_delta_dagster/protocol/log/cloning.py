@@ -4,7 +4,7 @@ A shallow clone names the files of its source by absolute paths, and their delet
 ``p``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.actions.actions import DeletionVectorDescriptor, Metadata, Protocol
 from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, DELETION_VECTOR_TYPE
-from cm_delta_dagster.protocol.actions.paths import absolute_paths, encode_location
-from cm_delta_dagster.protocol.features.deletion_vectors import dv_location
+from cm_delta_dagster.protocol.actions.paths import absolute_paths, encode_location, file_keys, normalise_location
+from cm_delta_dagster.protocol.features.deletion_vectors import dv_location, vector_files
 from cm_delta_dagster.protocol.features.protocol_evolution import (
     catalog_managed_protocol,
     requested_features,
@@ -62,6 +62,23 @@ def shallow_files(files: pa.Table, *, location: str) -> pa.Table:
         CorruptLogError: a deletion vector of the source is damaged.
     """
     return _cloned(files, absolute_paths(location, files["path"]), _absolute_vectors(files["deletionVector"], location))
+
+
+def source_directories(location: str, files: Sequence[pa.Table]) -> frozenset[str]:
+    """Directories with files that the table at ``location`` names and that lie elsewhere, and all directories above them.
+
+    Args:
+        files: add or remove actions of the table.
+    """
+    own = f"{normalise_location(location)}/"
+    keys: set[str] = set()
+    for part in files:
+        named = file_keys(location, part["path"])
+        keys.update(named.filter(pc.invert(pc.starts_with(named, own))).to_pylist())
+        keys.update(normalise_location(vector) for vector in vector_files(location, part))
+    found = {key.rpartition("/")[0] for key in keys if not key.startswith(own)}
+    steps = (directory.split("/") for directory in found)
+    return frozenset("/".join(parts[:depth]) for parts in steps for depth in range(1, len(parts) + 1))
 
 
 def copied_files(files: pa.Table, *, paths: pa.Array, vectors: pa.Array) -> pa.Table:

@@ -20,12 +20,17 @@ from cm_delta_dagster.errors import (
     CommitRejectedError,
     CommitRetriesExceededError,
     CommitStateUnknownError,
+    InvalidArgumentError,
     StorageError,
     TableNotFoundError,
 )
 from cm_delta_dagster.operations.reading.consistent_snapshots import load_snapshots
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
+from cm_delta_dagster.operations.writing.deferred_writes import DeferredWrites
+from cm_delta_dagster.operations.writing.write_result import WriteOutcome
+from cm_delta_dagster.operations.writing.write_transaction import DEFAULT_OPTIONS, TargetShape, start_write
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
+from cm_delta_dagster.spark.write import WrittenFiles
 from tests.support.actions import add_file
 from tests.support.lake import Lake, broken_storage
 
@@ -237,3 +242,37 @@ def test_readers_of_several_tables_see_each_commit_whole(lake: Lake, tables: Two
     assert versions(lake, tables) == [16, 16]
     with pytest.raises(TableNotFoundError, match="absent"):
         load_snapshots(lake.client, [*names, TableIdentifier("main", "test", "absent")])
+
+
+@pytest.mark.parametrize("is_ended", [False, True])
+def test_of_two_threads_that_write_to_one_table_the_second_is_refused(lake: Lake, tables: Two, is_ended: bool) -> None:
+    """Both have read the table before one of them stages its write; the files of the other one are deleted."""
+    owner = DeferredWrites(lake.client)
+    writes = []
+    for name in ("first", "second"):
+        target = owner.table(tables[0].identifier)
+        snapshot = target.snapshot()
+        shape = TargetShape(schema=snapshot.schema, metadata=snapshot.metadata, protocol=snapshot.protocol)
+        write = start_write(target, snapshot, shape=shape, operation="WRITE", parameters={}, options=DEFAULT_OPTIONS)
+        add = add_file(f"{name}/a.parquet", partition_values={"day": "2026-01-01"}, size=100)
+        lake.put(tables[0], f"{name}/a.parquet")
+        directory = f"{tables[0].location}/{name}"
+        write.written.append(WrittenFiles(adds=(add,), num_rows=1, size_bytes=100, directory=directory))
+        writes.append(write)
+    none = writes[0].transaction.snapshot.files.slice(0, 0)
+    with writes[0] as first:
+        assert first.commit(none, {}).outcome is WriteOutcome.STAGED
+    if is_ended:
+        owner.commit()
+    with (
+        pytest.raises(InvalidArgumentError, match="has ended" if is_ended else "one for each table"),
+        writes[1] as second,
+    ):
+        second.commit(none, {})
+    if not is_ended:
+        owner.commit()
+    assert versions(lake, tables) == [1, 0]
+    assert files(lake, tables[0]) == {"first/a.parquet"}
+    assert not any(name.startswith("second") for name in lake.files(tables[0]))
+    with pytest.raises(InvalidArgumentError, match="has ended"):
+        owner.commit()

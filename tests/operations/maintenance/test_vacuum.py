@@ -138,6 +138,19 @@ def test_files_outside_of_the_table_are_never_deleted(lake: Lake, table: Table) 
     assert lake.memory.read("memory://lake/x.parquet") == b"theirs"
 
 
+def test_files_of_a_table_below_the_table_are_never_deleted(lake: Lake, table: Table) -> None:
+    """A path table may have another one below it when it is adopted."""
+    for name in ("inner/_delta_log/00000000000000000000.json", "inner/day=1/a.parquet", "inner.parquet"):
+        lake.put(table, name)
+    lake.clock.pass_days(30)
+    lake.put(table, "young/_delta_log/00000000000000000000.json")
+    assert vacuum(table).num_files == 1
+    assert {name for name in lake.files(table) if name.startswith("inner")} == {
+        "inner/_delta_log/00000000000000000000.json",
+        "inner/day=1/a.parquet",
+    }
+
+
 def test_deletion_vectors_of_live_and_of_recently_removed_files_are_kept(lake: Lake, table: Table) -> None:
     """VAC-2"""
     old, live = vector(name="^-aqEH.-t@S}K{vb[*k^"), vector()

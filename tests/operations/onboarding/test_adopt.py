@@ -10,12 +10,13 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import CatalogIdentity, TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.path_table import open_path_table
-from cm_delta_dagster.client.warehouse import write_warehouse_marker
+from cm_delta_dagster.client.warehouse import absolute_location, read_table_marker, write_warehouse_marker
 from cm_delta_dagster.errors import (
     CatalogBehindStorageError,
     CatalogManagedAccessError,
     CmDeltaError,
     CorruptLogError,
+    InvalidArgumentError,
     PurgeRefusedError,
     RecoveryError,
     TableAlreadyExistsError,
@@ -206,6 +207,36 @@ def test_a_name_that_is_taken_meanwhile_leaves_a_table_that_another_name_complet
         adopt(lake.client, location=location, identifier=NAME)
     assert plan_adopt(lake.client, location=location, identifier="main.test.free").state is AdoptState.UNFINISHED
     assert adopt(lake.client, location=location, identifier="main.test.free").snapshot().num_files == 2
+
+
+@pytest.mark.parametrize("name", [NAME, "main.test.other"])
+def test_an_adoption_that_another_client_completes_first(lake: Lake, name: str) -> None:
+    """The other client finds the commit, registers the table under its name and commits to it."""
+    location = path_table(lake)
+
+    def complete(method: str, argument: object) -> None:
+        if method == "adopt_table":
+            lake.catalog.fails = lambda *_: None
+            lake.append(adopt(lake.reopened(), location=location, identifier=name), partition_values={})
+
+    lake.catalog.fails = complete
+    if name == NAME:
+        assert adopt(lake.client, location=location, identifier=NAME).snapshot().version == 3
+    else:
+        with pytest.raises(TableAlreadyExistsError, match=rf"it is the table {name} of this catalog"):
+            adopt(lake.client, location=location, identifier=NAME)
+    marker = read_table_marker(lake.memory, location)
+    assert marker is not None and marker.name == name
+    assert [str(found) for found in lake.client.registry.list_tables()] == [name]
+
+
+def test_spellings_of_a_local_path_are_one_location(tmp_path: Path) -> None:
+    expected = f"file://{tmp_path}/t"
+    spellings = (f"{tmp_path}/t/", f"{tmp_path}/x/../t", f"file:{tmp_path}/t", f"file://{tmp_path}/x/..//t/")
+    assert {absolute_location(text).rstrip("/") for text in spellings} == {expected}
+    assert absolute_location("s3a://bucket/x/../t") == "s3://bucket/x/../t", "the name of an object"
+    with pytest.raises(InvalidArgumentError, match="path is empty"):
+        absolute_location(" ")
 
 
 def test_a_table_with_in_commit_timestamps_keeps_when_they_were_enabled(lake: Lake) -> None:

@@ -165,7 +165,26 @@ def _only_partitions(lake: Lake) -> None:
     put(lake, "day=2024-05-01/country=de/a.parquet", day=["x"])
 
 
+def _delta_table_below(lake: Lake) -> None:
+    put(lake, "a.parquet", id=longs(1))
+    put(lake, "sub/b.parquet", id=longs(1))
+    lake.memory.write(f"{ROOT}/sub/_delta_log/{0:020d}.json", b"{}")
+
+
+def _inside_delta_table(lake: Lake) -> None:
+    put(lake, "a.parquet", id=longs(1))
+    lake.memory.write(f"{ROOT.rpartition('/')[0]}/_delta_log/{0:020d}.json", b"{}")
+
+
+def _streaming_sink(lake: Lake) -> None:
+    put(lake, "a.parquet", id=longs(1))
+    lake.memory.write(f"{ROOT}/_spark_metadata/0", b"v1")
+
+
 BAD = [
+    (_delta_table_below, None, InvalidArgumentError, "which of the Parquet files are live"),
+    (_inside_delta_table, None, InvalidArgumentError, "below the Delta table memory://lake/raw,"),
+    (_streaming_sink, None, InvalidArgumentError, "which of the Parquet files are live"),
     (_nothing, None, TableNotFoundError, "no Delta table"),
     (_other_type, None, SchemaMismatchError, "'id' is int in b.parquet"),
     (_other_case, None, SchemaMismatchError, "'ID'"),

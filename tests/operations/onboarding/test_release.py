@@ -6,8 +6,11 @@ import pytest
 
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
+from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.path_table import open_path_table
 from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.warehouse import read_table_marker
 from cm_delta_dagster.errors import (
     CatalogUnavailableError,
     CommitConflictError,
@@ -23,6 +26,7 @@ from cm_delta_dagster.operations.onboarding.export import export, plan_export
 from cm_delta_dagster.operations.onboarding.release import explain, plan_release, release
 from cm_delta_dagster.operations.tables.clone import CloneRequest, clone
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
+from cm_delta_dagster.storage.stores import Stores
 from tests.operations.onboarding.worlds import NAME, objects, path_table, put_commit, put_file
 from tests.support.lake import Lake, vector
 
@@ -104,12 +108,50 @@ def test_a_table_with_shallow_clones_is_not_released(lake: Lake) -> None:
     table = lake.new_table("t")
     lake.append(table)
     clone(lake.client, table, identifier="main.test.c", request=CloneRequest())
+    lake.client.wait_for_background()  # Checksums of the last commits.
     before = objects(lake)
     with pytest.raises(RecoveryError, match=r"main\.test\.c"):
         release(lake.client, identifier="main.test.t")
     with pytest.raises(RecoveryError, match=r"main\.test\.c"):
         lake.client.recovery.release_table(table.table_id)
     assert objects(lake) == before
+
+
+def test_a_clone_that_is_made_during_the_release_prevents_it(lake: Lake) -> None:
+    table = lake.new_table("t")
+    lake.append(table)
+
+    def interfere(method: str, argument: object) -> None:
+        if method == "write" and str(argument).endswith("_last_checkpoint"):
+            lake.store.fails = lambda *_: None
+            other = lake.reopened()
+            clone(other, other.table("main.test.t"), identifier="main.test.c", request=CloneRequest())
+
+    lake.store.fails = interfere
+    with pytest.raises(RecoveryError, match=r"main\.test\.c"):
+        release(lake.client, identifier="main.test.t")
+    assert lake.reopened().table("main.test.t").snapshot().commit_policy.through_catalog
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_an_adopted_clone_keeps_the_files_of_its_source(lake: Lake, is_interrupted: bool) -> None:
+    """A clone that was released reads files of a table of the catalog when it is adopted again."""
+    table = lake.new_table("t")
+    lake.append(table)
+    clone(lake.client, table, identifier="main.test.c", request=CloneRequest())
+    location = release(lake.client, identifier="main.test.c").location
+    assert lake.client.registry.clones_of(table.table_id) == ()
+    if is_interrupted:
+        lake.catalog.fails = lambda method, _: (
+            CatalogUnavailableError("No answer, for the test.") if method == "adopt_table" else None
+        )
+        with pytest.raises(CommitStateUnknownError):
+            adopt(lake.client, location=location, identifier=NAME)
+        lake.catalog.fails = lambda *_: None
+    adopted = adopt(lake.reopened(), location=location, identifier=NAME)
+    assert [one.table_id for one in lake.client.registry.clones_of(table.table_id)] == [adopted.table_id]
+    with pytest.raises(RecoveryError, match=r"main\.test\.adopted"):
+        release(lake.client, identifier="main.test.t")
 
 
 def test_a_release_whose_checkpoint_is_denied_changes_no_commit(lake: Lake) -> None:
@@ -137,6 +179,31 @@ def test_a_release_that_the_catalog_does_not_answer_is_completed_by_another(lake
     lake.sql_catalog.release_table(table.table_id)  # A repetition.
     with pytest.raises(TableNotFoundError):
         lake.sql_catalog.release_table("another")
+
+
+def test_commits_by_path_after_an_interrupted_release_are_not_those_of_the_catalog(lake: Lake) -> None:
+    """Writers by path may commit from the release on, also before the catalog has removed its entry."""
+    location = path_table(lake)
+    adopt(lake.client, location=location, identifier="main.test.t")
+    lake.catalog.fails = lambda method, _: (
+        CatalogUnavailableError("No answer, for the test.") if method == "release_table" else None
+    )
+    with pytest.raises(CommitStateUnknownError):
+        release(lake.client, identifier="main.test.t")
+    lake.catalog.fails = lambda *_: None
+    released = open_path_table(lake.client.stores, location).snapshot().version
+    of_path = b'{"commitInfo":{"inCommitTimestamp":%d,"txnId":"of another engine"}}\n' % (lake.clock() + 5000)
+    lake.memory.write(f"{location}/_delta_log/{released + 1:020d}.json", of_path)
+    catalog = SqlCatalog(f"sqlite:///{lake.directory}/other.db", warehouse="memory://other", now_ms=lake.clock)
+    client = DeltaClient(catalog, stores=Stores(stores={"memory": lake.memory}), now_ms=lake.clock)
+    adopted = adopt(client, location=location, identifier=NAME)
+    with pytest.raises(NotCatalogManagedError):
+        lake.reopened().table("main.test.t").snapshot()
+    assert release(lake.reopened(), identifier="main.test.t").version == released
+    assert lake.client.registry.list_tables() == ()
+    marker = read_table_marker(lake.memory, location)
+    assert marker is not None and marker.table_id == adopted.table_id, "the marker of the other catalog stays"
+    assert [entry.version for entry in lake.sql_catalog.feed(after=0, limit=20)][-1] == released
 
 
 # --- export -----------------------------------------------------------------------------------------------------------
