@@ -77,7 +77,7 @@ def test_the_runner_scans_the_same_files_with_plain_spark_and_with_ours(tmp_path
     }  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_runner_writes_to_and_reads_from_s3(tmp_path: Path) -> None:
     """Each file of the table in S3 is read."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "cm-delta-dagster"
@@ -90,7 +90,7 @@ def test_the_runner_writes_to_and_reads_from_s3(tmp_path: Path) -> None:
     assert [(row[0], row[2]) for row in rows] == [(task, "2") for task in tasks]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_runner_filters_plans_and_joins_with_plain_spark_and_with_ours(tmp_path: Path) -> None:
     """SKIP-1: the tables of small files have 1 and 100 files."""
     tasks = ("late_filter_many", "early_filter_many", "plan_cold", "join_pruning")

@@ -68,7 +68,7 @@ def test_processes_killed_at_random_with_their_files_in_s3_lose_nothing(tmp_path
     "warehouse",
     [
         pytest.param("azure", marks=pytest.mark.slow),
-        pytest.param("gcs", marks=pytest.mark.slow),
+        pytest.param("gcs", marks=pytest.mark.exhaustive),
         pytest.param("gofakes3", marks=pytest.mark.exhaustive),
     ],
 )
