@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,9 @@ def test_the_first_asset_on_s3_is_materialized_and_read(tmp_path: Path) -> None:
     (tmp_path / "shop").mkdir()
     printed = []
     with s3_server() as server:
+        # The servers of one process share their buckets, and other tests use the name of this page too.
+        bucket = f"lake-{uuid.uuid4().hex}"
+        section = section.replace("s3://lake/", f"s3://{bucket}/").replace("mkdir('lake')", f"mkdir('{bucket}')")
         section = section.replace("http://127.0.0.1:5000", server.endpoint)
         files = dict(_FILE.findall(section))
         assert set(files) == {"pyproject.toml", "orders.csv", "shop/definitions.py", "read.py"}
@@ -42,9 +46,11 @@ def test_the_first_asset_on_s3_is_materialized_and_read(tmp_path: Path) -> None:
         for command in (line for line in commands if line.startswith(_TYPED)):
             printed.append(typed(command, tmp_path))
         options = {"key": "test", "secret": "test", "endpoint_url": server.endpoint}
-        with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse="s3://lake/tables", storage_options=options) as lake:
+        with connect(
+            f"sqlite:///{tmp_path}/catalog.db", warehouse=f"s3://{bucket}/tables", storage_options=options
+        ) as lake:
             table = lake.table("main.sales.orders")
-            assert table.location.startswith("s3://lake/tables/")
+            assert table.location.startswith(f"s3://{bucket}/tables/")
             assert table.version() == 1 and sorted(table.to_arrow()["amount"].to_pylist()) == [22.0, 132.0, 275.0]
     assert len(printed) == 6, "mkdir, the bucket, dg launch, commits, read.py, head"
     assert "275.0" in printed[4] and "2024-05-02" in printed[4] and "132.0" in printed[5]
