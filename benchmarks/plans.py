@@ -39,7 +39,7 @@ def _report(lake: Connection, home: Path) -> Iterator[str]:
             file_index._found = WeakKeyDictionary({lake.spark.sparkContext._gateway: found})
             frame = query()
             frame.collect()
-            plan = frame._jdf.queryExecution().executedPlan()  # type: ignore[operator]
+            plan = frame._jdf.queryExecution().executedPlan()  # type: ignore[operator]  # py4j has no types.
             yield f"{heading} the file index: {_files_read(plan)} of {_live(title)} files are read.\n"
             yield "\n".join(["```", *_lines(plan.toString()), "```", ""])
 

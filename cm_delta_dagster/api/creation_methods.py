@@ -73,7 +73,7 @@ class CreationMethods(ClientSession):
 
         Raises:
             TableAlreadyExistsError: the name is taken.
-            TableNotFoundError: there is no table to replace.
+            TableNotFoundError: the table to replace does not exist.
             InvalidArgumentError: an invalid name, partition or clustering column, property, default, generation expression or
                 identity.
             SchemaMismatchError: a column name that Delta cannot store.

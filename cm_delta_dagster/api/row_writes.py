@@ -1,5 +1,6 @@
 """Methods that change the rows of one table: of a table of the catalog, or of a table in a transaction over several tables."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import overload
 
@@ -20,15 +21,15 @@ from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 
 
-class RowWrites:
+class RowWrites(ABC):
     """A base of the classes of tables. Each method calls one operation of ``operations``."""
 
     _connection: HasSession
 
     @property
+    @abstractmethod
     def _target(self) -> WriteTarget:
         """What the operations write to."""
-        raise NotImplementedError
 
     def append(
         self,

@@ -37,7 +37,7 @@ def optimize(
             return
         result = engines.optimized(client, name, where=where, z_order_by=columns, full=full)
     if not result.num_removed_files:
-        click.echo(f"There is no file of {name} to rewrite; nothing was committed.")
+        click.echo(f"No file of {name} needs a rewrite; nothing was committed.")
         return
     click.echo(
         f"Version {result.version} of {name}: {counted(result.num_removed_files, 'file')} "

@@ -438,7 +438,7 @@ class Table(VersionLookup):
 
     def _check_readable(self, snapshot: Snapshot) -> None:
         name = f"{snapshot.identifier} at version {snapshot.version}"
-        check_readable(snapshot.protocol, name, metadata=snapshot.metadata)
+        check_readable(snapshot.protocol, name)
         check_metadata(snapshot.metadata, name)
 
     def _check(self, snapshot: Snapshot) -> None:

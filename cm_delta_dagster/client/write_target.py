@@ -22,7 +22,7 @@ class _WriteServices(typing.Protocol):
 
 
 class WriteTarget(typing.Protocol):
-    """Implemented by ``client.table.Table`` and ``client.creation.CreateTransaction``."""
+    """Implemented by ``client.table.Table``, ``client.creation.CreateTransaction`` and subclasses of ``TableTarget``."""
 
     @property
     def identifier(self) -> TableIdentifier: ...

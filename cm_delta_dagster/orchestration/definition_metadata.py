@@ -6,14 +6,7 @@ Dagster shows them before the first run. Pure functions: the caller looks the ta
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cm_delta_dagster.orchestration.metadata import (
-    COLUMN_SCHEMA,
-    STORAGE_KIND,
-    STORAGE_KIND_KEY,
-    TABLE_NAME,
-    URI,
-    column_schema,
-)
+from cm_delta_dagster.orchestration.metadata import standard_metadata
 from cm_delta_dagster.orchestration.metadata_keys import DEFAULT_READ_KEYS, WRITE_KEYS, own_entries
 from cm_delta_dagster.orchestration.write_contract import TableNames, table_identifier
 from cm_delta_dagster.protocol.schema.types import StructType
@@ -44,12 +37,6 @@ def definition_metadata(
     """
     where = f"The metadata of {'/'.join(asset_path)}" if asset_path else "The output's metadata"
     entries = own_entries(metadata, known=WRITE_KEYS | DEFAULT_READ_KEYS, where=where)
-    found: dict[str, Any] = {
-        TABLE_NAME: str(table_identifier(entries, asset_path=asset_path, names=names)),
-        STORAGE_KIND_KEY: STORAGE_KIND,
-    }
-    if location is not None:
-        found[URI] = location
-    if schema is not None:
-        found[COLUMN_SCHEMA] = column_schema(schema)
+    table = str(table_identifier(entries, asset_path=asset_path, names=names))
+    found = standard_metadata(table=table, location=location, schema=schema, counts=None)
     return {key: value for key, value in found.items() if key not in metadata}

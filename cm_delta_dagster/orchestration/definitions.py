@@ -13,7 +13,7 @@ from cm_delta_dagster.catalog.sql.database import IfMissing
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CatalogNotFoundError, CmDeltaError, InvalidArgumentError
 from cm_delta_dagster.orchestration.io_manager import CatalogManagedDeltaIOManager
-from cm_delta_dagster.orchestration.metadata import STORAGE_KIND
+from cm_delta_dagster.orchestration.metadata import STORAGE_KIND, standard_metadata
 from cm_delta_dagster.orchestration.partitions import check_partition_expr
 from cm_delta_dagster.orchestration.resources import CatalogResource, SparkResource
 from cm_delta_dagster.orchestration.write_contract import (
@@ -110,16 +110,7 @@ def _stored_assets(
             if key not in managers or output.dagster_type.is_nothing:
                 continue  # The asset stores its result itself.
             try:
-                contract = parse_write_contract(
-                    definition=spec.metadata,
-                    run={},
-                    output={},
-                    asset_path=spec.key.path,
-                    partitioned=spec.partitions_def is not None,
-                    names=_names(managers[key]),
-                )
-                if spec.partitions_def is not None:
-                    check_partition_expr(spec.partitions_def, contract.partition_expr)
+                contract = checked_contract(spec, names=_names(managers[key]))
             except InvalidArgumentError as error:
                 problems.append(f"Asset {spec.key.to_user_string()}: {error}")
                 continue
@@ -130,6 +121,21 @@ def _stored_assets(
                 manager_key=key,
                 contract=contract,
             )
+
+
+def checked_contract(spec: dg.AssetSpec, *, names: TableNames) -> WriteContract:
+    """How the asset is written, as its definition says. Raises InvalidArgumentError for what no write could follow."""
+    contract = parse_write_contract(
+        definition=spec.metadata,
+        run={},
+        output={},
+        asset_path=spec.key.path,
+        partitioned=spec.partitions_def is not None,
+        names=names,
+    )
+    if spec.partitions_def is not None:
+        check_partition_expr(spec.partitions_def, contract.partition_expr)
+    return contract
 
 
 def _names(manager: CatalogManagedDeltaIOManager) -> TableNames:
@@ -253,10 +259,8 @@ def _tables_of(catalog: CatalogResource, wanted: Collection[TableIdentifier]) ->
 def _completed(asset: _StoredAsset, locations: Mapping[tuple[str, TableIdentifier], str]) -> dg.AssetSpec:
     """The spec of an asset with what is known about its table. What the spec says has priority."""
     spec, identifier = asset.spec, asset.contract.identifier
-    metadata: dict[str, Any] = {"dagster/table_name": str(identifier), "dagster/storage_kind": STORAGE_KIND}
     location = locations.get((asset.manager_key, identifier))
-    if location is not None:
-        metadata["dagster/uri"] = location
+    metadata = standard_metadata(table=str(identifier), location=location, schema=None, counts=None)
     kinds = set(spec.kinds)
     for kind in (STORAGE_KIND, _kind(asset.output_type)):
         if kind is not None and len(kinds) < _MAX_KINDS:

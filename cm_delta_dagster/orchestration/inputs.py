@@ -188,7 +188,7 @@ def allows_none(context: dg.InputContext | dg.OutputContext) -> bool:
 def never_written(context: dg.InputContext, contract: ReadContract) -> TableNotFoundError:
     """The error for an input whose table does not exist."""
     return TableNotFoundError(
-        f"The input {context.name} cannot be read: there is no table {contract.identifier}, so its asset was never "
+        f"The input {context.name} cannot be read: the table {contract.identifier} does not exist, so its asset was never "
         f"materialized. Materialize it first. If the table may not exist yet, as for the first partition of an asset that "
         f"reads its own earlier partitions, annotate the input '{context.name}: DataFrame | None'; it is None then."
     )

@@ -175,7 +175,7 @@ class Backend(ABC):
 
     def delete_directory(self, filesystem: Any, path: str) -> None:
         """Delete the empty object that stands for the directory ``path``. Only of S3 such objects are listed."""
-        raise NotImplementedError(path)
+        raise NotImplementedError(path)  # A store without such objects lists none that could be deleted.
 
     def listed(self, filesystem: Any, path: str, *, recursive: bool, start: str = "") -> Iterable[Mapping[str, Any]]:
         """What fsspec knows of the objects below ``path``, or directly in it; names below ``start`` may be left out."""

@@ -154,7 +154,7 @@ def test_parameters_have_values(lake: Connection) -> None:
     with pytest.raises(VersionNotFoundError):
         lake.sql(text, {"day": "2020-01-01"})
     with pytest.raises(InvalidArgumentError, match="args is of type str"):
-        lake.sql("select ?", "x")  # type: ignore[arg-type]
+        lake.sql("select ?", "x")  # type: ignore[arg-type]  # A wrong type on purpose.
 
 
 def test_views_of_the_session_are_found_and_none_is_left(lake: Connection, spark: SparkSession) -> None:
@@ -250,7 +250,7 @@ def test_names_columns_and_properties_are_shown(lake: Connection) -> None:
     assert rows(lake, "show schemas in main") == [("main.old",), ("main.sales",)]
     assert rows(lake, "show catalogs") == [("main",)]
     assert rows(lake, "show columns in main.sales.refunds") == [("order_id",), ("why",)]
-    properties = dict(rows(lake, "show tblproperties main.sales.orders"))  # type: ignore[arg-type]
+    properties = dict(rows(lake, "show tblproperties main.sales.orders"))  # type: ignore[arg-type]  # Each row has two values.
     key = next(iter(properties))
     assert rows(lake, f"show tblproperties main.sales.orders ('{key}')") == [(key, properties[key])]
     ((statement,),) = rows(lake, "show create table main.sales.refunds")

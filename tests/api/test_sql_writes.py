@@ -384,6 +384,10 @@ def test_a_statement_that_reads_its_table_conflicts_with_a_concurrent_write(
     written.clear()
     lake.sql(f"INSERT INTO {name} SELECT 7")
     assert sorted(rows(lake, f"SELECT id FROM {name}")) == [(1,), (7,)]
+    written.clear()
+    with pytest.raises(CommitConflictError):  # The 7 is deleted after the query has read it.
+        lake.sql(f"CREATE OR REPLACE TABLE {name} AS SELECT id, 'x' AS p FROM {name}")
+    assert rows(lake, f"SELECT * FROM {name}") == [(1,)]
 
 
 def test_the_definition_that_is_shown_creates_the_table_again(lake: Connection, orders: str) -> None:

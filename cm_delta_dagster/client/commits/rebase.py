@@ -23,7 +23,7 @@ from cm_delta_dagster.errors import (
     UnsupportedFeatureError,
 )
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
-from cm_delta_dagster.protocol.commits.conflicts import Conflict, ConflictKind, PendingCommit, check_conflict, following
+from cm_delta_dagster.protocol.commits.conflicts import Conflict, ConflictKind, check_conflict, following
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.log import log_files, log_segment
 from cm_delta_dagster.storage.store import Store
@@ -102,9 +102,7 @@ class Rebase:
         self._on_winners(winners, ratified.published_version)
         pending = transaction.pending(base)
         for winner in winners:
-            conflict = check_conflict(pending, winner, location=base.location) or _unsupported(
-                pending, winner, base.identifier
-            )
+            conflict = check_conflict(pending, winner, location=base.location) or _unsupported(winner, base.identifier)
             if conflict is not None:
                 raise CommitConflictError(
                     f"{transaction.operation} on {base.identifier}, which read version {transaction.snapshot.version}, "
@@ -162,12 +160,12 @@ def describe(commit: CommitActions) -> str:
     return f"{info.operation or 'unknown operation'} by {writer}, txnId {info.txn_id}"
 
 
-def _unsupported(pending: PendingCommit, winner: CommitActions, table: str) -> Conflict | None:
+def _unsupported(winner: CommitActions, table: str) -> Conflict | None:
     """The conflict with a winner that changed the protocol to one that this client cannot write."""
     if winner.protocol is None:
         return None
     try:
-        check_writable(winner.protocol, table, metadata=pending.metadata)
+        check_writable(winner.protocol, table)
     except UnsupportedFeatureError as error:
         return Conflict(kind=ConflictKind.PROTOCOL_CHANGED, version=winner.version, message=str(error))
     return None

@@ -94,7 +94,7 @@ class Transaction:
         parameters: Mapping[str, str] | None = None,
         context: CommitContext = NO_CONTEXT,
     ) -> None:
-        check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+        check_writable(snapshot.protocol, snapshot.identifier)
         self.snapshot = snapshot
         self.operation = operation
         self.parameters = dict(parameters or {})
@@ -345,7 +345,7 @@ class Transaction:
             return
         protocol, metadata = self._protocol or base.protocol, self._metadata or base.metadata
         check_metadata_supported(protocol, metadata)
-        check_writable(protocol, self.snapshot.identifier, metadata=metadata)
+        check_writable(protocol, self.snapshot.identifier)
 
     def commit(self) -> Committed:
         """Make this the next version of the table.

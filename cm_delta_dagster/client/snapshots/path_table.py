@@ -155,7 +155,7 @@ class PathTable(VersionLookup):
         state = loaded.state
         self._refuse_catalog_managed(state.protocol)
         name = f"{self.identifier} at version {state.version}"
-        check_readable(state.protocol, name, metadata=state.metadata)
+        check_readable(state.protocol, name)
         check_metadata(state.metadata, name)
         self._compare_with_checksum(loaded)
         return Snapshot(

@@ -142,7 +142,7 @@ class Repairs:
 
     def _replace_checkpoint(self, step: RepairStep, version: int) -> None:
         snapshot = self._snapshot(self._check.states[version])
-        check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+        check_writable(snapshot.protocol, snapshot.identifier)
         refuse_contradiction(self._table.store, snapshot)
         old = [f"{self._log}/{name}" for name in step.finding.files]
         for location in old:

@@ -42,7 +42,7 @@ def checkpoint(table: Table) -> CheckpointResult:
         # A concurrent commit is published by its writer.
         snapshot = table.snapshot(version=published)
     table.refuse_if_known_behind()
-    check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+    check_writable(snapshot.protocol, snapshot.identifier)
     written = write_checkpoint(table.store, snapshot, now_ms=table.services.now_ms())
     return CheckpointResult(
         version=written.version,

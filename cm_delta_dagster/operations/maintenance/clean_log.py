@@ -101,7 +101,7 @@ def plan_clean_log(table: Table) -> CleanLogPlan:
         StorageError: the log could not be listed or read.
     """
     snapshot = table.snapshot()
-    check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+    check_writable(snapshot.protocol, snapshot.identifier)
     now_ms = table.services.now_ms()
     listing = _list(table)
     ratified = table.ratified()

@@ -59,7 +59,7 @@ def plan_clean_staged_commits(table: Table, *, safety_age_ms: int = SAFETY_AGE_M
             f"safety_age_ms is {safety_age_ms}; give the milliseconds to keep files, at least 0."
         )
     snapshot = table.snapshot()
-    check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+    check_writable(snapshot.protocol, snapshot.identifier)
     # Call the catalog after the listing: a file that is staged later was not listed.
     staged = table.store.list_from(log_files.staged_commits_directory(table.location))
     ratified = table.ratified()

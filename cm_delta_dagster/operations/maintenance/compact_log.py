@@ -56,7 +56,7 @@ def compact_log(table: Table, *, start: int, end: int) -> CompactLogResult:
         )
     snapshot = table.snapshot()
     table.refuse_if_known_behind()
-    check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+    check_writable(snapshot.protocol, snapshot.identifier)
     # Published files only: a compaction must not depend on commits that only the catalog has.
     sources = commit_sources(table.location, start=start, end=end, ratified=())
     try:

@@ -239,7 +239,7 @@ def apply_plan(
     """Rewrite the files of ``plan`` in one commit that changes no row. Raises as :func:`optimize`."""
     if not plan.bins and plan.definition is None:
         return OptimizeResult(outcome=OptimizeOutcome.NOTHING_TO_DO, version=plan.snapshot.version)
-    check_writable(plan.snapshot.protocol, plan.snapshot.identifier, metadata=plan.snapshot.metadata)
+    check_writable(plan.snapshot.protocol, plan.snapshot.identifier)
     transaction = table.start_transaction(
         plan.snapshot, operation=plan.operation, parameters=_parameters(plan), context=context
     )

@@ -166,7 +166,7 @@ def vacuum(
 
 def _checked_snapshot(table: Table) -> Snapshot:
     snapshot = table.snapshot()
-    check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+    check_writable(snapshot.protocol, snapshot.identifier)
     return snapshot
 
 

@@ -28,11 +28,8 @@ from cm_delta_dagster.errors import (
     CommitRetriesExceededError,
     CommitStateUnknownError,
     RecoveryError,
-    StorageError,
-    StoreNotSupportedError,
     TableAlreadyExistsError,
     TableNotFoundError,
-    WriteRefusedError,
 )
 from cm_delta_dagster.operations.onboarding.adopt_plan import (
     ADOPTED_BY_TAG,
@@ -40,6 +37,7 @@ from cm_delta_dagster.operations.onboarding.adopt_plan import (
     AdoptState,
     draft_adoption,
 )
+from cm_delta_dagster.operations.onboarding.log_creation import create_resolved
 from cm_delta_dagster.operations.onboarding.parquet_folder import (
     NO_OPTIONS,
     FolderOptions,
@@ -114,24 +112,17 @@ def _commit(client: DeltaClient, draft: AdoptDraft, snapshot: Snapshot, context:
         mode=CommitMode.PUT_IF_ABSENT, now_ms=client.now_ms(), published_version=None, copied_content_bytes=0
     )
     prepared = prepare_commit(transaction, snapshot, store=store, rules=rules)
-    last: StorageError | None = None
-    for _ in attempts(client.settings, client.settings.max_resolve_attempts):
-        try:
-            created = create_commit(store, location=snapshot.location, proposal=prepared.proposal, data=prepared.data)
-        except StoreNotSupportedError:
-            raise
-        except StorageError as error:
-            if last is None and isinstance(error, WriteRefusedError):
-                raise
-            last = error
-            continue
-        return created is not None
-    raise CommitStateUnknownError(
-        f"Storage did not answer whether version {prepared.version} of {snapshot.location} was created ({last}). Either the table "
-        "is as it was, or it is catalog-managed and not registered. Once storage answers again, adopt it again.",
+    return create_resolved(
+        client,
+        lambda: (
+            create_commit(store, location=snapshot.location, proposal=prepared.proposal, data=prepared.data) is not None
+        ),
+        what=f"version {prepared.version} of {snapshot.location}",
+        consequence="Either the table is as it was, or it is catalog-managed and not registered. Once storage answers again, adopt "
+        "it again.",
         txn_id=transaction.txn_id,
         version=prepared.version,
-    ) from last
+    )
 
 
 def _register(client: DeltaClient, draft: AdoptDraft, name: TableIdentifier) -> TableEntry:

@@ -14,20 +14,16 @@ import pyarrow.types as pat
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.commits.backoff import attempts
 from cm_delta_dagster.client.commits.context import CommitContext
 from cm_delta_dagster.client.snapshots.commit_sources import published_source
 from cm_delta_dagster.errors import (
     CmDeltaError,
-    CommitStateUnknownError,
     InvalidArgumentError,
     InvalidDataError,
     ObjectAlreadyExistsError,
     SchemaMismatchError,
-    StorageError,
-    StoreNotSupportedError,
-    WriteRefusedError,
 )
+from cm_delta_dagster.operations.onboarding.log_creation import create_resolved
 from cm_delta_dagster.operations.tables.create import TableDesign, new_table_definition
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.actions import AddFile, CommitInfo
@@ -162,27 +158,23 @@ def convert(client: DeltaClient, folder: ParquetFolder, *, table_id: str, contex
 
 def _create(client: DeltaClient, location: str, data: bytes, *, txn_id: str) -> bool:
     store, target = client.stores.store_for(location), published_source(location, 0).location
-    last: StorageError | None = None
-    for _ in attempts(client.settings, client.settings.max_resolve_attempts):
+
+    def create() -> bool:
         try:
             store.write_if_absent(target, data)
         except ObjectAlreadyExistsError:
             existing = commit_json.decode_commit_info(store.read(target))
             return existing is not None and existing.txn_id == txn_id
-        except StoreNotSupportedError:
-            raise
-        except StorageError as error:
-            if last is None and isinstance(error, WriteRefusedError):
-                raise
-            last = error
-            continue
         return True
-    raise CommitStateUnknownError(
-        f"Storage did not answer whether the log of {location} was created ({last}). No data file was changed. Once storage "
-        "answers again, adopt the folder again.",
+
+    return create_resolved(
+        client,
+        create,
+        what=f"the log of {location}",
+        consequence="No data file was changed. Once storage answers again, adopt the folder again.",
         txn_id=txn_id,
         version=0,
-    ) from last
+    )
 
 
 class _FolderReader:

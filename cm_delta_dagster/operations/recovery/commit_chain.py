@@ -176,8 +176,8 @@ class Chain:
         if not is_catalog_managed(protocol):
             raise RefusedError("its protocol does not list the feature catalogManaged.")
         try:
-            check_readable(protocol, self._location, metadata=metadata)
-            check_writable(protocol, self._location, metadata=metadata)
+            check_readable(protocol, self._location)
+            check_writable(protocol, self._location)
         except ProtocolError as error:
             raise RefusedError(str(error)) from error
 

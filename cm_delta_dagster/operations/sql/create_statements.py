@@ -1,7 +1,7 @@
 """CREATE TABLE, REPLACE TABLE and CREATE OR REPLACE TABLE: empty, with the rows of a query, or as a clone."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
@@ -20,6 +20,7 @@ from cm_delta_dagster.operations.sql.targets import (
     SqlSession,
     identifier_of,
     open_table,
+    open_together,
     source_query,
     time_of,
     time_travel,
@@ -27,7 +28,7 @@ from cm_delta_dagster.operations.sql.targets import (
 from cm_delta_dagster.operations.sql.words import Span, Words
 from cm_delta_dagster.operations.tables.clone import CloneMode, CloneRequest, CloneResult, clone, open_source
 from cm_delta_dagster.operations.tables.create import TableDesign, first_schema
-from cm_delta_dagster.operations.tables.replace import CreationMode, create_or_replace
+from cm_delta_dagster.operations.tables.replace import CreationMode, create_or_replace, replace_table
 from cm_delta_dagster.protocol.features.column_specs import Column, schema_of_columns
 from cm_delta_dagster.protocol.features.default_columns import has_defaults
 from cm_delta_dagster.protocol.features.generated_columns import generated_columns
@@ -63,7 +64,7 @@ def create(session: SqlSession, statement: Statement) -> Answer:
 
     Raises:
         TableAlreadyExistsError: the name is taken, and there is neither IF NOT EXISTS nor OR REPLACE.
-        TableNotFoundError: there is no table to replace.
+        TableNotFoundError: the table to replace does not exist.
         InvalidArgumentError: the statement is malformed, or has a part that is not supported.
         CmDeltaError: as ``create_or_replace`` and ``clone`` of :mod:`cm_delta_dagster.operations.tables`.
     """
@@ -216,11 +217,20 @@ def _create(session: SqlSession, name: TableIdentifier, definition: _Definition,
 def _create_as(
     session: SqlSession, query: PreparedQuery, name: TableIdentifier, definition: _Definition, mode: CreationMode
 ) -> Answer:
-    if mode is CreationMode.CREATE and _exists(session, name):
+    exists = _exists(session, name)
+    if exists and mode is CreationMode.CREATE:
         raise TableAlreadyExistsError(f"Table {name} already exists. Nothing was written. Choose another name.")
-    frame = check_frame(query.run(session.client, resolve(session.client, query.names), spark=session.spark))
+    target = None
+    if exists:
+        target, found = open_together(session, astuple(name), query)
+    else:
+        found = resolve(session.client, query.names)
+    frame = check_frame(query.run(session.client, found, spark=session.spark))
     design = _design(definition, first_schema(schema_of(frame)))
-    create_or_replace(session.client, identifier=name, design=design, frame=frame, mode=mode)
+    if target is None:
+        create_or_replace(session.client, identifier=name, design=design, frame=frame, mode=mode)
+    else:
+        replace_table(target, design=design, frame=frame, mode=mode)
     return NOTHING
 
 

@@ -1,6 +1,7 @@
 """OPTIMIZE, REORG, VACUUM and RESTORE."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from cm_delta_dagster.operations.maintenance.reorg import reorg as reorg_table
 from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, plan_vacuum
 from cm_delta_dagster.operations.maintenance.vacuum import vacuum as vacuum_table
 from cm_delta_dagster.operations.sql.answers import Answer
+from cm_delta_dagster.operations.sql.names import Name
 from cm_delta_dagster.operations.sql.qualifiers import TableNames
 from cm_delta_dagster.operations.sql.statements import Statement
 from cm_delta_dagster.operations.sql.targets import SqlSession, open_table, time_of, time_travel
@@ -58,11 +60,7 @@ def optimize(session: SqlSession, statement: Statement) -> Answer:
     if words.takes("ZORDER BY"):
         columns = words.listed(lambda: path_text(words.name()), brackets=words.peek() == "(")
     words.done()
-    table = open_table(session, name)
-    condition = _condition(table, where)
-    considered = _considered(table, condition)
-    result = optimize_table(table, spark=session.spark, where=condition, z_order_by=columns, full=full)
-    return _optimized(table, result, considered=considered)
+    return _rewritten(session, name, where, partial(optimize_table, spark=session.spark, z_order_by=columns, full=full))
 
 
 def reorg(session: SqlSession, statement: Statement) -> Answer:
@@ -81,11 +79,7 @@ def reorg(session: SqlSession, statement: Statement) -> Answer:
         raise words.refusal("this form of REORG", "Write REORG TABLE name APPLY (PURGE).")
     words.bracket(")")
     words.done()
-    table = open_table(session, name)
-    condition = _condition(table, where)
-    considered = _considered(table, condition)
-    result = reorg_table(table, spark=session.spark, where=condition)
-    return _optimized(table, result, considered=considered)
+    return _rewritten(session, name, where, partial(reorg_table, spark=session.spark))
 
 
 def vacuum(session: SqlSession, statement: Statement) -> Answer:
@@ -153,6 +147,14 @@ def restore(session: SqlSession, statement: Statement) -> Answer:
         result.restored_bytes,
     )
     return Answer(columns=_RESTORED, rows=(row,))
+
+
+def _rewritten(session: SqlSession, name: Name, where: str | None, rewrite: Callable[..., OptimizeResult]) -> Answer:
+    """Open the table, rewrite its files in the partitions of the condition, and return the metrics."""
+    table = open_table(session, name)
+    condition = _condition(table, where)
+    considered = _considered(table, condition)
+    return _optimized(table, rewrite(table, where=condition), considered=considered)
 
 
 def _condition(table: Table, where: str | None) -> str | None:

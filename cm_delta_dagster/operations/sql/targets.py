@@ -2,7 +2,6 @@
 
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
@@ -13,6 +12,7 @@ from cm_delta_dagster.client.commits.transaction import Transaction
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.table_target import TableTarget
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion
 from cm_delta_dagster.operations.sql.names import Name, resolve, unknown_name
@@ -20,7 +20,6 @@ from cm_delta_dagster.operations.sql.queries import PreparedQuery, prepare_query
 from cm_delta_dagster.operations.sql.statements import Statement
 from cm_delta_dagster.operations.sql.time_travel import VersionText, read_time_travel
 from cm_delta_dagster.operations.sql.words import Span, Words
-from cm_delta_dagster.storage.store import Store
 
 
 class SqlSession(typing.Protocol):
@@ -78,51 +77,29 @@ def open_together(
         raise unknown_name(session.client, name, engine=None)
     latest = found[name]
     is_read = query.reads(found, latest.table.table_id)
-    return PinnedTable(table=latest.table, pinned=latest.snapshot(), is_read=is_read), found
+    return PinnedTable(latest.table, pinned=latest.snapshot(), is_read=is_read), found
 
 
-@dataclass(slots=True, kw_only=True)
-class PinnedTable:
+class PinnedTable(TableTarget):
     """A table whose write builds on the version that the query of the statement has read.
 
-    Attributes:
+    Args:
+        pinned: that version.
         is_read: the query reads the table, so that every concurrent change of its rows is a conflict.
     """
 
-    table: Table
-    pinned: Snapshot
-    is_read: bool
-    is_used: bool = False
-
-    @property
-    def identifier(self) -> TableIdentifier:
-        return self.table.identifier
-
-    @property
-    def table_id(self) -> str:
-        return self.table.table_id
-
-    @property
-    def location(self) -> str:
-        return self.table.location
-
-    @property
-    def store(self) -> Store:
-        return self.table.store
-
-    @property
-    def services(self) -> typing.Any:
-        return self.table.services
+    def __init__(self, table: Table, *, pinned: Snapshot, is_read: bool) -> None:
+        super().__init__(table)
+        self.pinned = pinned
+        self._is_read = is_read
+        self._is_used = False
 
     def snapshot(self) -> Snapshot:
         """The pinned version; a repetition of a write that does not read the table builds on the latest version."""
-        if self.is_used and not self.is_read:
-            return self.table.snapshot()
-        self.is_used = True
+        if self._is_used and not self._is_read:
+            return super().snapshot()
+        self._is_used = True
         return self.pinned
-
-    def find_transaction(self, *, app_id: str, version: int) -> int | None:
-        return self.table.find_transaction(app_id=app_id, version=version)
 
     def start_transaction(
         self,
@@ -134,7 +111,7 @@ class PinnedTable:
     ) -> Transaction:
         """As that of the table; declares the rows that the query has read."""
         started = self.table.start_transaction(snapshot, operation=operation, parameters=parameters, context=context)
-        if self.is_read:
+        if self._is_read:
             started.read_whole_table()
         return started
 

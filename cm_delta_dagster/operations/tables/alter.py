@@ -76,13 +76,13 @@ def alter_table(table: Table, alteration: Alteration, *, context: CommitContext 
 
 
 def _alter(table: Table, snapshot: Snapshot, alteration: Alteration, context: CommitContext) -> AlterResult:
-    check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+    check_writable(snapshot.protocol, snapshot.identifier)
     before = TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata)
     change = alteration.apply(before, files_of(snapshot))
     after = changed_definition(before, change.wanted, new_name=unique_name, features=change.features)
     if not change.features:
         check_enabled_by_hand(before.protocol, after.protocol)
-    check_writable(after.protocol, snapshot.identifier, metadata=after.metadata)
+    check_writable(after.protocol, snapshot.identifier)
     _check_clustering(snapshot, after)
     _check_files_for_iceberg(snapshot, after)
     if after == before:
@@ -196,7 +196,7 @@ def _check_beforehand(snapshot: Snapshot, alteration: SetProperties) -> None:
     before = TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata)
     change = alteration.apply(before, files_of(snapshot))
     after = changed_definition(before, change.wanted, new_name=unique_name, features=change.features)
-    check_writable(after.protocol, snapshot.identifier, metadata=after.metadata)
+    check_writable(after.protocol, snapshot.identifier)
 
 
 def _backfill(table: Table, context: CommitContext) -> list[int]:

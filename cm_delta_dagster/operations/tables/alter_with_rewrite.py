@@ -64,7 +64,7 @@ def alter_with_rewrite(
         CmDeltaError: as :func:`alter_table`.
     """
     snapshot = table.snapshot()
-    check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+    check_writable(snapshot.protocol, snapshot.identifier)
     if isinstance(alteration, SetProperties | UnsetProperties) and _ends_mapping(alteration, snapshot):
         return _without_mapping(table, alteration, spark, context)
     if isinstance(alteration, DropFeature) and supports(snapshot.protocol, canonical_name(alteration.feature)):

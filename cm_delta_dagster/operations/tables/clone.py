@@ -180,12 +180,12 @@ class _Draft:
     def of(cls, client: DeltaClient, source: ReadableTable, name: TableIdentifier, request: CloneRequest) -> "_Draft":
         """Load the version, and check that this client can write a table like it and that its files exist."""
         snapshot = source.snapshot(version=request.version, timestamp_ms=request.timestamp_ms)
-        check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+        check_writable(snapshot.protocol, snapshot.identifier)
         metadata = cloned_metadata(
             snapshot.metadata, request.properties, metadata_id=str(uuid.uuid4()), created_ms=client.now_ms()
         )
         protocol = cloned_protocol(snapshot.protocol, metadata, request.properties)
-        check_writable(protocol, str(name), metadata=metadata)
+        check_writable(protocol, str(name))
         return cls(name=name, request=request, snapshot=snapshot, metadata=metadata, protocol=protocol)
 
 

@@ -338,7 +338,7 @@ def definition_of(design: TableDesign, *, base: TableDefinition, name: TableIden
         new_name=unique_name,
         features=requested_features(design.properties) | ({CLUSTERING} if design.clustering_columns else frozenset()),
     )
-    check_writable(definition.protocol, str(name), metadata=definition.metadata)
+    check_writable(definition.protocol, str(name))
     return definition
 
 

@@ -242,7 +242,7 @@ def _apply(
 
 def _plan(snapshot: Snapshot, declaration: TableDeclaration) -> _Plan:
     """What is to change. Raises InvalidArgumentError if the table cannot be changed in this way."""
-    check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+    check_writable(snapshot.protocol, snapshot.identifier)
     _check_computed(snapshot, declaration)
     before = TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata)
     properties = SetProperties(properties=declaration.properties)
@@ -266,7 +266,7 @@ def _plan(snapshot: Snapshot, declaration: TableDeclaration) -> _Plan:
     clustering = _clustering(snapshot, declaration.clustering_columns)
     features |= {CLUSTERING} if clustering is not None else frozenset()
     after = changed_definition(before, wanted, new_name=unique_name, features=features)
-    check_writable(after.protocol, snapshot.identifier, metadata=after.metadata)
+    check_writable(after.protocol, snapshot.identifier)
     return _Plan(before=before, after=after, constraints=constraints, clustering=clustering, tracks_rows=tracks_rows)
 
 

@@ -14,6 +14,7 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError, TableAlreadyExistsError, TableNotFoundError
 from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.tables.create import (
@@ -119,7 +120,7 @@ def _create(
 
 @names_table
 def replace_table(
-    table: Table,
+    table: WriteTarget,
     *,
     design: TableDesign,
     frame: DataFrame | None = None,
@@ -147,7 +148,7 @@ def replace_table(
     earlier = earlier_write(table, snapshot, options.idempotency)
     if earlier is not None:
         return earlier
-    check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+    check_writable(snapshot.protocol, snapshot.identifier)
     if snapshot.num_files:
         check_not_append_only(snapshot, "a replacement")
     if design.partition_columns and is_clustered(snapshot.protocol):

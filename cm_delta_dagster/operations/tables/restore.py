@@ -123,7 +123,7 @@ def plan_restore(table: Table, *, version: int | None = None, timestamp_ms: int 
         raise InvalidArgumentError("Give the version to restore or a timestamp, and not both.")
     current = table.snapshot()
     target = table.snapshot(version=version, timestamp_ms=timestamp_ms)
-    check_writable(current.protocol, current.identifier, metadata=current.metadata)
+    check_writable(current.protocol, current.identifier)
     difference = file_difference(current.files, target.files, location=table.location)
     lost = find_missing_files(table.services.stores, difference.added, location=table.location)
     return RestorePlan(

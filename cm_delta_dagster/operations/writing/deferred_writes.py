@@ -13,13 +13,12 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.commits.multi_table_commit import MultiTableCommit, TableCommit, check_through_catalog
 from cm_delta_dagster.client.commits.transaction import Committed, Transaction
-from cm_delta_dagster.client.services import Services
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.table_target import TableTarget
 from cm_delta_dagster.errors import NOT_COMMITTED, InvalidArgumentError
 from cm_delta_dagster.operations.writing.write_result import WriteResult
 from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
-from cm_delta_dagster.storage.store import Store
 
 TRANSACTION_TAG = "cm_delta/transaction_id"
 """Tag of ``commitInfo`` and of the feed: the id that the commits of one transaction over several tables share."""
@@ -120,35 +119,12 @@ class DeferredWrites:
             _discard(transaction)
 
 
-class DeferredTable:
-    """A table whose write waits for the end of its transaction.
-
-    Implements :class:`~cm_delta_dagster.client.write_target.WriteTarget`, and the committer of the transaction that it starts.
-    """
+class DeferredTable(TableTarget):
+    """A table whose write waits for the end of its transaction; also the committer of the transaction that it starts."""
 
     def __init__(self, owner: DeferredWrites, table: Table) -> None:
-        self.table = table
+        super().__init__(table)
         self._owner = owner
-
-    @property
-    def identifier(self) -> TableIdentifier:
-        return self.table.identifier
-
-    @property
-    def table_id(self) -> str:
-        return self.table.table_id
-
-    @property
-    def location(self) -> str:
-        return self.table.location
-
-    @property
-    def store(self) -> Store:
-        return self.table.store
-
-    @property
-    def services(self) -> Services:
-        return self.table.services
 
     def snapshot(self) -> Snapshot:
         """The latest version of the table, on which the write builds.
@@ -158,13 +134,9 @@ class DeferredTable:
             CommitRejectedError: the commits of the table are made by creating their files.
         """
         self._owner.require_free(self.table)
-        snapshot = self.table.snapshot()
+        snapshot = super().snapshot()
         check_through_catalog(self.identifier, snapshot.commit_policy)
         return snapshot
-
-    def find_transaction(self, *, app_id: str, version: int) -> int | None:
-        """See :meth:`Table.find_transaction`."""
-        return self.table.find_transaction(app_id=app_id, version=version)
 
     def start_transaction(
         self,

@@ -43,7 +43,7 @@ def delete(
         raise InvalidArgumentError(
             "A delete needs a condition: SQL text, a predicate value or a Column. To delete every row, write TRUE."
         )
-    check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+    check_writable(snapshot.protocol, snapshot.identifier)
     check_not_append_only(snapshot, "a delete")
     shape = TargetShape(schema=snapshot.schema, metadata=snapshot.metadata, protocol=snapshot.protocol)
     parameters = {"predicate": json_text([to_sql(predicate)])}

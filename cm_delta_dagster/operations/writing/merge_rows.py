@@ -72,7 +72,7 @@ def merge_rows(table: WriteTarget, *, change: RowChange, options: CommitOptions 
     earlier = earlier_write(table, snapshot, options.idempotency)
     if earlier is not None:
         return earlier
-    check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+    check_writable(snapshot.protocol, snapshot.identifier)
     if change.removes_rows:
         check_not_append_only(snapshot, "a merge that updates or deletes")
     shape = evolved_shape(change, snapshot)

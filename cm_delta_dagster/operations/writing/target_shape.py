@@ -53,7 +53,7 @@ def target_shape(
         InvalidArgumentError: ``frame`` cannot be partitioned by ``partition_by``.
         UnsupportedFeatureError: the table or a new column needs a table feature that this client does not support.
     """
-    check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+    check_writable(snapshot.protocol, snapshot.identifier)
     present = snapshot.schema
     offered = without_own_metadata(schema_of(frame))
     if not offered.fields:
@@ -77,7 +77,7 @@ def target_shape(
     wanted = replace(wanted, metadata=replace(wanted.metadata, partition_columns=partitions))
     after = changed_definition(before, wanted, new_name=unique_name)
     try:
-        check_writable(after.protocol, snapshot.identifier, metadata=after.metadata)
+        check_writable(after.protocol, snapshot.identifier)
     except UnsupportedFeatureError as error:
         changed = [item for item in schema.fields if present.field(item.name) != item]
         columns = ", ".join(f"{item.name!r} ({data_type_text(item.type)})" for item in changed)

@@ -58,7 +58,7 @@ def update(
         return earlier
     now_ms = table.services.now_ms()
     predicate = write_condition(where, snapshot, session=spark, now_ms=now_ms) or AlwaysTrue()
-    check_writable(snapshot.protocol, snapshot.identifier, metadata=snapshot.metadata)
+    check_writable(snapshot.protocol, snapshot.identifier)
     check_not_append_only(snapshot, "an update")
     condition = None if isinstance(predicate, AlwaysTrue) else predicate
     clause = RowClause(

@@ -165,7 +165,7 @@ class _CheckedTable:
                 accepts_schema=context.run.tags.get(ACCEPT_SCHEMA_TAG, "").lower() == "true",
             )
         except TableNotFoundError:
-            text = f"There is no table {self.name} yet. Materialize {self.asset.key.to_user_string()} first."
+            text = f"The table {self.name} does not exist yet. Materialize {self.asset.key.to_user_string()} first."
             for check in selected:
                 yield _result(self.asset, check, Outcome(passed=False, text=text))
             return

@@ -11,7 +11,7 @@ import dagster as dg
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.orchestration.metadata import STORAGE_KIND, TABLE_ID, column_schema
+from cm_delta_dagster.orchestration.metadata import STORAGE_KIND, TABLE_ID, standard_metadata
 from cm_delta_dagster.protocol.actions.file_columns import partition_column
 from cm_delta_dagster.protocol.features.column_mapping import stored_names
 from cm_delta_dagster.protocol.schema.types import data_type_text, parse_schema
@@ -113,11 +113,10 @@ def table_spec(props: DeltaTableProps, *, max_partitions: int, io_manager_key: s
         max_partitions: greatest number of values of a partition column; with more, the asset has no partitions. 0: none has.
     """
     metadata: dict[str, Any] = {
+        **standard_metadata(
+            table=props.name, location=props.location, schema=parse_schema(props.schema_string), counts=None
+        ),
         "table": props.name,
-        "dagster/table_name": props.name,
-        "dagster/uri": props.location,
-        "dagster/storage_kind": STORAGE_KIND,
-        "dagster/column_schema": column_schema(parse_schema(props.schema_string)),
         TABLE_ID: props.table_id,
     }
     partitions = _partitions(props, max_partitions)

@@ -14,9 +14,9 @@ from cm_delta_dagster.operations.sql.statements import Family, read_statement
 from cm_delta_dagster.operations.sql.table_references import find_references
 from cm_delta_dagster.orchestration.components.connection import DescribedModel
 from cm_delta_dagster.orchestration.components.scaffolding import ExampleScaffolder
-from cm_delta_dagster.orchestration.metadata import STORAGE_KIND
-from cm_delta_dagster.orchestration.partitions import check_partition_expr
-from cm_delta_dagster.orchestration.write_contract import TableNames, parse_write_contract
+from cm_delta_dagster.orchestration.definitions import checked_contract
+from cm_delta_dagster.orchestration.metadata import STORAGE_KIND, standard_metadata
+from cm_delta_dagster.orchestration.write_contract import TableNames
 
 _QUERY_FILE = "query.sql"
 _EXAMPLE = """\
@@ -97,7 +97,9 @@ class SparkSqlAsset(dg.Component, DescribedModel):
         if self.sql_file is not None:
             path = context.path / self.sql_file
             if not path.is_file():
-                raise InvalidArgumentError(f"SparkSqlAsset {self.asset.key.to_user_string()}: there is no file {path}.")
+                raise InvalidArgumentError(
+                    f"SparkSqlAsset {self.asset.key.to_user_string()}: the file {path} does not exist."
+                )
             text = path.read_text(encoding="utf-8")
         statement = read_statement(text or "")
         if statement.family is not Family.QUERY:
@@ -109,28 +111,17 @@ class SparkSqlAsset(dg.Component, DescribedModel):
 
     def _spec(self, query: str) -> dg.AssetSpec:
         spec = self.asset
-        contract = parse_write_contract(
-            definition=spec.metadata,
-            run={},
-            output={},
-            asset_path=spec.key.path,
-            partitioned=spec.partitions_def is not None,
-            names=TableNames(catalog=self.default_catalog, schema=self.default_schema),
-        )
-        if spec.partitions_def is not None:
-            check_partition_expr(spec.partitions_def, contract.partition_expr)
+        contract = checked_contract(spec, names=TableNames(catalog=self.default_catalog, schema=self.default_schema))
         upstream = {dep.asset_key: dep for dep in spec.deps}
         for table in _tables(query, self.parameters):
             key = dg.AssetKey.from_user_string(self.asset_keys.get(table, "/".join(table.split(".")[1:])))
             if key != spec.key:
                 upstream.setdefault(key, dg.AssetDep(key))
-        metadata = {
-            "dagster/table_name": str(contract.identifier),
-            "dagster/storage_kind": STORAGE_KIND,
-            **spec.metadata,
-        }
+        known = standard_metadata(table=str(contract.identifier), location=None, schema=None, counts=None)
         return spec.replace_attributes(
-            deps=list(upstream.values()), kinds=spec.kinds or {STORAGE_KIND, "pyspark", "sql"}, metadata=metadata
+            deps=list(upstream.values()),
+            kinds=spec.kinds or {STORAGE_KIND, "pyspark", "sql"},
+            metadata={**known, **spec.metadata},
         )
 
 

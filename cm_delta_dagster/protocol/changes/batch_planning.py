@@ -306,7 +306,7 @@ def _defined(plan: StreamPlan, commit: CommitActions, rules: StreamRules) -> Str
             f"Version {commit.version} of {rules.table} replaces the table: its id was {plan.start.table_id} and is now "
             f"{current.metadata.id}. Start a new stream."
         )
-    check_readable(current.protocol, f"{rules.table} at version {current.version}", metadata=current.metadata)
+    check_readable(current.protocol, f"{rules.table} at version {current.version}")
     _check_readable_by(current, plan.reading, rules.table)
     if current.version <= plan.reading.version or incompatibility(current, plan.reading) is None:
         return replace(plan, current=current)

@@ -120,7 +120,7 @@ def plan_changes(
         current = start if commit.version == start.version else definitions[-1].after(commit.actions)
         if current is start or commit.actions.metadata is not None or commit.actions.protocol is not None:
             _check_recorded(current, table)
-            check_readable(current.protocol, f"{table} at version {current.version}", metadata=current.metadata)
+            check_readable(current.protocol, f"{table} at version {current.version}")
             definitions += [] if current is start else [current]
         parts += _changes_of(commit, current, location, table)
     definition = _read_definition(definitions, latest)

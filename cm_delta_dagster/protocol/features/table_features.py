@@ -51,8 +51,6 @@ class Support(StrEnum):
     """How far this client supports a feature when it reads, or when it writes."""
 
     FULL = "full"
-    WHILE_INACTIVE = "while-inactive"
-    """Tables that list the feature are accepted; tables that use it are refused."""
     NONE = "none"
     """Tables that list the feature are refused."""
 
@@ -299,14 +297,12 @@ def shape_fault(protocol: Protocol) -> str | None:
 # --- which tables this client can read and write ----------------------------------------------------------------------
 
 
-def check_readable(protocol: Protocol, table: str, *, metadata: Metadata | None = None) -> None:
+def check_readable(protocol: Protocol, table: str) -> None:
     """Refuse a table that this client cannot read correctly.
 
     Args:
         protocol: protocol of the table.
         table: name of the table in error messages.
-        metadata: with it, features that are listed but not used are accepted; without it, they are refused if this client does
-            not fully support them.
 
     Raises:
         CorruptLogError: the versions and feature lists of the protocol contradict each other.
@@ -321,9 +317,7 @@ def check_readable(protocol: Protocol, table: str, *, metadata: Metadata | None 
     refused = {
         name
         for name in reader_features(protocol)
-        if name not in FEATURES
-        or FEATURES[name].kind is FeatureKind.WRITER
-        or _refuses(FEATURES[name], FEATURES[name].read, metadata)
+        if name not in FEATURES or FEATURES[name].kind is FeatureKind.WRITER or FEATURES[name].read is Support.NONE
     }
     if refused:
         raise UnsupportedFeatureError(
@@ -332,43 +326,31 @@ def check_readable(protocol: Protocol, table: str, *, metadata: Metadata | None 
         )
 
 
-def check_writable(protocol: Protocol, table: str, *, metadata: Metadata | None = None) -> None:
+def check_writable(protocol: Protocol, table: str) -> None:
     """Refuse a table that this client cannot read or write correctly.
 
     Args:
         protocol: protocol of the table.
         table: name of the table in error messages.
-        metadata: schema and configuration before or after the commit. Without it, every feature that is listed and not fully
-            supported is refused.
 
     Raises:
         CorruptLogError: the versions and feature lists of the protocol contradict each other.
         UnsupportedFeatureError: names the version or the features that are not supported.
     """
-    check_readable(protocol, table, metadata=metadata)
+    check_readable(protocol, table)
     if protocol.min_writer_version > MAX_WRITER_VERSION:
         raise UnsupportedFeatureError(
             f"Table {table} needs writer version {protocol.min_writer_version}; this client writes up to "
             f"{MAX_WRITER_VERSION}. Upgrade the client."
         )
     refused = {
-        name
-        for name in writer_features(protocol)
-        if name not in FEATURES or _refuses(FEATURES[name], FEATURES[name].write, metadata)
+        name for name in writer_features(protocol) if name not in FEATURES or FEATURES[name].write is Support.NONE
     }
     if refused:
         raise UnsupportedFeatureError(
             f"Table {table} cannot be written: it uses the features {feature_list(refused)}, which this client does not "
             "support for writing. Nothing was written. Use a client that supports them."
         )
-
-
-def _refuses(feature: Feature, support: Support, metadata: Metadata | None) -> bool:
-    if support is not Support.WHILE_INACTIVE:
-        return support is Support.NONE
-    if metadata is None:
-        return True
-    return feature.is_active(parse_schema(metadata.schema_string), metadata.configuration)
 
 
 def feature_list(features: Iterable[str]) -> str:

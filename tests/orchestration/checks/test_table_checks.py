@@ -67,7 +67,7 @@ def test_all_default_checks_of_a_small_table_pass(catalog, instance):
 def test_a_table_that_does_not_exist_yet_is_a_warning(catalog, instance):
     found = run(catalog, instance)
     assert {(one.passed, one.severity.value) for one in found.values()} == {(False, "WARN")}
-    assert "There is no table main.s.t yet" in found["row_count"].description
+    assert "The table main.s.t does not exist yet" in found["row_count"].description
 
 
 def test_a_backlog_of_unpublished_commits_fails_until_they_are_published(catalog, tmp_path, instance):

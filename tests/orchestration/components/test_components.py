@@ -307,7 +307,7 @@ def test_a_query_depends_on_the_tables_that_it_names(sandbox, tmp_path):
         ({}, "either 'sql'"),
         ({"sql": "DELETE FROM main.s.t"}, "must be a query"),
         ({"sql": "SHOW TABLES"}, "must be a query"),
-        ({"sql_file": "missing.sql"}, "there is no file"),
+        ({"sql_file": "missing.sql"}, "does not exist"),
     ],
 )
 def test_a_query_that_cannot_work_is_an_error_of_the_load(attributes, message):

@@ -42,7 +42,7 @@ def test_a_new_table_is_catalog_managed_readable_and_writable() -> None:
         "inCommitTimestamp", "appendOnly", "invariants", "domainMetadata",
     }  # fmt: skip
     table = Metadata(id="x", schema_string='{"type":"struct","fields":[]}', configuration=default_properties())
-    check_writable(new, "t", metadata=table)
+    check_writable(new, "t")
     check_metadata_supported(new, table)
 
 

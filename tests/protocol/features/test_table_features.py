@@ -94,7 +94,7 @@ def test_a_feature_that_is_not_listed_is_off_at_writer_7() -> None:
     assert not is_active("changeDataFeed", protocol(1, 7, None, ()), table)
     assert is_active("changeDataFeed", protocol(1, 7, None, ("changeDataFeed",)), table)
     assert is_active("changeDataFeed", protocol(1, 4), table)
-    check_writable(protocol(1, 7, None, ()), "t", metadata=table)
+    check_writable(protocol(1, 7, None, ()), "t")
 
 
 def test_a_listed_feature_need_not_be_active() -> None:
@@ -165,7 +165,7 @@ def test_unknown_reader_features_stop_reading_by_name() -> None:
 
     for check in (check_readable, check_writable):
         with pytest.raises(UnsupportedFeatureError, match=r"my table.*features aa, zz,"):
-            check(strange, "my table", metadata=metadata())
+            check(strange, "my table")
 
 
 def test_unknown_writer_features_stop_only_writing() -> None:
@@ -174,7 +174,7 @@ def test_unknown_writer_features_stop_only_writing() -> None:
 
     check_readable(strange, "t")
     with pytest.raises(UnsupportedFeatureError, match="zz"):
-        check_writable(strange, "t", metadata=metadata())
+        check_writable(strange, "t")
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def test_unknown_writer_features_stop_only_writing() -> None:
 )
 def test_features_whose_rules_the_write_follows_are_writable(feature: str, used: Metadata) -> None:
     """TF-10, PROT-5."""
-    check_writable(features(feature), "t", metadata=used)
+    check_writable(features(feature), "t")
     assert feature in required_features(parse_schema(used.schema_string), used.configuration)
 
 
@@ -203,13 +203,13 @@ def test_unknown_features_of_writers_refuse_writing_but_not_reading(feature: str
 
     check_readable(listed, "t")
     with pytest.raises(UnsupportedFeatureError, match=feature):
-        check_writable(listed, "t", metadata=metadata())
+        check_writable(listed, "t")
 
 
 def test_tables_are_checked_without_their_metadata() -> None:
     """PROT-7."""
     check_writable(features("icebergCompatV2"), "t")
-    check_readable(protocol(2, 5), "t", metadata=metadata())
+    check_readable(protocol(2, 5), "t")
     check_writable(features("invariants"), "t")
 
 
