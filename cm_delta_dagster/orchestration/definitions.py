@@ -12,6 +12,7 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.database import IfMissing
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CatalogNotFoundError, CmDeltaError, InvalidArgumentError
+from cm_delta_dagster.orchestration.commit_together import OutputDefinition, check_group
 from cm_delta_dagster.orchestration.io_manager import CatalogManagedDeltaIOManager
 from cm_delta_dagster.orchestration.metadata import STORAGE_KIND, standard_metadata
 from cm_delta_dagster.orchestration.partitions import check_partition_expr
@@ -72,6 +73,7 @@ def cm_delta_definitions(defs: dg.Definitions, *, look_up_locations: bool = True
     problems: list[str] = []
     stored = list(_stored_assets(defs, managers, problems))
     problems += _shared_without_consent(stored)
+    problems += _wrong_groups(stored)
     problems += _wrong_inputs(defs, managers, stored)
     if problems:
         listed = "".join(f"\n- {problem.replace(' Nothing was written.', '')}" for problem in problems)
@@ -155,6 +157,21 @@ def _shared_without_consent(stored: list[_StoredAsset]) -> Iterator[str]:
             f"Assets {keys} write one table, {table}, so that each would overwrite the other. Set the metadata key 'table' in "
             "one of them to give it another table, or in all of them to share it."
         )
+
+
+def _wrong_groups(stored: list[_StoredAsset]) -> Iterator[str]:
+    """Functions whose outputs cannot be committed together."""
+    groups: dict[str, dict[str, OutputDefinition]] = {}
+    for asset in stored:
+        if asset.contract.commit_together:
+            name = asset.definition.get_output_name_for_asset_key(asset.spec.key)
+            outputs = groups.setdefault(asset.definition.node_def.name, {})
+            outputs[name] = asset.definition.node_def.output_dict[name]
+    for function, outputs in groups.items():
+        try:
+            check_group(function, outputs)
+        except InvalidArgumentError as error:
+            yield f"Assets of {function}: {error}"
 
 
 def _wrong_inputs(

@@ -15,7 +15,7 @@ from pydantic import Field, PrivateAttr
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.operations.maintenance.auto_compaction import compacts_after_writes
-from cm_delta_dagster.operations.writing.write import WriteOutcome
+from cm_delta_dagster.operations.writing.deferred_writes import DeferredWrites
 from cm_delta_dagster.orchestration import metadata as facts
 from cm_delta_dagster.orchestration.change_inputs import (
     Consumer,
@@ -24,14 +24,15 @@ from cm_delta_dagster.orchestration.change_inputs import (
     io_manager_of,
     reads_of,
 )
+from cm_delta_dagster.orchestration.commit_together import OutputGroups
 from cm_delta_dagster.orchestration.frame_types import spark_frame
 from cm_delta_dagster.orchestration.inputs import TableInput, allows_none, never_written, step_of
 from cm_delta_dagster.orchestration.metadata_keys import DEFAULT_READ_KEYS, WRITE_KEYS, own_entries, own_run_tags
-from cm_delta_dagster.orchestration.output import OutputWrite, Written, write_output
-from cm_delta_dagster.orchestration.preview import preview
+from cm_delta_dagster.orchestration.output import OutputWrite, write_output
+from cm_delta_dagster.orchestration.output_events import WrittenOutput, observe_instead, partitions_of, report
 from cm_delta_dagster.orchestration.resources import CatalogResource, HasSparkSession, SparkResource
 from cm_delta_dagster.orchestration.run_checks import checked_warehouse
-from cm_delta_dagster.orchestration.runs import WriteOrigin, raise_pinned_version, run_tags
+from cm_delta_dagster.orchestration.runs import WriteOrigin, asset_metadata, raise_pinned_version, run_tags
 from cm_delta_dagster.orchestration.write_contract import (
     ReadContract,
     TableNames,
@@ -64,6 +65,7 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
     )
 
     _checked: ExitStack = PrivateAttr(default_factory=ExitStack)
+    _groups: OutputGroups = PrivateAttr(default_factory=OutputGroups)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Find out before an asset is computed that the catalog or the warehouse cannot be reached."""
@@ -72,6 +74,7 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         self._checked.enter_context(checked_warehouse(self.catalog.client, session=session))
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        self._groups.discard_all()
         self._checked.close()
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
@@ -79,10 +82,26 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         if obj is None and not context.has_asset_key and not context.definition_metadata:
             return  # An op without an asset and without metadata has no table.
         write = self._output_write(context)
+        group = self._groups.group_of(self.catalog.client, context, write.contract, write.origin.step_context)
+        if group is None:
+            output = self._write(context, obj, write, together=None)
+            committed = tuple(one for one in (output,) if one is not None)
+        else:
+            with self._groups.discarding_on_error(group):
+                committed = group.add(context.name, self._write(context, obj, write, together=group.writes))
+        for one in committed:
+            written = one.written
+            raise_pinned_version(write.origin.step_context, written.table, written.result.version)
+            report(one, handled=context, preview_rows=self.preview_rows)
+
+    def _write(
+        self, context: dg.OutputContext, obj: Any, write: OutputWrite, *, together: DeferredWrites | None
+    ) -> WrittenOutput | None:
+        """Write one output; None if there is nothing to write, which is reported then."""
         if obj is None:
             self._report_none(context, write)
-            return
-        started = time.monotonic()
+            return None
+        partitions, started = partitions_of(context), time.monotonic()
         frame = spark_frame(obj, name=write.origin.name, session=self._session)
         if frame is not obj:
             context.log.info(
@@ -91,9 +110,13 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
                 context.name,
             )
         compacts_after_writes(self.catalog.client, self._session)
-        written = write_output(self.catalog.client, frame=frame, write=write)
-        raise_pinned_version(write.origin.step_context, written.table, written.result.version)
-        self._report(context, write, written, time.monotonic() - started)
+        return WrittenOutput(
+            context=context,
+            write=write,
+            written=write_output(self.catalog.client, frame=frame, write=write, together=together),
+            partitions=partitions,
+            seconds=time.monotonic() - started,
+        )
 
     def load_input(self, context: dg.InputContext) -> Any:
         """The selected rows in the type of the annotation, or a :class:`Snapshot` if the parameter is annotated so.
@@ -150,7 +173,7 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         definition = _output_partitions(context)
         keys = tuple(str(key) for key in context.asset_partition_keys) if definition is not None else ()
         contract = parse_write_contract(
-            definition=_asset_metadata(step, asset_key, context.definition_metadata),
+            definition=asset_metadata(step, asset_key, context.definition_metadata),
             run=own_run_tags(run_tags(step)),
             output=context.output_metadata,
             asset_path=() if asset_key is None else asset_key.path,
@@ -172,7 +195,7 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         named = {} if upstream is None else upstream.definition_metadata
         asset_key = context.asset_key if context.has_asset_key else None
         return parse_read_contract(
-            upstream=_asset_metadata(step_of(context), asset_key, named),
+            upstream=asset_metadata(step_of(context), asset_key, named),
             own=context.definition_metadata,
             asset_path=context.asset_key.path if context.has_asset_key else (),
             names=self._names,
@@ -198,38 +221,7 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
             entries |= facts.table_metadata(snapshot)
         context.add_output_metadata(entries)
         if step is not None and asset_key is not None:
-            _observe_instead(context, step, asset_key, entries)
-
-    def _report(self, context: dg.OutputContext, write: OutputWrite, written: Written, seconds: float) -> None:
-        result = written.result
-        operation = write.contract.mode.value
-        _report_altered(context, write, written)
-        context.add_output_metadata(
-            facts.write_metadata(result, operation=operation, part=written.part, duration_seconds=seconds)
-        )
-        context.log.info(
-            "%s is at version %d (%s, %s, %d rows written, %d conflict retries).",
-            written.table.identifier,
-            result.version,
-            operation,
-            result.outcome.value,
-            result.num_output_rows,
-            result.retries,
-        )
-        if self.preview_rows:
-            shown = preview(written.table, result.snapshot, part=written.part, num_rows=self.preview_rows)
-            context.add_output_metadata(shown)
-        step, asset_key = write.origin.step_context, write.origin.asset_key
-        if step is None or asset_key is None:
-            return
-        if not step.has_data_version(asset_key):
-            step.set_data_version(asset_key, facts.data_version(result.table_id, result.data_version))
-        positions = changes_metadata(reads_of(step), result.snapshot)
-        if positions:
-            step.add_asset_metadata(positions, asset_key=asset_key)
-        if written.part is not None and len(written.part.keys) > 1:
-            for key, figures in facts.figures_by_key(result, written.part).items():
-                step.add_asset_metadata(figures, asset_key=asset_key, partition_key=key)
+            observe_instead(context, step, asset_key, entries)
 
 
 def _output_partitions(context: dg.OutputContext) -> dg.PartitionsDefinition[Any] | None:
@@ -254,41 +246,3 @@ def _output_partitions(context: dg.OutputContext) -> dg.PartitionsDefinition[Any
 def _op_output_name(context: dg.OutputContext) -> str:
     parts = ("op", context.job_name if step_of(context) is not None else "", context.step_key, context.name)
     return ":".join(part for part in (*parts, context.mapping_key or "") if part)
-
-
-def _report_altered(context: dg.OutputContext, write: OutputWrite, written: Written) -> None:
-    """Report the commits that brought the table in line with its declaration, as observations."""
-    step, asset_key = write.origin.step_context, write.origin.asset_key
-    for version in written.altered:
-        context.log.info(
-            "Brought %s in line with the metadata of the asset: version %d.", written.table.identifier, version
-        )
-        if step is not None and asset_key is not None:
-            entries: dict[str, Any] = {
-                facts.TABLE_NAME: str(written.table.identifier),
-                facts.TABLE_ID: written.table.table_id,
-                facts.COMMIT_VERSION: version,
-                facts.OPERATION: "alter",
-                facts.OUTCOME: WriteOutcome.COMMITTED.value,
-            }
-            text = "Brought the table in line with the metadata of the asset."
-            observation = dg.AssetObservation(asset_key, description=text, metadata=entries)
-            dg.DagsterEvent.asset_observation(step, observation)
-
-
-def _observe_instead(context: dg.OutputContext, step: Any, asset_key: dg.AssetKey, entries: Mapping[str, Any]) -> None:
-    """Store an observation instead of the materialization, which would trigger downstream assets."""
-    text = "Nothing was written."
-    for partition in context.asset_partition_keys if context.has_asset_partitions else [None]:
-        observation = dg.AssetObservation(asset_key, description=text, metadata=entries, partition=partition)
-        dg.DagsterEvent.asset_observation(step, observation)
-    # Dagster stores a materialization for each output with an asset key, and offers nothing else to prevent that.
-    context._asset_key = None
-
-
-def _asset_metadata(step: Any, asset_key: dg.AssetKey | None, own: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Metadata of the definition: of the asset, which for a graph is not that of the op, and of the output."""
-    layer = None if step is None else step.job_def.asset_layer
-    if layer is None or asset_key is None or not layer.has(asset_key):
-        return own
-    return {**layer.get(asset_key).metadata, **own}

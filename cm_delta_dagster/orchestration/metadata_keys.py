@@ -27,6 +27,7 @@ WRITE_KEYS = frozenset(
         "merge_on",
         "merge_clauses",
         "on_conflict",
+        "commit_together",
         "cluster_by",
         "constraints",
         "generated",

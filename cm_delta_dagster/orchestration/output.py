@@ -21,8 +21,9 @@ from cm_delta_dagster.errors import (
     TableAlreadyExistsError,
 )
 from cm_delta_dagster.operations.reading.read import read_snapshot
-from cm_delta_dagster.operations.tables.create import TableDesign, first_schema, write_or_create
+from cm_delta_dagster.operations.tables.create import TableDesign, create_if_missing, first_schema, write_or_create
 from cm_delta_dagster.operations.tables.declaration import TableDeclaration, apply_declaration, declared_schema
+from cm_delta_dagster.operations.writing.deferred_writes import DeferredTable, DeferredWrites
 from cm_delta_dagster.operations.writing.merge import merge
 from cm_delta_dagster.operations.writing.merge_rows import merge_rows
 from cm_delta_dagster.operations.writing.write import WriteResult, append, overwrite
@@ -77,8 +78,14 @@ class Written:
     altered: tuple[int, ...] = ()
 
 
-def write_output(client: DeltaClient, *, frame: DataFrame, write: OutputWrite) -> Written:
+def write_output(
+    client: DeltaClient, *, frame: DataFrame, write: OutputWrite, together: DeferredWrites | None = None
+) -> Written:
     """Write ``frame`` as one commit, creating the table if it does not exist.
+
+    Args:
+        together: the transaction over several tables that commits the write later. The result is then STAGED, unless an earlier
+            attempt committed the write or no row changes. A table that does not exist is created empty before.
 
     Raises:
         InvalidArgumentError: the contract does not fit the partitions or the columns.
@@ -96,12 +103,17 @@ def write_output(client: DeltaClient, *, frame: DataFrame, write: OutputWrite) -
         result, part, altered = _write(target, frame, output_schema, write)
         return result, part
 
-    table, (result, part) = write_or_create(
-        client,
-        identifier=write.contract.identifier,
-        design=lambda: _design(output_schema, write, frame),
-        write=write_to,
-    )
+    identifier = write.contract.identifier
+
+    def design() -> TableDesign:
+        return _design(output_schema, write, frame)
+
+    if together is not None:
+        context = write.origin.commit_context()
+        table = create_if_missing(client, identifier=identifier, design=design, context=context)
+        result, part = write_to(together.table(identifier))
+    else:
+        table, (result, part) = write_or_create(client, identifier=identifier, design=design, write=write_to)
     return Written(table=table, result=result, part=part, altered=altered)
 
 
@@ -135,6 +147,8 @@ def _brought_in_line(
     table: WriteTarget, frame: DataFrame, contract: WriteContract, context: CommitContext
 ) -> tuple[int, ...]:
     """Alter a table that exists as its owner declares; the versions of the commits."""
+    if isinstance(table, DeferredTable):
+        table = table.table  # Alterations are commits of their own.
     if not isinstance(table, Table) or contract.declaration == TableDeclaration():
         return ()  # A creation has what is declared.
     schema = table.snapshot().schema

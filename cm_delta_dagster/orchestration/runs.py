@@ -176,3 +176,11 @@ def raise_pinned_version(step_context: Any, table: Table, version: int) -> None:
 def run_tags(step_context: Any) -> Mapping[str, str]:
     """Tags of the run; empty outside of a run."""
     return {} if step_context is None else dict(step_context.dagster_run.tags)
+
+
+def asset_metadata(step_context: Any, asset_key: dg.AssetKey | None, own: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Metadata of the definition: of the asset, which for a graph is not that of the op, and of the output."""
+    layer = None if step_context is None else step_context.job_def.asset_layer
+    if layer is None or asset_key is None or not layer.has(asset_key):
+        return own
+    return {**layer.get(asset_key).metadata, **own}

@@ -66,6 +66,7 @@ class WriteContract:
         partition_expr: table column of each partition dimension; the key is ``""`` for a single dimension.
         partition_by: partition columns of a table that the write creates; None: derived from ``partition_expr``.
         named_after: parts of the asset key that determine the table's name; empty if the metadata names the table.
+        commit_together: whether the output is committed together with the others of its step that say so.
         declaration: what the owner declares of the table; the write brings the table in line with it.
     """
 
@@ -81,6 +82,7 @@ class WriteContract:
     partition_by: tuple[str, ...] | None = None
     named_after: tuple[str, ...] = ()
     on_conflict: OnConflict = OnConflict.FAIL
+    commit_together: bool = False
     declaration: TableDeclaration = field(default_factory=TableDeclaration)
 
 
@@ -158,6 +160,7 @@ def parse_write_contract(
         named_after=() if "table" in entries else tuple(asset_path),
         partition_by=None if "partition_by" not in entries else column_names(entries["partition_by"], "partition_by"),
         on_conflict=choice(entries.get("on_conflict", OnConflict.FAIL.value), OnConflict, "on_conflict"),
+        commit_together=switch(entries.get("commit_together"), "commit_together"),
         declaration=parse_declaration(entries),
     )
     _check_combinations(contract, entries, partitioned=partitioned)

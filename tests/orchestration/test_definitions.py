@@ -140,3 +140,14 @@ def test_an_unreachable_catalog_does_not_stop_the_load(tmp_path, caplog):
     defs = loaded(tmp_path, an_asset("t"))
     assert "dagster/uri" not in spec_of(defs, ["s", "t"]).metadata
     assert "could not be asked" in caplog.text
+
+
+def test_outputs_that_cannot_be_committed_together_are_found(tmp_path):
+    together = {"commit_together": True}
+
+    @dg.multi_asset(outs={"a": dg.AssetOut(metadata=together), "b": dg.AssetOut(metadata=together)})
+    def both() -> tuple[DataFrame, DataFrame]: ...
+
+    loaded(tmp_path, both)
+    with pytest.raises(InvalidArgumentError, match=r"Assets of s__alone: .* has only one output with that key"):
+        loaded(tmp_path, both, an_asset("alone", metadata=together))

@@ -171,9 +171,33 @@ def write_or_create(
         try:
             return _create(client, name, design(), write)
         except TableAlreadyExistsError:
-            _log.info("Another client created %s concurrently; the rows are written to that table", name)
+            _log.info("Another client created %s concurrently; that table is used", name)
             table = client.table(name)
     return table, write(table)
+
+
+def create_if_missing(
+    client: DeltaClient,
+    *,
+    identifier: TableIdentifier | str,
+    design: Callable[[], TableDesign],
+    context: CommitContext = NO_CONTEXT,
+) -> Table:
+    """Open the table of that name, or create it empty. Several clients may call this concurrently.
+
+    Args:
+        design: called only if the table does not exist.
+
+    Raises:
+        CmDeltaError: any error of :func:`create_table` but TableAlreadyExistsError.
+    """
+
+    def write(target: WriteTarget) -> None:
+        if isinstance(target, CreateTransaction):
+            target.commit_empty(context)
+
+    table, _ = write_or_create(client, identifier=identifier, design=design, write=write)
+    return table
 
 
 def open_or_create(
@@ -196,24 +220,14 @@ def open_or_create(
         SchemaMismatchError: the table exists, and rows of ``schema`` cannot be appended to it or its partition columns
             differ.
     """
-    name = _name(identifier)
-    try:
-        table = client.table(name)
-    except TableNotFoundError:
-        try:
-            return create_table(
-                client,
-                identifier=name,
-                schema=schema,
-                partition_columns=partition_columns,
-                properties=properties,
-                description=description,
-                clustering_columns=clustering_columns,
-                context=context,
-            )
-        except TableAlreadyExistsError:
-            _log.info("Another client created %s concurrently; that table is opened", name)
-            table = client.table(name)
+    design = TableDesign(
+        schema=schema,
+        partition_columns=partition_columns,
+        properties=dict(properties or {}),
+        description=description,
+        clustering_columns=clustering_columns,
+    )
+    table = create_if_missing(client, identifier=identifier, design=lambda: design, context=context)
     reconcile_schemas(table.snapshot().schema, schema, mode=SchemaMode.STRICT)
     check_partitioning(table, partition_columns)
     return table
