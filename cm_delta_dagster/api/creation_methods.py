@@ -58,6 +58,7 @@ class CreationMethods(ClientSession):
         description: str | None = None,
         cluster_by: str | Sequence[str] = (),
         mode: CreationMode | str = CreationMode.CREATE,
+        location: str | None = None,
     ) -> "DeltaTable":
         """Create an empty table, or replace a table by an empty one.
 
@@ -70,9 +71,11 @@ class CreationMethods(ClientSession):
             cluster_by: up to four columns or fields that ``optimize`` clusters rows by, in place of partition columns.
             mode: ``"replace"`` gives an existing table this definition and removes its rows; ``"create_or_replace"`` also creates
                 it if there is none. The table keeps its id and its history.
+            location: an empty directory, or URI with its scheme, outside of the warehouse. A purge never deletes files there. None:
+                the catalog chooses a location in the warehouse.
 
         Raises:
-            TableAlreadyExistsError: the name is taken.
+            TableAlreadyExistsError: the name is taken, or another table is at, above or below ``location``.
             TableNotFoundError: the table to replace does not exist.
             InvalidArgumentError: an invalid name, partition or clustering column, property, default, generation expression or
                 identity.
@@ -85,6 +88,7 @@ class CreationMethods(ClientSession):
             properties=dict(properties or {}),
             description=description,
             clustering_columns=_columns(cluster_by),
+            location=location,
         )
         return DeltaTable(self, create_or_replace(self.client, identifier=name, design=design, mode=_mode(mode)))
 

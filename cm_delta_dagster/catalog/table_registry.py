@@ -29,15 +29,19 @@ class TableRegistry(typing.Protocol):
         """Which catalog this is, and where it places new tables. Raises CatalogUnavailableError."""
         ...
 
-    def create_staging_table(self, identifier: TableIdentifier, *, clone_of: str | None = None) -> StagingTable:
+    def create_staging_table(
+        self, identifier: TableIdentifier, *, clone_of: str | None = None, location: str | None = None
+    ) -> StagingTable:
         """Reserve an id and a unique location. The name does not resolve yet.
 
         Args:
             clone_of: id of the table of which the new one is a shallow clone. The catalog records that the new table may read
                 files of that table, and of the tables whose files that one may read, until the new table is purged.
+            location: absolute location of the new table, whose files a purge never deletes; None for one in the warehouse. Not
+                with ``clone_of``.
 
         Raises:
-            TableAlreadyExistsError: another table has the name.
+            TableAlreadyExistsError: another table has the name, or is at, above or below ``location``.
             TableNotFoundError: ``clone_of`` is unknown or dropped.
             InvalidArgumentError: the name cannot be part of a path.
         """

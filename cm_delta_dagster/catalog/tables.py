@@ -63,10 +63,16 @@ LEVELS_BELOW_WAREHOUSE = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagingTable:
-    """A reserved id and location; the name does not resolve yet. ``location`` has no trailing slash."""
+    """A reserved id and location; the name does not resolve yet.
+
+    Attributes:
+        location: no trailing slash.
+        is_external: the creator chose the location.
+    """
 
     table_id: str
     location: str
+    is_external: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +141,7 @@ class InactiveTable:
         identifier: the name that it had, or that was reserved for it.
         since_ms: when it was dropped, or reserved if it was never ``registered``; epoch milliseconds.
         latest_version: the newest ratified version, -1 for a table that was never registered.
-        is_external: the table was adopted. A purge leaves it out.
+        is_external: the table was adopted or created at a given location. A purge leaves it out.
     """
 
     identifier: TableIdentifier

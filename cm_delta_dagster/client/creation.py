@@ -35,7 +35,7 @@ from cm_delta_dagster.protocol.actions.actions import Action, CommitInfo, Domain
 from cm_delta_dagster.protocol.features.in_commit_timestamps import next_in_commit_timestamp
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.markers import MarkedState
-from cm_delta_dagster.storage.discard import discard_below
+from cm_delta_dagster.storage.discard import discard, discard_below
 from cm_delta_dagster.storage.store import Store
 
 _log = logging.getLogger(__name__)
@@ -77,6 +77,7 @@ class CreateTransaction:
         self.identifier = identifier
         self.table_id = staging.table_id
         self.location = staging.location
+        self._is_external = staging.is_external
         self.store = store
         self.entry: TableEntry | None = None
         self._parameters = dict(parameters)
@@ -139,6 +140,14 @@ class CreateTransaction:
         """Remove the empty directories of a failed creation; files are left to the purge of abandoned creations."""
         if self.entry is None:
             self.store.remove_empty_directories(self.location)
+
+    def discard_files(self) -> None:
+        """Delete the files of a creation that did not get its name. At a given location, other programs may have files."""
+        if not self._is_external:
+            discard_below(self.store, self.location)
+            return
+        discard(self.store, f"{log_files.log_directory(self.location)}/{log_files.commit_file_name(0)}")
+        self.store.remove_empty_directories(log_files.log_directory(self.location))
 
     def refuse_if_committed(self) -> None:
         """Raises InvalidArgumentError after the commit."""
@@ -245,7 +254,8 @@ class _CreationCommitter:
         except ObjectAlreadyExistsError as error:
             raise IllegalCommitError(
                 f"The catalog reserved {creation.location} for {creation.identifier}, but a Delta log already exists there. "
-                "Nothing was changed. Two catalogs may be using one warehouse directory; give each its own."
+                "Nothing was changed. Two catalogs may be using one warehouse directory; give each its own. Or another program has "
+                "created a table at a location that was given; choose another one."
             ) from error
         return None if written is None else written.modification_time
 
@@ -283,7 +293,7 @@ class _CreationCommitter:
             # Another table has the name, or the reservation was purged. After an unanswered request the files stay: the
             # request may still be processed, or the table existed meanwhile.
             if is_first:
-                discard_below(creation.store, creation.location)
+                creation.discard_files()
                 raise
             try:
                 return registry.load_table_by_id(creation.table_id)  # It was registered, and renamed since.

@@ -300,11 +300,53 @@ def several_tables_are_loaded_with_the_versions_of_one_moment(bench: Bench) -> N
         assert set(seen) <= {1, 2}
 
 
+def a_given_location_is_reserved_once(bench: Bench) -> None:
+    location = "memory://elsewhere/orders"
+    with bench.client() as catalog:
+        staging = catalog.create_staging_table(NAME, location=location)
+        assert (staging.location, staging.is_external) == (location, True)
+        for other in (location, f"{location}/below", "memory://elsewhere"):
+            with pytest.raises(TableAlreadyExistsError, match="is not free for another table"):
+                catalog.create_staging_table(OTHER, location=other)
+        catalog.register_table(staging.table_id, NAME, summary=summary(1000))
+        catalog.drop_table(NAME)
+        with pytest.raises(PurgeRefusedError, match="did not choose its location"):
+            catalog.begin_purge(staging.table_id, min_age_ms=0)
+        with pytest.raises(TableAlreadyExistsError, match="dropped"):
+            catalog.create_staging_table(OTHER, location=location)
+
+
+def one_of_concurrent_reservations_gets_a_given_location(bench: Bench) -> None:
+    with bench.client() as catalog:
+
+        def reserve(_: int) -> bool:
+            try:
+                catalog.create_staging_table(NAME, location="memory://elsewhere/orders")
+            except TableAlreadyExistsError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(8) as threads:
+            assert list(threads.map(reserve, range(8))).count(True) == 1
+
+
+def an_abandoned_reservation_of_a_given_location_is_deleted_without_files(bench: Bench) -> None:
+    with bench.client() as catalog:
+        staging = catalog.create_staging_table(NAME, location="memory://elsewhere/orders")
+        assert catalog.begin_purge(staging.table_id, min_age_ms=0).is_external
+        catalog.finish_purge(staging.table_id)
+        assert catalog.inactive_tables() == ()
+        assert catalog.create_staging_table(OTHER, location="memory://elsewhere/orders").location == staging.location
+
+
 TABLE_REGISTRY_CONTRACT: tuple[Rule, ...] = (
     several_tables_are_loaded_with_the_versions_of_one_moment,
     a_reserved_table_cannot_be_resolved_until_it_is_registered,
     reservations_have_unique_ids_and_locations,
     one_of_concurrent_registrations_gets_the_name,
+    a_given_location_is_reserved_once,
+    one_of_concurrent_reservations_gets_a_given_location,
+    an_abandoned_reservation_of_a_given_location_is_deleted_without_files,
     a_repeated_registration_returns_the_entry,
     clients_of_a_dropped_table_do_not_reach_its_successor,
     a_drop_by_id_does_not_drop_another_table_of_that_name,

@@ -110,16 +110,22 @@ class SqlCatalog(PolicyMethods):
         """The clock given to the constructor, else the server's; for SQLite the machine's. Raises CatalogUnavailableError."""
         return self._now_ms()
 
-    def create_staging_table(self, identifier: TableIdentifier, *, clone_of: str | None = None) -> StagingTable:
-        """Reserve an id and a unique location below the warehouse. Raises TableAlreadyExistsError, TableNotFoundError."""
+    def create_staging_table(
+        self, identifier: TableIdentifier, *, clone_of: str | None = None, location: str | None = None
+    ) -> StagingTable:
+        """Reserve an id and a location. Raises TableAlreadyExistsError, TableNotFoundError."""
         names.check_identifier(identifier)
+        now_ms = self._now_ms()
+        if location is not None:
+            return self._database.write(
+                lambda connection: tables.reserve_at(connection, identifier, location=location, now_ms=now_ms)
+            )
         warehouse = self._warehouse
         if warehouse is None:
             raise InvalidArgumentError(
                 f"{identifier} was not created: this catalog client has no warehouse. "
                 "Create it with SqlCatalog(url, warehouse=...)."
             )
-        now_ms = self._now_ms()
         if clone_of is not None:
             return self._database.write(
                 lambda connection: clones.reserve(

@@ -7,7 +7,7 @@ deleted, and never back.
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.sql import clones, definitions, maintenance, tables
+from cm_delta_dagster.catalog.sql import clones, definitions, locations, maintenance, tables
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE,
@@ -94,14 +94,15 @@ def begin_purge(
         raise unknown_table(table_id)
     if row.state == ACTIVE:
         raise PurgeRefusedError(f"{what} was not purged: it is in use under that name. Drop it first.")
-    if row.is_external:
+    table = _inactive(row)
+    if row.is_external and table.registered:
         raise PurgeRefusedError(
-            f"{what} was not purged: the table was adopted, and its files at {row.location} are not the catalog's own. Nothing was "
-            "deleted. Undrop and release the table to make it a table by path again."
+            f"{what} was not purged: the catalog did not choose its location {row.location}, and the files there are not the "
+            "catalog's own. Nothing was deleted. Undrop and release the table to make it a table by path again."
         )
     _refuse_source(connection, table_id, what)
-    _check_location(connection, row.location, table_id=table_id, what=what, warehouse=warehouse)
-    table = _inactive(row)
+    if not row.is_external:
+        _check_location(connection, row.location, table_id=table_id, what=what, warehouse=warehouse)
     if table.state is not InactiveState.PURGING:
         if table.since_ms > now_ms - min_age_ms:
             raise PurgeRefusedError(
@@ -117,6 +118,7 @@ def begin_purge(
         since_ms=table.since_ms,
         registered=table.registered,
         latest_version=table.latest_version,
+        is_external=table.is_external,
     )
 
 
@@ -169,11 +171,7 @@ def _check_location(
     others = sa.select(TABLES.c.table_id, TABLES.c.location).where(
         TABLES.c.table_id != table_id,
         TABLES.c.state != PURGED,
-        sa.or_(
-            sa.func.substr(TABLES.c.location, 1, len(location) + 1) == f"{location}/",
-            sa.func.substr(sa.literal(location), 1, sa.func.length(TABLES.c.location) + 1)
-            == TABLES.c.location.concat("/"),
-        ),
+        locations.nested(location),
     )
     other = connection.execute(others).first()
     if other is not None:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.recovery import FEED_GAP, AdoptedState, AdoptedTable, CommitHistory, HistoryStart
-from cm_delta_dagster.catalog.sql import clones, commits, definitions, policies, tables
+from cm_delta_dagster.catalog.sql import clones, commits, definitions, locations, policies, tables
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table, values_of
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE,
@@ -220,7 +220,7 @@ def relocate_table(connection: sa.Connection, table_id: str, *, location: str, m
 
 def overlapping_tables(connection: sa.Connection, location: str) -> tuple[RelatedTable, ...]:
     """Tables at, above or below ``location``, except purged ones."""
-    found = connection.execute(sa.select(TABLES).where(TABLES.c.state != PURGED, _overlaps(location))).all()
+    found = connection.execute(sa.select(TABLES).where(TABLES.c.state != PURGED, locations.taken(location))).all()
     return tuple(clones.related(row) for row in sorted(found, key=lambda row: str(row.table_id)))
 
 
@@ -244,21 +244,9 @@ def release_table(connection: sa.Connection, table_id: str) -> None:
     connection.execute(sa.update(TABLES).where(TABLES.c.table_id == table_id).values(**former))
 
 
-def _overlaps(location: str) -> sa.ColumnElement[bool]:
-    """Whether a table is at, above or below ``location``."""
-    below = sa.func.substr(TABLES.c.location, 1, len(location) + 1) == f"{location}/"
-    above = sa.func.substr(sa.literal(location), 1, sa.func.length(TABLES.c.location) + 1) == TABLES.c.location.concat(
-        "/"
-    )
-    return sa.or_(TABLES.c.location == location, below, above)
-
-
 def _refuse_shared(connection: sa.Connection, location: str, *, table_id: str) -> None:
     """Refuse a location at, above or below that of another table."""
-    others = sa.select(TABLES).where(
-        TABLES.c.table_id != table_id,
-        sa.or_(TABLES.c.location == location, sa.and_(TABLES.c.state != PURGED, _overlaps(location))),
-    )
+    others = sa.select(TABLES).where(TABLES.c.table_id != table_id, locations.taken(location))
     other = connection.execute(others).first()
     if other is not None:
         raise RecoveryError(

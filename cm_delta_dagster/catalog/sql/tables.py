@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
-from cm_delta_dagster.catalog.sql import commits, definitions, policies
+from cm_delta_dagster.catalog.sql import commits, definitions, locations, policies
 from cm_delta_dagster.catalog.sql.commit_rows import COMMIT_COLUMNS, ratified_commits_of, unknown_table
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE,
@@ -97,11 +97,33 @@ _IS_DROPPED = sa.select(TABLES.c.table_id).where(
 def create_staging_table(
     connection: sa.Connection, identifier: TableIdentifier, *, warehouse: str, now_ms: int
 ) -> StagingTable:
-    """Insert a row in state STAGING, to which no name resolves."""
+    """Insert a row in state STAGING, to which no name resolves, with a unique location below the warehouse."""
+    location = f"{warehouse}/{identifier.catalog}/{identifier.schema}/{identifier.table}-{uuid.uuid4().hex[:12]}"
+    return _reserve(connection, identifier, location=location, is_external=False, now_ms=now_ms)
+
+
+def reserve_at(connection: sa.Connection, identifier: TableIdentifier, *, location: str, now_ms: int) -> StagingTable:
+    """Same as :func:`create_staging_table`, with a location that the caller has chosen."""
+    other = connection.execute(sa.select(TABLES).where(locations.taken(location))).first()
+    if other is not None:
+        raise TableAlreadyExistsError(
+            f"{identifier} was not created: {identifier_of(other)} (table id {other.table_id}, {other.state}) is at "
+            f"{other.location}, and the location {location} is not free for another table. Choose another location."
+        )
+    try:
+        return _reserve(connection, identifier, location=location, is_external=True, now_ms=now_ms)
+    except sa.exc.IntegrityError as error:
+        raise TableAlreadyExistsError(
+            f"{identifier} was not created: another client has just reserved the location {location}. Choose another location."
+        ) from error
+
+
+def _reserve(
+    connection: sa.Connection, identifier: TableIdentifier, *, location: str, is_external: bool, now_ms: int
+) -> StagingTable:
     if connection.execute(_HOLDER, name_parameters(identifier)).first() is not None:
         raise name_taken(identifier)
     table_id = str(uuid.uuid4())
-    location = f"{warehouse}/{identifier.catalog}/{identifier.schema}/{identifier.table}-{uuid.uuid4().hex[:12]}"
     connection.execute(
         sa.insert(TABLES).values(
             table_id=table_id,
@@ -115,9 +137,10 @@ def create_staging_table(
             latest_data_version=-1,
             latest_in_commit_timestamp=-1,
             reserved_ms=now_ms,
+            is_external=is_external,
         )
     )
-    return StagingTable(table_id=table_id, location=location)
+    return StagingTable(table_id=table_id, location=location, is_external=is_external)
 
 
 def register_table(

@@ -1,11 +1,9 @@
 """What an adoption finds at a location, and the checks before it. Changes nothing."""
 
-import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import PurePosixPath
 
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
@@ -14,16 +12,14 @@ from cm_delta_dagster.client.snapshots.commit_sources import published_source
 from cm_delta_dagster.client.snapshots.log_reader import load_state, read_checksum
 from cm_delta_dagster.client.snapshots.path_table import PathTable, open_path_table
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.client.warehouse import absolute_location, read_warehouse_marker
+from cm_delta_dagster.client.warehouse import absolute_location
 from cm_delta_dagster.errors import (
     CatalogManagedAccessError,
     CorruptLogError,
-    InvalidArgumentError,
     ObjectNotFoundError,
     RecoveryError,
     TableAlreadyExistsError,
     TableNotFoundError,
-    WarehouseMismatchError,
 )
 from cm_delta_dagster.operations.onboarding.parquet_folder import (
     NO_OPTIONS,
@@ -32,6 +28,7 @@ from cm_delta_dagster.operations.onboarding.parquet_folder import (
     has_parquet_files,
     read_folder,
 )
+from cm_delta_dagster.operations.tables.external_location import refuse_other_warehouse, refuse_part_of_table
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 from cm_delta_dagster.protocol.features.protocol_evolution import check_metadata_supported, with_features
@@ -45,7 +42,6 @@ from cm_delta_dagster.protocol.features.table_properties import TableProperties,
 from cm_delta_dagster.protocol.log import log_files, version_checksum
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState
 from cm_delta_dagster.protocol.log.cloning import source_directories
-from cm_delta_dagster.storage.store import Store
 
 ADOPTED_BY_TAG = "cm_delta/adopted_by"
 """Tag of the commit that adopts a table: the id of the catalog."""
@@ -157,7 +153,7 @@ class AdoptDraft:
 def draft_adoption(client: DeltaClient, location: str, name: TableIdentifier, folder: FolderOptions) -> AdoptDraft:
     """Check what is at the location, and prepare the commit. Raises as :func:`plan_adopt`."""
     at = absolute_location(location).rstrip("/")
-    _refuse_other_warehouse(client, at)
+    refuse_other_warehouse(client, at, not_done="Nothing was adopted")
     table = open_path_table(client.stores, at)
     try:
         snapshot = table.snapshot()
@@ -204,7 +200,7 @@ def _folder_draft(
     if store.list_from(log_files.log_directory(location)) or not has_parquet_files(store, location):
         raise absent
     _refuse_taken(client, name, location)
-    _refuse_part_of_table(store, location)
+    refuse_part_of_table(store, location, not_done="Nothing was adopted")
     files = read_folder(store, location, name, options, now_ms=client.now_ms())
     plan = AdoptPlan(
         name=str(name),
@@ -217,36 +213,6 @@ def _folder_draft(
         added_features=tuple(sorted(writer_features(files.definition.protocol))),
     )
     return AdoptDraft(plan=plan, files=files)
-
-
-def _refuse_part_of_table(store: Store, location: str) -> None:
-    """Refuse a folder below a Delta table: not all of its files are live, and that table's vacuum would delete others."""
-    scheme, separator, path = location.partition("://")
-    paths = {path, os.path.realpath(path)} if scheme == "file" else {path}
-    for parent in (parent for each in paths for parent in PurePosixPath(each).parents if parent.name):
-        table = f"{scheme}{separator}{parent}"
-        if store.list_from(log_files.log_directory(table)):
-            raise InvalidArgumentError(
-                f"{location} was not adopted: it is below the Delta table {table}, and its files may be a part of that table. "
-                "Nothing was changed. Adopt that table, or move the files out of it."
-            )
-
-
-def _refuse_other_warehouse(client: DeltaClient, location: str) -> None:
-    """Refuse a location at or below a warehouse whose marker names another catalog."""
-    own = client.registry.identity().catalog_id
-    store = client.stores.store_for(location)
-    scheme, separator, rest = location.partition("://")
-    parts = rest.split("/")
-    for length in range(len(parts), 0, -1):
-        root = f"{scheme}{separator}{'/'.join(parts[:length])}"
-        marker = read_warehouse_marker(store, root) if parts[length - 1] else None
-        if marker is not None and marker.catalog_id != own:
-            raise WarehouseMismatchError(
-                f"{location} was not adopted: it is in the warehouse {root} of the catalog {marker.catalog_id}, and this is the "
-                f"catalog {own}. Nothing was changed. Release the table there first; if that catalog is lost, run `cm-delta "
-                f"recover --warehouse {root}`."
-            )
 
 
 def _refuse_taken(client: DeltaClient, name: TableIdentifier, location: str) -> None:

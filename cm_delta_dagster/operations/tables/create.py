@@ -24,6 +24,7 @@ from cm_delta_dagster.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
+from cm_delta_dagster.operations.tables.external_location import check_location
 from cm_delta_dagster.operations.tables.purge import purge_abandoned
 from cm_delta_dagster.operations.writing.column_names import unique_name
 from cm_delta_dagster.protocol.actions.actions import DomainMetadata, Metadata
@@ -73,6 +74,7 @@ class TableDesign:
         partition_columns: top-level columns of ``schema``, in partition order; case is ignored.
         properties: table properties in addition to those that this package sets on every table.
         clustering_columns: up to four columns or fields of ``schema``, such as ``a`` or ``a.b``; case is ignored.
+        location: an empty directory or URI outside of the warehouse; None for a location that the catalog chooses.
     """
 
     schema: StructType
@@ -80,6 +82,7 @@ class TableDesign:
     properties: Mapping[str, str] = field(default_factory=dict)
     description: str | None = None
     clustering_columns: Sequence[str] = ()
+    location: str | None = None
 
 
 def create_table(
@@ -116,6 +119,13 @@ def create_table(
         description=description,
         clustering_columns=clustering_columns,
     )
+    return create_empty(client, identifier=identifier, design=design, context=context)
+
+
+def create_empty(
+    client: DeltaClient, *, identifier: TableIdentifier | str, design: TableDesign, context: CommitContext = NO_CONTEXT
+) -> Table:
+    """Create an empty table of that design at version 0 and register its name. Raises as :func:`create_table`."""
 
     def commit_empty(creation: CreateTransaction) -> None:
         creation.commit_empty(context)
@@ -311,7 +321,8 @@ def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) ->
             name,
             definition.metadata.configuration["delta.deletedFileRetentionDuration"],
         )
-    staging = client.registry.create_staging_table(name)
+    location = None if design.location is None else check_location(client, design.location)
+    staging = client.registry.create_staging_table(name, location=location)
     return CreateTransaction(
         services=client,
         identifier=name,
@@ -364,7 +375,7 @@ def _implied_properties(properties: Mapping[str, str]) -> dict[str, str]:
 def creation_parameters(metadata: Metadata, design: TableDesign) -> dict[str, str]:
     """``commitInfo.operationParameters`` of a creation."""
     parameters = {
-        "isManaged": "true",
+        "isManaged": "true" if design.location is None else "false",
         "partitionBy": json.dumps(list(metadata.partition_columns)),
         "properties": json.dumps(dict(design.properties)),
     }

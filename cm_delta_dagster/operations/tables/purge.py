@@ -157,7 +157,8 @@ def purge_abandoned(client: DeltaClient, *, abandoned_after_ms: int = ABANDONED_
     """Delete the files of abandoned creations, oldest first. Each creation of a table calls this in the background.
 
     A creation is abandoned if it registered no table and is older than ``abandoned_after_ms`` by the catalog's clock.
-    Creations outside the warehouse of this client, and those that the policy does not allow to purge, are kept. If a file
+    Creations in another warehouse, and those that the policy does not allow to purge, are kept. Of a creation at a given location
+    only the reservation is deleted. If a file
     cannot be deleted, the error is logged and a later call retries. One call deletes a limited number of files.
 
     Returns:
@@ -175,6 +176,11 @@ def purge_abandoned(client: DeltaClient, *, abandoned_after_ms: int = ABANDONED_
             continue
         try:
             if not client.maintenance_policies.maintenance_decision(table.identifier, table.purge_kind).allowed:
+                continue
+            if table.is_external:
+                # The catalog did not choose the location, so that files of others can be there.
+                client.registry.begin_purge(table.table_id, min_age_ms=min_age_ms)
+                client.registry.finish_purge(table.table_id)
                 continue
             store = client.stores.store_for(table.location)
             _refuse_links(store, table)

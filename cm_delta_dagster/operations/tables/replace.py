@@ -14,13 +14,14 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.client.warehouse import absolute_location
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError, TableAlreadyExistsError, TableNotFoundError
 from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.tables.create import (
     TableDesign,
     clustering_of,
-    create_table,
+    create_empty,
     create_table_as,
     creation_parameters,
     definition_of,
@@ -79,7 +80,7 @@ def create_or_replace(
 
     Raises:
         TableNotFoundError: ``mode`` is REPLACE and there is no such table.
-        CmDeltaError: as :func:`create_table`, :func:`create_table_as` and :func:`replace_table`.
+        CmDeltaError: as :func:`create_empty`, :func:`create_table_as` and :func:`replace_table`.
     """
     name = TableIdentifier.of(identifier)
     if mode is CreationMode.CREATE:
@@ -93,6 +94,11 @@ def create_or_replace(
             return _create(client, name, design, frame, options)
         except TableAlreadyExistsError:  # Another client created it meanwhile.
             table = client.table(name)
+    if design.location is not None and absolute_location(design.location).rstrip("/") != table.location:
+        raise InvalidArgumentError(
+            f"{name} was not replaced: it is at {table.location}, and a replaced table keeps its location; given is "
+            f"{design.location}. Leave out the location, or drop the table and create it again."
+        )
     replace_table(table, design=design, frame=frame, mode=mode, options=options)
     return table
 
@@ -106,16 +112,7 @@ def _create(
             client, identifier=name, design=design, write=lambda target: append(target, frame=rows, options=options)
         )
         return table
-    return create_table(
-        client,
-        identifier=name,
-        schema=design.schema,
-        partition_columns=design.partition_columns,
-        properties=design.properties,
-        description=design.description,
-        clustering_columns=design.clustering_columns,
-        context=options.context,
-    )
+    return create_empty(client, identifier=name, design=design, context=options.context)
 
 
 @names_table
