@@ -37,7 +37,7 @@ _SLACK = 0.2
 _KEY = "__cm_delta_key_"
 _RANGE = "__cm_delta_range_"
 _PLACE = "__cm_delta_place"
-_FILE = "__cm_delta_file"
+_FILE = "__cm_delta_cut"
 
 MAX_Z_ORDER_COLUMNS = _CURVE_BITS
 
