@@ -168,7 +168,7 @@ class DuckDBConnection:
         possible = [name for name in dict.fromkeys(identifiers) if all(map(_PART.fullmatch, astuple(name)))]
         found = self._load_tables(possible) if possible else {}
         for identifier in possible:
-            if identifier not in found and self._views.pop(str(identifier), None):
+            if identifier not in found and self._views.pop(str(identifier), {}):
                 self.connection.unregister(str(identifier))  # The table was dropped or renamed.
         return {identifier: self._view_of(latest) for identifier, latest in found.items()}
 
