@@ -34,8 +34,9 @@ from cm_delta_dagster.client.warehouse import absolute_location
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.operations.arguments import duration_ms
 from cm_delta_dagster.operations.onboarding.register import registered_location
-from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion, load_snapshots, load_together
+from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion, load_snapshots
 from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection, DuckDBPyConnection
+from cm_delta_dagster.operations.sql.names import resolve_identifiers
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.purge import (
     ABANDONED_AFTER_MS,
@@ -195,7 +196,7 @@ class Connection(CreationMethods, OnboardingMethods, PolicyMethods, RecoveryMeth
         """
 
         def load(names: Iterable[TableIdentifier]) -> Mapping[TableIdentifier, LatestVersion]:
-            found = load_together(self.client, names)
+            found = resolve_identifiers(self.client, names)
             return {
                 name: replace(latest, table=DeltaTable(self, latest.table)._in_known_zone(time_zone))
                 for name, latest in found.items()

@@ -5,9 +5,9 @@ errors that name the file: rows are never omitted silently.
 """
 
 import io
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import TracebackType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -57,23 +57,31 @@ class DataFile:
             return pa.BufferReader(self.store.read(self.location))
         return pa.PythonFile(_Ranges(self.store, self.location), "r")
 
-    @contextmanager
-    def errors(self) -> Iterator[None]:
+    def errors(self) -> "_FileErrors":
         """Map errors of opening and reading the file to errors of this package."""
-        try:
-            yield
-        except CmDeltaError as error:
-            if self.location not in str(error) and not isinstance(error, ObjectNotFoundError):
-                error.args = (f"{self.location}: {error}",)
-            raise
-        except FileNotFoundError as error:
+        return _FileErrors(self.location)
+
+
+class _FileErrors(AbstractContextManager[None]):
+    """The mapping of :meth:`DataFile.errors`. A class, because each small file enters it several times."""
+
+    __slots__ = ("_location",)
+
+    def __init__(self, location: str) -> None:
+        self._location = location
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if isinstance(error, CmDeltaError):
+            if self._location not in str(error) and not isinstance(error, ObjectNotFoundError):
+                error.args = (f"{self._location}: {error}",)
+        elif isinstance(error, FileNotFoundError):
             raise ObjectNotFoundError(
-                f"The data file {self.location} is gone, although the table's log names it; nothing of it can be read. Restore "
+                f"The data file {self._location} is gone, although the table's log names it; nothing of it can be read. Restore "
                 "the file, or a version of the table without it. A version older than the last vacuum can no longer be read."
             ) from error
-        except (pa.ArrowException, OSError, ValueError) as error:
+        elif isinstance(error, pa.ArrowException | OSError | ValueError):
             raise CorruptLogError(
-                f"The data file {self.location} cannot be read: {error}. It is damaged, incomplete or not what the log says; "
+                f"The data file {self._location} cannot be read: {error}. It is damaged, incomplete or not what the log says; "
                 "restore it, or a version of the table without it."
             ) from error
 

@@ -77,7 +77,7 @@ class FileToRead:
 
     Attributes:
         path: as in the log.
-        constants: partition values by column.
+        constants: values of columns that the file does not store, e.g. partition values, by column.
         deleted: positions of deleted rows.
         num_records: rows of the file by its statistics, including deleted rows; None if unknown.
     """

@@ -7,7 +7,7 @@ and widened, absent columns null. Several threads read files ahead, one row grou
 
 import datetime as dt
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -48,11 +48,17 @@ _SMALL_BATCH_ROWS = 16_384
 _ROW_TRACKING_FIELDS = (StructField(ROW_ID, LONG), StructField(ROW_COMMIT_VERSION, LONG))
 
 
-def scan_batches(*, store: Store, layout: TableLayout, request: ScanRequest) -> pa.RecordBatchReader:
+def scan_batches(
+    *, store: Store, layout: TableLayout, request: ScanRequest, constants: Mapping[str, pa.Array] | None = None
+) -> pa.RecordBatchReader:
     """The logical rows of ``request.files`` for which ``request.predicate`` is true, as a stream.
 
     If the request has ``row_tracking``, its columns may name ``_row_id`` and ``_row_commit_version``; without a list of columns
     these two are the last. ``timestamp`` partition values that state no time zone are those of the layout's, or of UTC.
+
+    Args:
+        constants: columns of the layout's schema whose values are not stored in the files: one value for each file, of the type
+            of the column. A file whose value is null stores the column.
 
     Raises:
         InvalidArgumentError: an unknown column, the same column twice, or a condition that only Spark can evaluate.
@@ -64,12 +70,15 @@ def scan_batches(*, store: Store, layout: TableLayout, request: ScanRequest) -> 
     check_type_changes(layout.schema)
     outputs = _outputs(layout.schema, request.columns, request.row_tracking)
     partitions = layout.partition_fields
-    names = frozenset(item.name for item in partitions)
+    constants = constants or {}
+    never_stored = [name for name, values in constants.items() if not values.null_count]
+    names = frozenset([*(item.name for item in partitions), *never_stored])
     on_partitions, on_rows = _split(request.predicate, tuple(item.name for item in partitions))
     plan = _Plan(
         store=store,
         layout=layout,
         partitions=partitions,
+        constants=constants,
         files=request.files,
         on_partitions=None if on_partitions is None else row_filter(on_partitions, layout.schema).answer,
         request=FileRequest(
@@ -115,12 +124,14 @@ class _Plan:
     """One scan: the files, and what to read of each.
 
     Attributes:
+        constants: as of :func:`scan_batches`.
         on_partitions: evaluates the condition on partition columns; a file is read if it is true.
     """
 
     store: Store
     layout: TableLayout
     partitions: tuple[StructField, ...]
+    constants: Mapping[str, pa.Array]
     files: pa.Table
     on_partitions: Callable[[Callable[[str], pa.Array], int], pa.BooleanArray] | None
     request: FileRequest
@@ -144,9 +155,9 @@ class _Plan:
             yield from _larger_batches((batch for result in results for batch in result), schema)
 
     def _partitioned_files(self) -> tuple[pa.Table, dict[str, pa.Array]]:
-        """The files whose partition values satisfy the condition, and these values by logical column."""
+        """The files whose partition values satisfy the condition, and these values and the constants by logical column."""
         files = self.files
-        values = {item.name: self._values_of(item) for item in self.partitions}
+        values = {**self.constants, **{item.name: self._values_of(item) for item in self.partitions}}
         if self.on_partitions is None:
             return files, values
         keep = self.on_partitions(values.__getitem__, files.num_rows).fill_null(False)
@@ -176,7 +187,11 @@ class _Plan:
                 yield FileToRead(
                     file=DataFile(self.store, resolve_path(self.layout.location, row["path"]), row["size"] or 0),
                     path=row["path"],
-                    constants={name: array[position] for name, array in values.items()},
+                    constants={
+                        name: value
+                        for name, array in values.items()
+                        if (value := array[position]).is_valid or name not in self.constants
+                    },
                     deleted=next(vectors) if row["has_vector"] else None,
                     base_row_id=row["baseRowId"],
                     row_commit_version=row["defaultRowCommitVersion"],

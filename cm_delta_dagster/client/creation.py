@@ -14,7 +14,6 @@ from cm_delta_dagster.catalog.tables import StagingTable, TableEntry, TableIdent
 from cm_delta_dagster.client.commits.backoff import attempts_without_jitter
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.commits.proposal import summary_of
-from cm_delta_dagster.client.commits.table_counts import remember_row_count
 from cm_delta_dagster.client.commits.transaction import Committed, Committer, Transaction, changed_partitions
 from cm_delta_dagster.client.services import Services
 from cm_delta_dagster.client.snapshots.commit_sources import digest_of
@@ -238,8 +237,7 @@ class _CreationCommitter:
         )
         creation.entry = self._register(summary, initial)
         self._write_marker(creation.entry)
-        snapshot = advance(transaction.snapshot, (own,), published_version=0)
-        remember_row_count(snapshot, summary.counts)
+        snapshot = replace(advance(transaction.snapshot, (own,), published_version=0), reported_counts=summary.counts)
         creation.table().post_commit.after_creation(snapshot, data=data)
         return Committed(
             version=0, txn_id=transaction.txn_id, in_commit_timestamp=timestamp, retries=0, snapshot=snapshot

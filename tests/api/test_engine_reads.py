@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cm_delta_dagster import Connection, DeltaTable, DuckDBConnection, InvalidArgumentError, TableIdentifier, connect
+from cm_delta_dagster.operations.reading import duckdb_connection
 from cm_delta_dagster.operations.sql.duckdb_rows import duckdb_rows
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.storage.local_store import local_path
@@ -113,6 +114,72 @@ def test_the_tables_of_a_statement_have_versions_that_existed_together(lake: Con
         writing.result()
     assert seen and {a - b for a, b in seen} <= {0, 1}
     assert duckdb_rows(lake.client, query, limit=1).to_pylist() == [{"a": 8, "b": 8}]
+
+
+def test_a_relation_that_is_fetched_later_reads_the_versions_of_its_statement(
+    lake: Connection, orders: DeltaTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LOG-19: also after later statements, in what is derived from it, and while its versions are kept."""
+    monkeypatch.setattr(duckdb_connection, "_KEPT_VERSIONS", 3)
+    refunds = lake.create_table("main.sales.refunds", schema=SCHEMA)
+    with lake.duckdb() as connection:
+        both = connection.sql(
+            "select (select count(*) from main.sales.orders), (select count(*) from main.sales.refunds)"
+        )
+        rows = connection.sql("select id from main.sales.orders")
+        assert both is not None and rows is not None
+        for number in (4, 5):
+            append(orders, number)
+            append(refunds, number)
+            assert connection.execute("select count(*) from main.sales.orders").fetchall() == [(number,)]
+        assert both.fetchall() == [(3, 0)]
+        assert rows.filter("id > 1").order("id").fetchall() == [(2,), (3,)]
+        append(orders, 6)
+        assert connection.execute("select count(*) from main.sales.orders").fetchall() == [(6,)]
+        with pytest.raises(duckdb.CatalogException, match=r"main\.sales\.orders@v2"):
+            rows.filter("id > 2").fetchall()
+
+
+def test_a_rollback_of_duckdb_brings_no_older_version_back(lake: Connection, orders: DeltaTable) -> None:
+    refunds = lake.create_table("main.sales.refunds", schema=SCHEMA)
+    count = "select count(*) from main.sales.{}"
+    with lake.duckdb() as connection:
+        connection.execute("begin")
+        assert connection.execute(count.format("orders")).fetchall() == [(3,)]
+        append(orders, 4)
+        assert connection.execute(count.format("orders")).fetchall() == [(4,)]
+        assert connection.execute(count.format("refunds")).fetchall() == [(0,)]
+        connection.execute("rollback")
+        assert connection.execute(count.format("orders")).fetchall() == [(4,)]
+        assert connection.execute(count.format("refunds")).fetchall() == [(0,)]
+        assert connection.connection.sql('select count(*) from "main.sales.orders"').fetchall() == [(4,)]
+        connection.connection.execute('drop view "main.sales.orders"')
+        assert connection.execute(count.format("orders")).fetchall() == [(4,)]
+        append(refunds, 1)
+        assert connection.execute(count.format("refunds")).fetchall() == [(1,)]
+
+
+def test_names_of_dropped_and_renamed_tables_are_unknown_to_duckdb(lake: Connection, orders: DeltaTable) -> None:
+    quoted = 'select count(*) from "main.sales.orders"'
+    with lake.duckdb() as connection:
+        assert connection.execute(quoted).fetchall() == [(3,)]
+        lake.rename("main.sales.orders", "main.sales.bookings")
+        with pytest.raises(duckdb.CatalogException, match="orders"):
+            connection.execute(quoted)
+        assert connection.execute(quoted.replace("orders", "bookings")).fetchall() == [(3,)]
+
+
+@pytest.mark.parametrize(
+    "text", ["select {}", "explain select {}", "explain analyze select {}", "PREPARE p AS select {}"]
+)
+def test_statements_around_a_query_find_tables_in_any_case(lake: Connection, orders: DeltaTable, text: str) -> None:
+    with lake.duckdb() as connection:
+        rows = connection.execute(
+            text.format("count(*) from MAIN.Sales.orders where id = 3 -- main.sales.x")
+        ).fetchall()
+        if text.startswith("PREPARE"):
+            rows = connection.execute("execute p").fetchall()
+        assert rows == [(1,)] or "explain" in text
 
 
 def test_an_error_of_the_catalog_or_the_store_is_not_a_missing_table(lake: Connection, orders: DeltaTable) -> None:

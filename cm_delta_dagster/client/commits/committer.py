@@ -15,7 +15,6 @@ from cm_delta_dagster.client.commits.outcomes import CommitProposer
 from cm_delta_dagster.client.commits.proposal import PreparedCommit, ProposalRules, prepare_commit
 from cm_delta_dagster.client.commits.put_if_absent import ratified_commits
 from cm_delta_dagster.client.commits.rebase import Rebase, describe
-from cm_delta_dagster.client.commits.table_counts import remember_row_count
 from cm_delta_dagster.client.commits.transaction import Committed, Transaction
 from cm_delta_dagster.client.post_commit.hook_services import RatifiedWrite
 from cm_delta_dagster.client.post_commit.hooks import PostCommitHooks
@@ -157,7 +156,7 @@ class TableCommitter:
         published_version = min(outcome.published_version, prepared.version)
         snapshot = advance(rebase.base, (own,), published_version=published_version)
         commit = RatifiedWrite(
-            snapshot=remember_row_count(snapshot, prepared.proposal.summary.counts),
+            snapshot=replace(snapshot, reported_counts=prepared.proposal.summary.counts),
             actions=own,
             data=prepared.data,
             mode=prepared.proposal.mode,

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from cm_delta_dagster.catalog.ratification import TableCounts
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.protocol.actions.actions import AddFile
-from cm_delta_dagster.protocol.actions.file_columns import size_of
+from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, size_of
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count, num_records
 
 _MAX_PARSED_ONE_BY_ONE = 64
@@ -28,34 +28,36 @@ def counts_after(base: Snapshot, adds: Sequence[AddFile], removed: Collection[st
         adds: added files; a file that is in the table is in ``removed`` too.
         removed: paths of the files that the commit removes or adds again.
     """
+    before = base.reported_counts
+    if before is None or (before.num_rows is None and before.num_files <= MAX_COUNTED_FILES):
+        before = _counts_of(base)
     if not removed:
-        gone = base.files.slice(0, 0)
-    elif len(removed) == base.num_files:
+        gone = ADD_SCHEMA.empty_table()
+    elif len(removed) == before.num_files:
         gone = base.files
     else:
         gone = base.files.filter(pc.is_in(base.files["path"], value_set=pa.array(list(removed), pa.string())))
     return TableCounts(
-        num_rows=_rows_after(base, adds, gone),
-        num_files=base.num_files - gone.num_rows + len(adds),
-        size_bytes=base.size_bytes - size_of(gone) + sum(add.size for add in adds),
+        num_rows=_rows_after(before, adds, gone),
+        num_files=before.num_files - gone.num_rows + len(adds),
+        size_bytes=before.size_bytes - size_of(gone) + sum(add.size for add in adds),
     )
 
 
-def remember_row_count(snapshot: Snapshot, counts: TableCounts | None) -> Snapshot:
-    """``snapshot`` with the number of its rows, so that it need not be computed from all files."""
-    if counts is not None and counts.num_rows is not None:
-        snapshot.__dict__["num_rows"] = counts.num_rows  # A cached property.
-    return snapshot
+def _counts_of(snapshot: Snapshot) -> TableCounts:
+    num_files = snapshot.num_files
+    is_large = num_files > MAX_COUNTED_FILES
+    return TableCounts(
+        num_rows=None if is_large else snapshot.num_rows, num_files=num_files, size_bytes=snapshot.size_bytes
+    )
 
 
-def _rows_after(base: Snapshot, adds: Sequence[AddFile], gone: pa.Table) -> int | None:
+def _rows_after(before: TableCounts, adds: Sequence[AddFile], gone: pa.Table) -> int | None:
     added = _rows_of(adds)
-    if added is None or gone.num_rows == base.num_files:
+    if added is None or gone.num_rows == before.num_files:
         return added
-    if "num_rows" not in base.__dict__ and base.num_files > MAX_COUNTED_FILES:
-        return None
-    before, removed = base.num_rows, logical_row_count(gone)
-    return None if before is None or removed is None else before - removed + added
+    removed = logical_row_count(gone)
+    return None if before.num_rows is None or removed is None else before.num_rows - removed + added
 
 
 def _rows_of(adds: Sequence[AddFile]) -> int | None:

@@ -8,11 +8,10 @@ in-commit timestamp of an earlier time in which they were enabled.
 
 import bisect
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar
 
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
@@ -27,8 +26,6 @@ from cm_delta_dagster.protocol.log.log_files import CommitFile, parse_log_file
 from cm_delta_dagster.protocol.log.log_segment import InlineCommit, PublishedCommit, RatifiedSource
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 from cm_delta_dagster.storage.store import ObjectStatus, Store
-
-_Read = TypeVar("_Read")
 
 _FIRST_LINE_BYTES = 16 * 1024
 _DIGESTS_PER_QUERY = 1024
@@ -154,7 +151,7 @@ class CommitLog:
             VersionNotFoundError: ``end`` is above the latest version, or ``start`` below the oldest commit.
             CorruptLogError: a commit is missing or cannot be understood.
         """
-        return self._each(self._load_one, start, end)
+        return (self._with_time(commit) for commit in self._each(start, end))
 
     def actions(self, start: int, end: int) -> Iterator[CommitActions]:
         """:meth:`load` without the commit times. Needs no ``period``, and usually no listing."""
@@ -163,7 +160,7 @@ class CommitLog:
                 f"The commit of version {start} of {self.identifier} was deleted by metadata cleanup; a file with its name "
                 f"is not that commit. The oldest commit without a gap after it is that of version {self.first}."
             )
-        return self._each(self._decode, start, end)
+        return self._each(start, end)
 
     def _is_kept(self, version: int) -> bool:
         """Whether cleanup, which deletes in ascending order, has not reached ``version``."""
@@ -175,18 +172,23 @@ class CommitLog:
             return version >= self.first
         return True
 
-    def _each(self, read: Callable[[int], _Read], start: int, end: int) -> Iterator[_Read]:
+    def _each(self, start: int, end: int) -> Iterator[CommitActions]:
         if end > self.latest or start < 0:
             raise VersionNotFoundError(
                 f"{self.identifier} has no versions {start} to {end}: its versions are {max(0, self.first)} to "
                 f"{self.latest}."
             )
-        return self._in_windows(read, start, end)
+        return self._in_windows(start, end)
 
-    def _in_windows(self, read: Callable[[int], _Read], start: int, end: int) -> Iterator[_Read]:
+    def _in_windows(self, start: int, end: int) -> Iterator[CommitActions]:
         with ThreadPoolExecutor(max_workers=min(self.reader.threads, _WINDOW)) as pool:
             for low in range(start, end + 1, _WINDOW):
-                yield from pool.map(read, range(low, min(low + _WINDOW, end + 1)))
+                window = range(low, min(low + _WINDOW, end + 1))
+                try:
+                    commits: Iterable[CommitActions] = self.reader.decode_in(pool, [self.source(at) for at in window])
+                except (CorruptLogError, ObjectNotFoundError):
+                    commits = map(self._decode, window)  # Returns those before the damaged one, and names its version.
+                yield from commits
 
     def _decode(self, version: int) -> CommitActions:
         try:
@@ -199,8 +201,8 @@ class CommitLog:
                 ) from error
             raise self._missing(version) from error
 
-    def _load_one(self, version: int) -> LoadedCommit:
-        actions = self._decode(version)
+    def _with_time(self, actions: CommitActions) -> LoadedCommit:
+        version = actions.version
         if self.period is not None and self.period.covers(version):
             info = actions.commit_info
             time = self._own_time(version, None if info is None else info.in_commit_timestamp)

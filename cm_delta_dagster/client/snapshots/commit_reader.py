@@ -12,6 +12,7 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import compress
 
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
@@ -39,6 +40,8 @@ _log = logging.getLogger(__name__)
 
 _PARTS_OF_READER = 4
 """Parts of the commits that each thread reads, one after the other, so that slow answers of the store delay one part only."""
+
+_PARSED_BYTES = 2**20
 
 _WARNED: set[tuple[str, int]] = set()
 _WARNED_LOCK = threading.Lock()
@@ -70,6 +73,27 @@ class CatalogRecords:
         return self._catalog.commit_records(self._table_id, start=start, end=end)
 
 
+class _ParsedCommits:
+    """Small commits by version and content. Each operation on a table without a catalog reads its log again, and a content that
+    was parsed before is not parsed again. Safe to share between threads.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, bytes], CommitActions] = {}
+
+    def select(self, keys: Iterable[tuple[int, bytes]]) -> dict[tuple[int, bytes], CommitActions]:
+        """Those of ``keys`` that are remembered."""
+        known = self._found
+        return {key: known[key] for key in keys if key in known}
+
+    def remember(self, parsed: Mapping[tuple[int, bytes], CommitActions]) -> None:
+        """Add ``parsed``, and forget the others if together they are too large."""
+        together = {**self._found, **parsed}
+        if sum(len(data) for _, data in together) > _PARSED_BYTES:
+            together = dict(parsed) if sum(len(data) for _, data in parsed) <= _PARSED_BYTES else {}
+        self._found = together
+
+
 class CommitReader:
     """Reads and parses commits of one table. Safe to share between threads.
 
@@ -83,6 +107,7 @@ class CommitReader:
         self.location = location
         self.threads = threads
         self.records = records
+        self._parsed = _ParsedCommits()
 
     @property
     def is_managed(self) -> bool:
@@ -164,6 +189,16 @@ class CommitReader:
         decoded = iter(self._decoded_together(small))
         return tuple(next(decoded) if isinstance(item, bytes) else item for item in read)
 
+    def decode_in(self, pool: ThreadPoolExecutor, sources: Sequence[CommitSource]) -> tuple[CommitActions, ...]:
+        """As :meth:`decode_all`, with the threads of ``pool`` and the digests that ``sources`` have."""
+        read = tuple(zip(sources, pool.map(self.read, sources), strict=True))
+        is_large = [len(data) >= commit_json.LARGE_COMMIT_BYTES for _, data in read]
+        large = pool.map(lambda item: self._decoded(item[1], item[0]), compress(read, is_large))
+        small = iter(
+            self._decoded_together([item for item, is_long in zip(read, is_large, strict=True) if not is_long])
+        )
+        return tuple(next(large) if is_long else next(small) for is_long in is_large)
+
     def copies(self, versions: Iterable[range]) -> tuple[InlineCommit, ...]:
         """The ratified content of lost commits, if the catalog or a staged file still has it; logs a warning."""
         found = []
@@ -192,10 +227,16 @@ class CommitReader:
             return self.decode(file)
 
     def _decoded_together(self, read: Sequence[tuple[CommitSource, bytes]]) -> tuple[CommitActions, ...]:
+        keys = [(source.version, data) for source, data in read]
+        parsed = self._parsed.select(keys)
+        new = [key for key in keys if key not in parsed]
         try:
-            return commit_json.decode_commits([(source.version, data) for source, data in read])
+            parsed.update(zip(new, commit_json.decode_commits(new), strict=True))
         except CorruptLogError:
             return tuple(self._decoded(data, source) for source, data in read)  # To name or replace the damaged one.
+        if self.records is None:
+            self._parsed.remember(parsed)
+        return tuple(parsed[key] for key in keys)
 
     def _from_copy(
         self, source: PublishedCommit | StagedCommit | CompactedCommits, error: CmDeltaError, *, why: str

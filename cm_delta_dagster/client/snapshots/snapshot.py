@@ -9,6 +9,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from cm_delta_dagster.catalog.commit_policy import STAGED_POLICY, CommitPolicy
+from cm_delta_dagster.catalog.ratification import TableCounts
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.actions.actions import DomainMetadata, Metadata, Protocol, SetTransaction
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
@@ -37,6 +38,8 @@ class Snapshot:
         data_version: newest version at or before ``version`` that changed data.
         commit_time: what :attr:`timestamp_ms` is, or a function that finds it in the log.
         commit_policy: how the catalog wanted commits when the snapshot was loaded.
+        reported_counts: what the commit of this version reported to the catalog, if this client made it. With it, the counts
+            after the next commit need no reconciliation.
         time_zone: of partition values of type ``timestamp`` that state none; None for that of the Spark session, or UTC without
             a session.
     """
@@ -50,6 +53,7 @@ class Snapshot:
     commit_time: int | Callable[[], int]
     state: TableState
     commit_policy: CommitPolicy = STAGED_POLICY
+    reported_counts: TableCounts | None = None
     time_zone: tzinfo | None = None
 
     @classmethod
@@ -172,7 +176,8 @@ class Snapshot:
     @cached_property
     def num_rows(self) -> int | None:
         """Rows of the table from statistics and deletion vectors; None if some file has no row count."""
-        return logical_row_count(self.files)
+        reported = None if self.reported_counts is None else self.reported_counts.num_rows
+        return logical_row_count(self.files) if reported is None else reported
 
     def matching_files(self, predicate: Predicate | None) -> pa.Table:
         """Live files that may hold a row for which ``predicate`` is true; all of them for None."""
@@ -213,6 +218,7 @@ def advance(base: Snapshot, commits: Sequence[CommitActions], *, published_versi
         published_version=min(max(base.published_version, published_version), last.version),
         data_version=max(data_version, base.data_version),
         commit_time=last.commit_info.in_commit_timestamp,
+        reported_counts=None,
     )
 
 

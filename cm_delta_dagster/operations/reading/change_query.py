@@ -5,14 +5,14 @@ Spark.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import tzinfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
+from cm_delta_dagster.client.snapshots.readable_table import LoadedCommit, ReadableTable
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import InvalidArgumentError, VersionNotFoundError
 from cm_delta_dagster.operations.arguments import as_predicate
@@ -104,10 +104,10 @@ def find_changes(table: ReadableTable, wanted: ChangeRange) -> TableChanges:
     if resolved is None:
         return TableChanges(definition=definition_of(latest), parts=(), time_zone=table.time_zone)
     start, end = resolved
-    first = latest if start == latest.version else table.snapshot(version=start)
+    commits = tuple(table.commits(start, end))
     plan = plan_changes(
-        table.commits(start, end),
-        start=definition_of(first),
+        commits,
+        start=_definition_at_start(table, commits, latest),
         latest=definition_of(latest),
         location=table.location,
         table=str(table.identifier),
@@ -116,6 +116,17 @@ def find_changes(table: ReadableTable, wanted: ChangeRange) -> TableChanges:
     for part in plan.parts:
         parts += (part,) if isinstance(part, ChangePart) else _resolved(table, part)
     return TableChanges(definition=plan.definition, parts=without_empty(parts), time_zone=table.time_zone)
+
+
+def _definition_at_start(table: ReadableTable, commits: Sequence[LoadedCommit], latest: Snapshot) -> VersionDefinition:
+    """The definition at the first of ``commits``. The state of that version is built only if no commit tells the definition."""
+    first = commits[0].actions
+    if first.protocol is not None and first.metadata is not None:
+        return VersionDefinition(version=first.version, protocol=first.protocol, metadata=first.metadata)
+    later = [commit.actions for commit in commits[1:]]
+    if commits[-1].version == latest.version and not any(item.protocol or item.metadata for item in later):
+        return replace(definition_of(latest), version=first.version)
+    return definition_of(table.snapshot(version=first.version))
 
 
 def rows_as_inserts(snapshot: Snapshot) -> TableChanges:
@@ -156,17 +167,25 @@ class ChangeQuery:
 
     def files(self, part: ChangePart) -> pa.Table:
         """The files of ``part`` that may hold a row for which the condition is true."""
+        mask = self.keep_mask(part.files, part.stored_partitions)
+        return part.files if mask is None else part.files.filter(mask)
+
+    def keep_mask(self, files: pa.Table, stored_partitions: Sequence[str] | None) -> pa.BooleanArray | None:
+        """True for the files that may hold a row for which the condition is true; None for all of them.
+
+        Args:
+            stored_partitions: as in :class:`ChangePart`.
+        """
         if self.on_rows is None:
-            return part.files
-        mask = keep_mask(
-            part.files,
+            return None
+        return keep_mask(
+            files,
             self.on_rows,
             schema=self.definition.schema,
-            partition_columns=partitions_of(self.definition, part.stored_partitions),
+            partition_columns=partitions_of(self.definition, stored_partitions),
             mapping=self.definition.mapping,
             zone=self.time_zone,
         )
-        return part.files.filter(mask)
 
 
 def change_query(changes: TableChanges, columns: Sequence[str] | None, where: Predicate | str | None) -> ChangeQuery:

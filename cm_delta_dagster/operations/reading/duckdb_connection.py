@@ -6,12 +6,14 @@ parses it, and registers these tables and no others, all at versions that were t
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-import sqlglot
 from sqlglot import TokenType
+from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 
 from cm_delta_dagster.arrow.dataset import DeltaDataset
@@ -30,8 +32,25 @@ __all__ = ["DuckDBConnection", "DuckDBPyConnection", "DuckDBPyRelation", "to_rel
 LoadTables: TypeAlias = Callable[[Iterable[TableIdentifier]], Mapping[TableIdentifier, LatestVersion]]
 """The tables of these names that exist, as ``load_together`` returns them."""
 
+_Version: TypeAlias = tuple[str, int, tzinfo | None]
+"""Id, version and time zone of a table."""
+
+_KEPT_VERSIONS = 32
 _PARTS = 3
 _PART = re.compile(r"[\w-]+")
+
+
+_DUCKDB = Dialect.get_or_raise("duckdb")
+_COMMANDS = _DUCKDB.tokenizer_class.COMMANDS
+"""After such a token, e.g. EXPLAIN, sqlglot returns the rest of the statement as one text."""
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """The name of a view in DuckDB, and what it reads."""
+
+    name: str
+    dataset: DeltaDataset
 
 
 def to_relation(
@@ -51,8 +70,10 @@ class DuckDBConnection:
     the latest ones at one moment. Other tables are not loaded. All other attributes are those of ``duckdb.DuckDBPyConnection``.
     Tables can be read only.
 
-    In DuckDB a table has the name ``"main.sales.orders"``, with quotes, which other DuckDB clients of ``connection`` can use after
-    the first statement. A view that is made from it reads the version that a statement last named.
+    Each version that statements read is a view of its own in DuckDB, so that a relation that is fetched later, also after other
+    statements, reads the versions of the moment of its statement. The last 32 versions of a table are kept; a relation of an
+    older one fails. After a first statement, other DuckDB clients of ``connection`` find the table under the name
+    ``"main.sales.orders"``, with quotes, at the version that a statement last named.
 
     Attributes:
         connection: the connection of DuckDB.
@@ -63,7 +84,8 @@ class DuckDBConnection:
         library = import_engine("duckdb")
         self.connection: DuckDBPyConnection = library.connect() if connection is None else connection
         self._load_tables = load_tables
-        self._registered: dict[str, tuple[str, int, object]] = {}
+        self._no_such_view: type[Exception] = library.CatalogException
+        self._views: dict[str, dict[_Version, _View]] = {}
         # Statements may name variables of the caller, whose frame is behind those of this class.
         self.connection.execute("SET python_scan_all_frames = true")
 
@@ -144,15 +166,37 @@ class DuckDBConnection:
         """Register the tables that the catalog has of these, at versions of one moment. Returns their names in DuckDB."""
         # Only names that the catalog can have.
         possible = [name for name in dict.fromkeys(identifiers) if all(map(_PART.fullmatch, astuple(name)))]
-        found = {}
-        for identifier, latest in (self._load_tables(possible) if possible else {}).items():
-            name, snapshot = str(latest.table.identifier), latest.snapshot()
-            known = (snapshot.table_id, snapshot.version, snapshot.time_zone)
-            if self._registered.get(name) != known:
-                self.connection.register(name, snapshot_dataset(snapshot, store=latest.table.store))
-                self._registered[name] = known
-            found[identifier] = name
-        return found
+        found = self._load_tables(possible) if possible else {}
+        for identifier in possible:
+            if identifier not in found and self._views.pop(str(identifier), {}):
+                self.connection.unregister(str(identifier))  # The table was dropped or renamed.
+        return {identifier: self._view_of(latest) for identifier, latest in found.items()}
+
+    def _view_of(self, latest: LatestVersion) -> str:
+        """The name in DuckDB of the view of a version, which exists."""
+        name, snapshot = str(latest.table.identifier), latest.snapshot()
+        views = self._views.setdefault(name, {})
+        version = (snapshot.table_id, snapshot.version, snapshot.time_zone)
+        view = views.pop(version, None)
+        if view is None:
+            # Unique, because several catalogs may use one connection.
+            unique = f"{name}@v{snapshot.version}-{uuid.uuid4().hex[:8]}"
+            view = _View(unique, snapshot_dataset(snapshot, store=latest.table.store))
+        views[version] = view
+        while len(views) > _KEPT_VERSIONS:
+            self.connection.unregister(views.pop(next(iter(views))).name)
+        # A rollback of DuckDB may have removed a view, or restored an earlier one of the same name.
+        if not self._exists(view.name):
+            self.connection.register(view.name, view.dataset)
+        self.connection.register(name, view.dataset)
+        return view.name
+
+    def _exists(self, view: str) -> bool:
+        try:
+            self.connection.view(view)
+        except self._no_such_view:
+            return False
+        return True
 
 
 def _quoted(name: str) -> str:
@@ -171,7 +215,7 @@ class _Name:
 def _names_in(text: str) -> Iterator[_Name]:
     """What may be names of tables: ``a.b.c``, each part with or without quotes, and ``"a.b.c"``."""
     try:
-        tokens = list(sqlglot.tokenize(text, read="duckdb"))
+        tokens = list(_tokens(text))
     except SqlglotError:
         return  # DuckDB says what is wrong.
     position = 0
@@ -187,11 +231,34 @@ def _names_in(text: str) -> Iterator[_Name]:
             and (after is None or after.token_type is not TokenType.L_PAREN)
         ):
             last = tokens[position + (2 * _PARTS - 2 if length > 1 else 0)]
-            yield _Name(TableIdentifier(*parts[:_PARTS]), tokens[position].start, last.end + 1)
+            yield _Name(TableIdentifier(*parts[:_PARTS]), tokens[position].start, last.end)
         position += max(length, 1)
 
 
-def _length_of_name(tokens: list[Any], start: int) -> int:
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """A token from ``start`` up to ``end``, exclusive."""
+
+    token_type: TokenType
+    text: str
+    start: int
+    end: int
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    done = 0
+    while True:
+        for token in _DUCKDB.tokenize(text[done:]):
+            end = done + token.end + 1
+            yield _Token(token.token_type, token.text, done + token.start, end)
+            if token.token_type in _COMMANDS:
+                done = end
+                break
+        else:
+            return
+
+
+def _length_of_name(tokens: Sequence[_Token], start: int) -> int:
     """The number of tokens of the name that begins at ``start``, dots included; 0 if none begins there."""
     if not _is_word(tokens[start]):
         return 0
@@ -203,7 +270,7 @@ def _length_of_name(tokens: list[Any], start: int) -> int:
     return length
 
 
-def _is_word(token: Any) -> bool:
+def _is_word(token: _Token) -> bool:
     return token.token_type is TokenType.IDENTIFIER or (
         token.token_type is not TokenType.STRING and token.text.isidentifier()
     )

@@ -6,7 +6,9 @@ immediately, and read while the stream is read.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -25,7 +27,9 @@ from cm_delta_dagster.operations.reading.change_query import (
 )
 from cm_delta_dagster.operations.reading.table_definitions import layout_of
 from cm_delta_dagster.protocol.changes.change_data_feed import (
+    CHANGE_COLUMNS,
     CHANGE_TYPE,
+    COMMIT_FIELDS,
     COMMIT_TIMESTAMP,
     COMMIT_VERSION,
     ChangePart,
@@ -34,6 +38,7 @@ from cm_delta_dagster.protocol.changes.change_data_feed import (
 )
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.protocol.schema.types import StructType
 
 
 @names_table
@@ -100,50 +105,64 @@ class _ChangeReader:
     result: pa.Schema
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        for part in self.changes.parts:
-            yield from self._part(part)
+        # One scan for many parts: a scan of its own for the few files of a part takes longer than to read them.
+        for stored_partitions, parts in groupby(self.changes.parts, key=lambda part: part.stored_partitions):
+            yield from self._alike(list(parts), stored_partitions)
 
-    def _part(self, part: ChangePart) -> Iterator[pa.RecordBatch]:
+    def _alike(
+        self, parts: Sequence[ChangePart], stored_partitions: tuple[str, ...] | None
+    ) -> Iterator[pa.RecordBatch]:
+        files = pa.concat_tables([part.files for part in parts])
+        values = _change_columns(parts)
+        mask = self.query.keep_mask(files, stored_partitions)
+        if mask is not None:
+            files, values = files.filter(mask), values.filter(mask)
         definition = self.changes.definition
-        own_type = part.change_type is None
-        schema = definition.schema
-        request = ScanRequest(
-            files=self.query.files(part),
-            columns=[*self.query.stored, *([CHANGE_TYPE] if own_type else [])],
-            predicate=self.query.on_rows,
-        )
-        held = change_file_schema(schema) if own_type else schema
         layout = layout_of(
             definition,
             self.table.location,
-            schema=held,
+            schema=StructType((*change_file_schema(definition.schema).fields, *COMMIT_FIELDS)),
             time_zone=self.query.time_zone,
-            stored_partitions=part.stored_partitions,
+            stored_partitions=stored_partitions,
         )
-        for batch in scan_batches(store=self.table.store, layout=layout, request=request):
-            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-            if own_type:
-                _check_change_types(columns[CHANGE_TYPE], part, str(self.table.identifier))
-            yield from self._shaped(columns, batch.num_rows, part)
+        request = ScanRequest(files=files, columns=[*self.query.stored, *CHANGE_COLUMNS], predicate=self.query.on_rows)
+        constants = {name: values[name].combine_chunks() for name in values.column_names}
+        has_own_types = constants[CHANGE_TYPE].null_count > 0
+        for batch in scan_batches(store=self.table.store, layout=layout, request=request, constants=constants):
+            if has_own_types:
+                _check_change_types(batch, str(self.table.identifier))
+            yield from self._shaped(batch)
 
-    def _shaped(self, columns: dict[str, pa.Array], rows: int, part: ChangePart) -> Iterator[pa.RecordBatch]:
-        if part.change_type is not None:
-            columns[CHANGE_TYPE] = pa.repeat(pa.scalar(part.change_type.value, pa.string()), rows)
-        columns[COMMIT_VERSION] = pa.repeat(pa.scalar(part.version, pa.int64()), rows)
-        time = pa.scalar(part.timestamp_ms * 1000, pa.int64()).cast(pa.timestamp("us", "UTC"))
-        columns[COMMIT_TIMESTAMP] = pa.repeat(time, rows)
-        batch = pa.record_batch([columns[name] for name in self.result.names], schema=self.result)
+    def _shaped(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if self.on_changes is not None:
-            batch = batch.filter(self.on_changes.answer(columns.__getitem__, rows))
+            batch = batch.filter(self.on_changes.answer(batch.column, batch.num_rows))
         if batch.num_rows:
-            yield batch
+            yield pa.record_batch([batch.column(name) for name in self.result.names], schema=self.result)
 
 
-def _check_change_types(values: pa.Array, part: ChangePart, table: str) -> None:
-    known = pc.is_in(values, value_set=pa.array([kind.value for kind in ChangeType]))
+def _change_columns(parts: Sequence[ChangePart]) -> pa.Table:
+    """The values of the change columns for each file of ``parts``; the type is null for change data files, which store it."""
+    numbers = pa.array(np.repeat(np.arange(len(parts)), [part.files.num_rows for part in parts]))
+    values = pa.table(
+        {
+            CHANGE_TYPE: pa.array([part.change_type for part in parts], pa.string()),
+            COMMIT_VERSION: pa.array([part.version for part in parts], pa.int64()),
+            COMMIT_TIMESTAMP: pa.array([part.timestamp_ms * 1000 for part in parts], pa.timestamp("us", "UTC")),
+        }
+    )
+    return values.take(numbers)
+
+
+def _check_change_types(batch: pa.RecordBatch, table: str) -> None:
+    values = batch.column(CHANGE_TYPE)
+    known = pc.is_in(values, value_set=_CHANGE_TYPES)
     if not pc.all(known, min_count=0).as_py():
-        wrong = values.filter(pc.invert(known))[0].as_py()
+        wrong = pc.index(known, False).as_py()
         raise CorruptLogError(
-            f"A change data file of version {part.version} of {table} says that the kind of a change is {wrong!r}; it is one of "
-            f"{', '.join(ChangeType)}. The file is damaged; read the changes of the other versions."
+            f"A change data file of version {batch.column(COMMIT_VERSION)[wrong]} of {table} says that the kind of a change is "
+            f"{values[wrong].as_py()!r}; it is one of {', '.join(ChangeType)}. The file is damaged; read the changes of the other "
+            "versions."
         )
+
+
+_CHANGE_TYPES = pa.array([kind.value for kind in ChangeType])

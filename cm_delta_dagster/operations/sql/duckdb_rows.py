@@ -9,13 +9,12 @@ import pyarrow as pa
 
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.reading.consistent_snapshots import load_together
 from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection
 from cm_delta_dagster.operations.reading.optional_packages import import_engine
 from cm_delta_dagster.operations.sql.answers import Answer
 from cm_delta_dagster.operations.sql.descriptions import describe, read_description
 from cm_delta_dagster.operations.sql.listings import show
-from cm_delta_dagster.operations.sql.names import Name, resolve, unknown_name
+from cm_delta_dagster.operations.sql.names import Name, resolve, resolve_identifiers, unknown_name
 from cm_delta_dagster.operations.sql.statements import Family, Statement, read_statement
 from cm_delta_dagster.operations.sql.table_references import find_references
 
@@ -39,7 +38,7 @@ def duckdb_rows(client: DeltaClient, statement: str, *, limit: int) -> pa.Table:
 
 def _query(client: DeltaClient, statement: Statement, limit: int) -> pa.Table:
     library = import_engine("duckdb")
-    with DuckDBConnection(None, partial(load_together, client)) as connection:
+    with DuckDBConnection(None, partial(resolve_identifiers, client)) as connection:
         try:
             rows = connection.sql(statement.text)
             return pa.table({}) if rows is None else rows.limit(limit).to_arrow_table()

@@ -24,14 +24,23 @@ def resolve(client: DeltaClient, names: Iterable[Name]) -> Mapping[Name, LatestV
         InvalidArgumentError: several tables differ from a name only in case.
     """
     wanted = {name: TableIdentifier(*name) for name in names if len(name) == 3 and all(name)}
+    found = resolve_identifiers(client, wanted.values())
+    return {name: found[identifier] for name, identifier in wanted.items() if identifier in found}
+
+
+def resolve_identifiers(
+    client: DeltaClient, identifiers: Iterable[TableIdentifier]
+) -> Mapping[TableIdentifier, LatestVersion]:
+    """As :func:`resolve`, for names of three parts."""
+    wanted = {identifier: identifier for identifier in identifiers}
     if not wanted:
         return {}
-    found = load_together(client, wanted.values())
-    others = {name: identifier for name, identifier in wanted.items() if identifier not in found}
-    if others and (respelled := _ignoring_case(client, others.values())):
-        wanted |= {name: respelled.get(identifier, identifier) for name, identifier in wanted.items()}
-        found = load_together(client, wanted.values())
-    return {name: found[identifier] for name, identifier in wanted.items() if identifier in found}
+    found = load_together(client, wanted)
+    others = [identifier for identifier in wanted if identifier not in found]
+    if others and (respelled := _ignoring_case(client, others)):
+        wanted |= respelled
+        found = load_together(client, dict.fromkeys(wanted.values()))
+    return {written: found[identifier] for written, identifier in wanted.items() if identifier in found}
 
 
 def _ignoring_case(client: DeltaClient, names: Iterable[TableIdentifier]) -> dict[TableIdentifier, TableIdentifier]:

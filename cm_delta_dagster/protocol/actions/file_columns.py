@@ -244,7 +244,8 @@ def _dv_from_dict(value: Mapping[str, Any] | None) -> DeletionVectorDescriptor |
 
 def with_data_change(files: pa.Table) -> pa.Table:
     """The file actions that change data; an absent ``dataChange`` counts as true."""
-    return files.filter(pc.fill_null(files["dataChange"], True))
+    changes = pc.fill_null(files["dataChange"], True)
+    return files if pc.all(changes, min_count=0).as_py() else files.filter(changes)
 
 
 def size_of(files: pa.Table) -> int:

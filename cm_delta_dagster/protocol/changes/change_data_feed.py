@@ -5,7 +5,7 @@ deletion vector that leaves only the changed rows, so that scans do not handle c
 """
 
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
@@ -32,6 +32,8 @@ COMMIT_VERSION = "_commit_version"
 COMMIT_TIMESTAMP = "_commit_timestamp"
 CHANGE_COLUMNS = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
 """Columns of a change feed, after those of the table."""
+COMMIT_FIELDS = (StructField(COMMIT_VERSION, LONG), StructField(COMMIT_TIMESTAMP, TIMESTAMP))
+"""The columns of a change feed that no file stores."""
 
 
 class ChangeType(StrEnum):
@@ -41,6 +43,9 @@ class ChangeType(StrEnum):
     DELETE = "delete"
     UPDATE_PREIMAGE = "update_preimage"
     UPDATE_POSTIMAGE = "update_postimage"
+
+
+_ADD_STRUCT = pa.struct(list(ADD_SCHEMA))
 
 
 class Commit(typing.Protocol):
@@ -131,12 +136,7 @@ def plan_changes(
 
 def change_schema(schema: StructType) -> StructType:
     """The columns of a change feed: those of the table and :data:`CHANGE_COLUMNS`."""
-    extra = (
-        StructField(CHANGE_TYPE, STRING),
-        StructField(COMMIT_VERSION, LONG),
-        StructField(COMMIT_TIMESTAMP, TIMESTAMP),
-    )
-    return StructType((*schema.fields, *extra))
+    return StructType((*schema.fields, StructField(CHANGE_TYPE, STRING), *COMMIT_FIELDS))
 
 
 def change_file_schema(schema: StructType) -> StructType:
@@ -167,7 +167,11 @@ def _changes_of(
     if _changed_no_row(commit.actions.commit_info):
         return
     added = with_data_change(commit.actions.adds)
-    removed = _removes_as_adds(with_data_change(commit.actions.removes), commit, definition, table)
+    removed = with_data_change(commit.actions.removes)
+    if not removed.num_rows:
+        yield _part(commit, ChangeType.INSERT, added)
+        return
+    removed = _removes_as_adds(removed, commit, definition, table)
     add_keys, remove_keys = file_keys(location, added["path"]), file_keys(location, removed["path"])
     in_both = pc.is_in(remove_keys, value_set=add_keys)
     if not pc.any(in_both).as_py():
@@ -206,12 +210,10 @@ def _changed_no_row(info: CommitInfo | None) -> bool:
 
 
 def _change_files(files: Sequence[AddCdcFile]) -> pa.Table:
-    columns: Mapping[str, object] = {
-        "path": [file.path for file in files],
-        "partitionValues": [list(file.partition_values.items()) for file in files],
-        "size": [file.size for file in files],
-    }
-    return _add_table(len(files), columns)
+    rows = [
+        {"path": file.path, "partitionValues": list(file.partition_values.items()), "size": file.size} for file in files
+    ]
+    return pa.Table.from_batches([pa.RecordBatch.from_struct_array(pa.array(rows, _ADD_STRUCT))], ADD_SCHEMA)
 
 
 def _removes_as_adds(files: pa.Table, commit: Commit, definition: VersionDefinition, table: str) -> pa.Table:
@@ -222,19 +224,10 @@ def _removes_as_adds(files: pa.Table, commit: Commit, definition: VersionDefinit
             "deleted rows are not known completely. Read the changes of the other versions."
         )
     kept = ("path", "partitionValues", "stats", "deletionVector", "baseRowId", "defaultRowCommitVersion")
-    columns = {name: files[name] for name in kept}
-    return _add_table(files.num_rows, {**columns, "size": pc.fill_null(files["size"], 0)})
-
-
-def _add_table(count: int, columns: Mapping[str, object]) -> pa.Table:
-    """A table with the columns of ``ADD_SCHEMA``; columns that are not given are null."""
-    arrays = []
-    for field in ADD_SCHEMA:
-        values = columns.get(field.name)
-        if isinstance(values, pa.ChunkedArray | pa.Array):
-            arrays.append(values)
-        else:
-            arrays.append(pa.nulls(count, field.type) if values is None else pa.array(values, field.type))
+    columns = {**{name: files[name] for name in kept}, "size": pc.fill_null(files["size"], 0)}
+    arrays = [
+        columns[item.name] if item.name in columns else pa.nulls(files.num_rows, item.type) for item in ADD_SCHEMA
+    ]
     return pa.table(arrays, schema=ADD_SCHEMA)
 
 

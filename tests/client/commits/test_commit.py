@@ -91,6 +91,31 @@ def test_a_commit_is_staged_ratified_and_published_byte_for_byte(new_table: NewT
     assert committed.snapshot.num_rows == 1
 
 
+def test_the_reported_counts_are_those_of_the_state(new_table: NewTable) -> None:
+    """Also after a rebase, and after a file whose number of rows is unknown has come and gone. Appends reconcile nothing."""
+    table = new_table()
+    append(table)
+    unknown = start(table)
+    unknown.add_files([replace(new_file("2024-01-02"), stats=None)])
+    other = start(table)
+    other.add_files([new_file()])
+    rows = []
+    for commit in (other.commit, unknown.commit, lambda: append(table), lambda: overwrite_day(table, "2024-01-02").commit(),
+                   lambda: append(table), lambda: overwrite_day(table, "2024-01-01").commit()):  # fmt: skip
+        snapshot = commit().snapshot
+        again = table.snapshot()
+        assert again.reported_counts == snapshot.reported_counts
+        counts, computed = snapshot.reported_counts, replace(snapshot, reported_counts=None)
+        assert counts is not None
+        assert (counts.num_files, counts.size_bytes) == (computed.num_files, computed.size_bytes)
+        assert counts.num_rows in (None, computed.num_rows)
+        rows.append(counts.num_rows)
+    assert rows == [2, None, None, None, 5, 2]
+    append(table)
+    files = append(table).snapshot.state.files
+    assert "_sets" not in vars(files)
+
+
 def test_two_blind_appends_on_one_version_both_become_versions(new_table: NewTable, store: MemoryStore) -> None:
     """OCC-5, OCC-12, OCC-13, CM-4, CM-W3, ICT-5."""
     table = new_table()
