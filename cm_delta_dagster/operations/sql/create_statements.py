@@ -13,22 +13,23 @@ from cm_delta_dagster.operations.sql.column_definitions import (
     properties,
 )
 from cm_delta_dagster.operations.sql.insert_statements import QUERY_WORDS
-from cm_delta_dagster.operations.sql.names import Name, resolve
+from cm_delta_dagster.operations.sql.names import Name, resolve_readable
 from cm_delta_dagster.operations.sql.queries import PreparedQuery
 from cm_delta_dagster.operations.sql.statements import Statement
 from cm_delta_dagster.operations.sql.targets import (
     SqlSession,
     identifier_of,
-    open_table,
+    open_readable,
     open_together,
     source_query,
     time_of,
     time_travel,
 )
 from cm_delta_dagster.operations.sql.words import Span, Words
-from cm_delta_dagster.operations.tables.clone import CloneMode, CloneRequest, CloneResult, clone, open_source
+from cm_delta_dagster.operations.tables.clone import CloneMode, CloneRequest, CloneResult, open_source
 from cm_delta_dagster.operations.tables.create import TableDesign, first_schema
 from cm_delta_dagster.operations.tables.replace import CreationMode, create_or_replace, replace_table
+from cm_delta_dagster.operations.tables.replace_with_clone import clone_or_replace
 from cm_delta_dagster.protocol.features.column_specs import Column, schema_of_columns
 from cm_delta_dagster.protocol.features.default_columns import has_defaults
 from cm_delta_dagster.protocol.features.generated_columns import generated_columns
@@ -224,7 +225,7 @@ def _create_as(
     if exists:
         target, found = open_together(session, astuple(name), query)
     else:
-        found = resolve(session.client, query.names)
+        found = resolve_readable(session.client, query.names)
     frame = check_frame(query.run(session.client, found, spark=session.spark))
     design = _design(definition, first_schema(schema_of(frame)))
     if target is None:
@@ -253,8 +254,6 @@ def _cloning(
     mode = words.take("SHALLOW", "DEEP")
     if not mode:
         return None
-    if creation is not CreationMode.CREATE:
-        raise words.refusal("CLONE with REPLACE", "Drop the table first, or give the clone another name.")
     words.expect("CLONE")
     source = words.table()
     version = time_travel(words, statement)
@@ -273,7 +272,7 @@ def _cloning(
             timestamp_ms=time_of(session, version, table),
             properties=more,
         )
-        result = clone(session.client, table, identifier=name, request=request)
+        result = clone_or_replace(session.client, table, identifier=name, request=request, mode=creation)
         return Answer(columns=_CLONED, rows=(_row(result),))
 
     return run
@@ -288,7 +287,7 @@ def _source(session: SqlSession, name: Name) -> ReadableTable:
             f"A clone of {name[0]} files is not supported. Nothing was created. Write CREATE TABLE name AS SELECT * FROM "
             f"{name[0]}.`{name[1]}`."
         )
-    return open_table(session, name)
+    return open_readable(session, name)
 
 
 def _row(result: CloneResult) -> tuple[int, ...]:
