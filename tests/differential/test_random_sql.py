@@ -1,6 +1,6 @@
 """The same SQL statements, drawn at random, on one table by ``lake.sql`` and on another by delta-spark.
 
-After each statement both have the same rows, schema, properties, constraints, features, changes and metrics, or both have refused it.
+After each statement both have the same rows, schema, properties, constraints, features, changes and metrics, or both refused it.
 """
 
 import os

@@ -292,7 +292,7 @@ class Transaction:
         version = base.version + 1
         adds, domains = self._adds, dict(self._domains)
         tags = dict(self.context.tags)
-        if row_tracking.is_supported(self._protocol or base.protocol):
+        if row_tracking.assigns_ids(self._protocol or base.protocol, self._metadata or base.metadata):
             before = row_tracking.high_water_mark(base.domains)
             used = max(before, self.used_row_ids)
             fresh = row_tracking.assign_row_ids(adds, high_water_mark=used, version=version)

@@ -67,7 +67,8 @@ def no_target(session: SqlSession, name: Name) -> TableNotFoundError:
         text = ".".join(name)
         return TableNotFoundError(
             f"{text} is registered for reading only: no catalog manages the table. Nothing was changed. Adopt it with "
-            f"lake.adopt to write to it, or copy its rows: CREATE TABLE new_name AS SELECT * FROM {text}."
+            f"lake.adopt to write to it, or copy its rows: CREATE TABLE new_name AS SELECT * FROM {text}. lake.unregister removes "
+            "the name."
         )
     return unknown_name(session.client, name, engine=None)
 
@@ -94,18 +95,18 @@ def source_query(statement: Statement, span: Span, *, before: str = "") -> Prepa
 
 
 def open_together(
-    session: SqlSession, name: Name, query: PreparedQuery
+    session: SqlSession, name: Name, *queries: PreparedQuery
 ) -> tuple["PinnedTable", Mapping[Name, ReadableVersion]]:
-    """The table to write to and the tables of the query, at versions that were the latest ones at one moment.
+    """The table to write to and the tables of the queries, at versions that were the latest ones at one moment.
 
     Raises:
         TableNotFoundError: the catalog has no table ``name``.
     """
-    found = resolve_readable(session.client, (name, *query.names))
+    found = resolve_readable(session.client, (name, *(one for query in queries for one in query.names)))
     latest = found.get(name)
     if not isinstance(latest, LatestVersion):
         raise no_target(session, name)
-    is_read = query.reads(found, latest.table.location)
+    is_read = any(query.reads(found, latest.table.location) for query in queries)
     return PinnedTable(latest.table, pinned=latest.snapshot(), is_read=is_read), found
 
 
