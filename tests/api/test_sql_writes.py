@@ -177,7 +177,7 @@ BAD: list[tuple[str, type[CmDeltaError], str]] = [
     ("DELETE FROM {t} WHERE id IN (SELECT 1)", InvalidArgumentError, "condition of DELETE contains a query.*Use MERGE"),
     ("DELETE FROM {t} WHERE EXISTS (SELECT 1)", InvalidArgumentError, "condition of DELETE contains a query"),
     ("UPDATE {t} SET name = 'a' WHERE id IN (SELECT 1)", InvalidArgumentError, "condition of UPDATE contains a query"),
-    ("UPDATE {t} SET id = (SELECT max(id) FROM {t} s WHERE s.day = day)", InvalidArgumentError, "day"),
+    ("UPDATE {t} SET id = (SELECT max(id) FROM {t} s WHERE s.day = orders.day)", InvalidArgumentError, "orders"),
     ("UPDATE {t} SET id = (SELECT explode(array(1, 2)))", CmDeltaError, "(?i)more than one row"),
     ("UPDATE {t} SET id = IF(id IN (SELECT 1), 1, 2)", InvalidArgumentError, "after IN or EXISTS"),
     (
@@ -439,15 +439,15 @@ def test_a_table_is_created_like_another(lake: Connection, orders: str) -> None:
 
 
 def test_common_tables_stand_before_a_statement_that_writes(lake: Connection) -> None:
-    lake.sql("CREATE TABLE main.sales.counted (id bigint, n bigint)")
+    lake.sql("CREATE TABLE main.sales.common (id bigint, n bigint)")
     lake.sql(
-        "WITH q AS (SELECT 1 AS id), r AS (SELECT id, 5 AS n FROM q) INSERT INTO main.sales.counted SELECT * FROM r"
+        "WITH q AS (SELECT 1 AS id), r AS (SELECT id, 5 AS n FROM q) INSERT INTO main.sales.common SELECT * FROM r"
     )
     lake.sql("""
-        WITH q AS (SELECT max(id) AS id FROM main.sales.counted)
-        MERGE INTO main.sales.counted t USING q ON t.id = q.id WHEN MATCHED THEN UPDATE SET n = t.n + 1
+        WITH q AS (SELECT max(id) AS id FROM main.sales.common)
+        MERGE INTO main.sales.common t USING q ON t.id = q.id WHEN MATCHED THEN UPDATE SET n = t.n + 1
     """)
-    assert rows(lake, "SELECT * FROM main.sales.counted") == [(1, 6)]
+    assert rows(lake, "SELECT * FROM main.sales.common") == [(1, 6)]
 
 
 def test_a_value_may_be_a_query_of_one_value(lake: Connection) -> None:
@@ -501,7 +501,7 @@ def test_a_statement_that_reads_its_table_conflicts_with_a_concurrent_write(
     lake: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows of the query and the write build on one version of the table, also if it changes in between."""
-    name = "main.sales.counted"
+    name = "main.sales.common"
     lake.sql(f"CREATE TABLE {name} AS SELECT id FROM range(1, 3)")
     table = lake.table(name)
     load_tables = type(lake.client.registry).load_tables

@@ -16,6 +16,7 @@ from cm_delta_dagster.operations.sql.lexemes import lexemes, literal_text
 from cm_delta_dagster.operations.sql.names import Name, ReadableVersion
 from cm_delta_dagster.operations.sql.queries import PreparedQuery, prepare_query
 from cm_delta_dagster.operations.sql.targets import SqlSession
+from cm_delta_dagster.spark.errors import spark_errors
 
 _QUERIES = frozenset(("SELECT", "WITH", "VALUES", "FROM", "TABLE"))
 _OF_ROWS = frozenset(("IN", "EXISTS", "ANY", "SOME", "ALL"))
@@ -106,7 +107,8 @@ class ScalarQueries:
                     f"A query in a value returns {item.dataType.simpleString()}. Nothing was changed. It can return a number, a "
                     f"text, a time, a Boolean or bytes. {_INSTEAD}"
                 )
-        row = frame.select([_as_text(item).alias(item.name) for item in frame.schema.fields]).first()
+        with spark_errors("computing the queries in the values"):
+            row = frame.select([_as_text(item).alias(item.name) for item in frame.schema.fields]).first()
         assert row is not None
         literals = [_literal(item.dataType, row[item.name]) for item in frame.schema.fields]
         written = []

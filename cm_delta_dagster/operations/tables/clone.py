@@ -167,12 +167,10 @@ def clone(
 
 
 @contextmanager
-def leases_of(source: ReadableTable) -> Iterator[Callable[[], None]]:
-    """Hold the leases of a table of the catalog. Yields a function that raises an error if one was lost."""
-    if not isinstance(source, Table):
-        yield lambda: None
-        return
-    with leases_with_sources(source, MaintenanceKind.DATA_REORGANIZATION) as leases:
+def leases_of(*tables: ReadableTable) -> Iterator[Callable[[], None]]:
+    """Hold the leases of those that are tables of the catalog. Yields a function that raises an error if one was lost."""
+    managed = [table for table in tables if isinstance(table, Table)]
+    with leases_with_sources(*managed, kind=MaintenanceKind.DATA_REORGANIZATION) as leases:
         yield leases.check
 
 

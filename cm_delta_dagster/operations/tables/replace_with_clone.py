@@ -5,7 +5,6 @@ The table keeps its name, its id, its location and its history. A table that has
 
 from dataclasses import replace
 
-from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
@@ -15,7 +14,6 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, TableAlreadyExistsError, TableNotFoundError
 from cm_delta_dagster.operations.arguments import names_table
-from cm_delta_dagster.operations.maintenance.clone_files import leases_with_sources
 from cm_delta_dagster.operations.tables.clone import (
     ClonedFiles,
     CloneDraft,
@@ -89,7 +87,7 @@ def replace_with_clone(
             f"{table.identifier} cannot be cloned onto itself. Give another name; to go back to a version, restore it."
         )
     check_user_properties(request.properties)
-    with leases_with_sources(table, MaintenanceKind.DATA_REORGANIZATION) as own, leases_of(source) as check:
+    with leases_of(table, source) as check:
         current = table.snapshot()
         check_writable(current.protocol, current.identifier)
         if current.num_files:
@@ -100,7 +98,6 @@ def replace_with_clone(
         draft = CloneDraft.of(client, source, table.identifier, request)
         _record_sources(client, table, source, draft)
         files = draft.files(client, target=table.location)
-        own.check()
         check()
         _commit(table, current, draft, files, context)
     return draft.result(source, files, table_id=table.table_id, location=table.location)
