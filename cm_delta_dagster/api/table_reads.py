@@ -152,14 +152,9 @@ class TableReads(EngineReads, typing.Generic[TableT]):
             MaintenanceInProgressError: a maintenance run holds the lease of this table.
             ObjectNotFoundError: storage does not hold all files of the version.
         """
-        request = CloneRequest(
-            mode=CloneMode.of(mode),
-            version=version,
-            timestamp_ms=self._epoch_ms(timestamp),
-            properties=dict(properties or {}),
-        )
-        as_ = CreationMode.of(creation)
-        client = self._connection.client
+        moment, more = self._epoch_ms(timestamp), dict(properties or {})
+        request = CloneRequest(mode=CloneMode.of(mode), version=version, timestamp_ms=moment, properties=more)
+        client, as_ = self._connection.client, CreationMode.of(creation)
         return clone_or_replace(client, self.table, identifier=name, request=request, mode=as_, context=context)
 
     def version(self) -> int:

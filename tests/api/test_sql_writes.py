@@ -428,14 +428,18 @@ def test_an_empty_table_becomes_a_clone_of_another(lake: Connection) -> None:
 
 
 def test_a_table_is_created_like_another(lake: Connection, orders: str) -> None:
-    """The rows, the constraints and the numbers that were given stay with the other table."""
+    """The rows and the numbers that were given stay with the other table."""
+    lake.sql(f"ALTER TABLE {orders} ADD CONSTRAINT small CHECK (id < 1000)")
     lake.sql(f"CREATE TABLE main.sales.alike LIKE {orders} USING DELTA TBLPROPERTIES (owner = 'me')")
+    lake.sql(f"ALTER TABLE {orders} DROP CONSTRAINT small")
     lake.sql(f"CREATE TABLE IF NOT EXISTS main.sales.alike LIKE {orders}")
     same, other = lake.table("main.sales.alike").snapshot(), lake.table(orders).snapshot()
     assert same.schema.names == other.schema.names and same.partition_columns == other.partition_columns
     assert same.metadata.description == "what was ordered" and same.metadata.configuration["owner"] == "me"
     lake.sql("INSERT INTO main.sales.alike (id) VALUES (7)")
     assert rows(lake, "SELECT id, name, twice, line FROM main.sales.alike") == [(7, "new", 14, 10)]
+    with pytest.raises(InvalidDataError, match="small"):
+        lake.sql("INSERT INTO main.sales.alike (id) VALUES (1000)")
 
 
 def test_common_tables_stand_before_a_statement_that_writes(lake: Connection) -> None:

@@ -87,7 +87,7 @@ def draw_shape(chance: random.Random) -> Shape:
 
 
 class Statements:
-    """Draws statements.
+    """Chooses statements.
 
     Args:
         versions: how many states of the table a statement can restore.

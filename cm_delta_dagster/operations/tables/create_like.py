@@ -14,9 +14,9 @@ _OF_THE_FILES = ("delta.columnMapping.", "parquet.", "delta.typeChanges", "delta
 
 
 def design_like(snapshot: Snapshot, properties: Mapping[str, str]) -> TableDesign:
-    """The columns with their defaults and computed values, the layout, the comment and the properties of a table.
+    """The columns with their defaults and computed values, the layout, the comment, constraints and properties of a table.
 
-    Constraints, and properties that only the client sets, are left out.
+    Properties that only the client sets are left out.
 
     Args:
         properties: in addition to those of the table, or in their place.
@@ -24,14 +24,18 @@ def design_like(snapshot: Snapshot, properties: Mapping[str, str]) -> TableDesig
     return TableDesign(
         schema=strip_metadata(snapshot.schema, _OF_THE_FILES),
         partition_columns=snapshot.partition_columns,
-        properties={**settable_properties(snapshot), **properties},
+        properties={**settable_properties(snapshot), **_constraints(snapshot), **properties},
         description=snapshot.metadata.description,
         clustering_columns=[path_text(path) for path in snapshot.clustering_columns],
     )
 
 
+def _constraints(snapshot: Snapshot) -> dict[str, str]:
+    return {key: text for key, text in snapshot.metadata.configuration.items() if key.startswith(CONSTRAINT_PREFIX)}
+
+
 def settable_properties(snapshot: Snapshot) -> dict[str, str]:
-    """The properties of a table that a user can set on another one, by name."""
+    """The properties of a table that a user can set on another one, by name; without constraints."""
     held = sorted(snapshot.metadata.configuration.items())
     return {key: value for key, value in held if _may_be_set(key, value)}
 

@@ -432,9 +432,7 @@ _CHECKS: Mapping[str, Callable[[str, str], object]] = {
     "delta.targetFileSize": _byte_size,
     "delta.writePartitionColumnsToParquet": _boolean,
 }
-
 _ROW_TRACKING_SUSPENDED = "delta.rowTrackingSuspended"
-"""Another writer may have set it; it is removed before row tracking is enabled."""
 _INTERNAL = frozenset(
     {
         TABLE_ID_KEY,
