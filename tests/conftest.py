@@ -58,6 +58,9 @@ def spark() -> Iterator[SparkSession]:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with tempfile.TemporaryDirectory(prefix="spark-warehouse") as warehouse:
+        if os.environ.get("CM_DELTA_TEST_ON_CONNECT"):
+            yield from _connect_session(warehouse)
+            return
         session = (
             SparkSession.builder.master("local[2]")
             .appName("cm-delta-dagster-tests")
@@ -74,6 +77,18 @@ def spark() -> Iterator[SparkSession]:
             file_index._found[session.sparkContext._gateway] = None
         yield session
         session.stop()
+
+
+def _connect_session(warehouse: str) -> Iterator[SparkSession]:
+    """A session of Spark Connect with a server of its own."""
+    session = (
+        SparkSession.builder.remote("local[2]")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", warehouse)
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
 
 
 @pytest.fixture(scope="session")

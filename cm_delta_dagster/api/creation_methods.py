@@ -90,7 +90,9 @@ class CreationMethods(ClientSession):
             clustering_columns=_columns(cluster_by),
             location=location,
         )
-        return DeltaTable(self, create_or_replace(self.client, identifier=name, design=design, mode=_mode(mode)))
+        return DeltaTable(
+            self, create_or_replace(self.client, identifier=name, design=design, mode=CreationMode.of(mode))
+        )
 
     def open_or_create(
         self,
@@ -153,7 +155,12 @@ class CreationMethods(ClientSession):
         )
         options = CommitOptions(idempotency=idempotency, context=context)
         table = create_or_replace(
-            self.client, identifier=name, design=design.of_table(), frame=frame, mode=_mode(mode), options=options
+            self.client,
+            identifier=name,
+            design=design.of_table(),
+            frame=frame,
+            mode=CreationMode.of(mode),
+            options=options,
         )
         return DeltaTable(self, table)
 
@@ -166,6 +173,7 @@ class CreationMethods(ClientSession):
         version: int | None = None,
         timestamp: Timestamp | None = None,
         properties: Mapping[str, str] | None = None,
+        creation: CreationMode | str = CreationMode.CREATE,
         context: CommitContext = NO_CONTEXT,
     ) -> CloneResult:
         """Create the table ``name`` as a clone of ``source``: CREATE TABLE name SHALLOW CLONE source VERSION AS OF version.
@@ -179,7 +187,15 @@ class CreationMethods(ClientSession):
             TableNotFoundError: the catalog has no table ``source``.
         """
         table = source if isinstance(source, DeltaTable | PathDeltaTable) else self._opened(source)
-        return table.clone(name, mode, version=version, timestamp=timestamp, properties=properties, context=context)
+        return table.clone(
+            name,
+            mode,
+            version=version,
+            timestamp=timestamp,
+            properties=properties,
+            creation=creation,
+            context=context,
+        )
 
     def _opened(self, source: TableIdentifier | str) -> TableReads[ReadableTable]:
         return TableReads(self, open_source(self.client, source))
@@ -348,13 +364,6 @@ class _Design:
             description=self.description,
             clustering_columns=_columns(self.cluster_by),
         )
-
-
-def _mode(mode: CreationMode | str) -> CreationMode:
-    try:
-        return CreationMode(mode)
-    except ValueError as error:
-        raise InvalidArgumentError(f"mode is {mode!r}; give one of {', '.join(CreationMode)}.") from error
 
 
 def _columns(names: str | Sequence[str]) -> tuple[str, ...]:

@@ -18,7 +18,6 @@ from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.snapshots.path_table import PathTable
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import Timestamp, as_predicate, epoch_milliseconds
 from cm_delta_dagster.operations.reading.change_query import ChangeRange
 from cm_delta_dagster.operations.reading.history import HistoryEntry, history
@@ -30,7 +29,9 @@ from cm_delta_dagster.operations.reading.read_changes_arrow import read_change_b
 from cm_delta_dagster.operations.reading.read_stream import stream
 from cm_delta_dagster.operations.reading.read_stream_arrow import TableStream, stream_arrow
 from cm_delta_dagster.operations.reading.stream_state import StreamOptions
-from cm_delta_dagster.operations.tables.clone import CloneMode, CloneRequest, CloneResult, clone
+from cm_delta_dagster.operations.tables.clone import CloneMode, CloneRequest, CloneResult
+from cm_delta_dagster.operations.tables.replace import CreationMode
+from cm_delta_dagster.operations.tables.replace_with_clone import clone_or_replace
 from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.protocol.changes.batch_planning import DEFAULT_MAX_FILES, ChangeHandling
 from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
@@ -126,6 +127,7 @@ class TableReads(EngineReads, typing.Generic[TableT]):
         version: int | None = None,
         timestamp: Timestamp | None = None,
         properties: Mapping[str, str] | None = None,
+        creation: CreationMode | str = CreationMode.CREATE,
         context: CommitContext = NO_CONTEXT,
     ) -> CloneResult:
         """Create the table ``name`` with the rows, columns and properties of this table: CREATE TABLE ... CLONE.
@@ -135,6 +137,7 @@ class TableReads(EngineReads, typing.Generic[TableT]):
             mode: ``shallow``: the clone names the data files of this table, and nothing is copied. ``deep``: they are copied.
             version, timestamp: what to clone; by default the latest version.
             properties: table properties in addition to those of this table, or in their place.
+            creation: ``create``; ``replace`` makes the table of that name, which must be empty, the clone; ``create_or_replace``.
             context: provenance, recorded in the history of the clone.
 
         Returns:
@@ -143,20 +146,16 @@ class TableReads(EngineReads, typing.Generic[TableT]):
 
         Raises:
             TableAlreadyExistsError: the name is taken.
-            InvalidArgumentError: an unknown mode, the name of this table, or a property that does not fit.
+            InvalidArgumentError: an unknown mode, this table itself, a table with rows, or a property that does not fit.
             VersionNotFoundError: there is no such version.
             UnsupportedFeatureError: this table uses features that this client cannot write.
             MaintenanceInProgressError: a maintenance run holds the lease of this table.
             ObjectNotFoundError: storage does not hold all files of the version.
         """
-        try:
-            checked = CloneMode(mode)
-        except ValueError as error:
-            raise InvalidArgumentError(f"mode is {mode!r}; give one of {', '.join(CloneMode)}.") from error
-        request = CloneRequest(
-            mode=checked, version=version, timestamp_ms=self._epoch_ms(timestamp), properties=dict(properties or {})
-        )
-        return clone(self._connection.client, self.table, identifier=name, request=request, context=context)
+        moment, more = self._epoch_ms(timestamp), dict(properties or {})
+        request = CloneRequest(mode=CloneMode.of(mode), version=version, timestamp_ms=moment, properties=more)
+        client, as_ = self._connection.client, CreationMode.of(creation)
+        return clone_or_replace(client, self.table, identifier=name, request=request, mode=as_, context=context)
 
     def version(self) -> int:
         """Return the latest version."""

@@ -3,6 +3,7 @@
 import click
 
 from cm_delta_dagster.cli.client import open_client
+from cm_delta_dagster.cli.results import echo_result, json_option
 from cm_delta_dagster.operations.recovery.display_text import counted
 from cm_delta_dagster.operations.tables.alter import alter_table
 from cm_delta_dagster.operations.tables.alterations import (
@@ -39,6 +40,7 @@ def alter() -> None:
 @click.option("--comment", default=None, help="What the column holds.")
 @_first
 @_after
+@json_option
 @click.pass_context
 def add_column(
     context: click.Context,
@@ -57,6 +59,7 @@ def add_column(
 @click.argument("name")
 @click.argument("column")
 @click.argument("to")
+@json_option
 @click.pass_context
 def rename_column(context: click.Context, name: str, column: str, to: str) -> None:
     """Rename COLUMN of the table NAME to TO."""
@@ -66,6 +69,7 @@ def rename_column(context: click.Context, name: str, column: str, to: str) -> No
 @alter.command("drop-column")
 @click.argument("name")
 @click.argument("columns", nargs=-1, required=True, metavar="COLUMN...")
+@json_option
 @click.pass_context
 def drop_column(context: click.Context, name: str, columns: tuple[str, ...]) -> None:
     """Drop columns of the table NAME; their values stay in the files until these are rewritten."""
@@ -80,6 +84,7 @@ def drop_column(context: click.Context, name: str, columns: tuple[str, ...]) -> 
 @click.option("--not-null/--null", "not_null", default=None, help="Forbid or allow NULL.")
 @_first
 @_after
+@json_option
 @click.pass_context
 def change_column(
     context: click.Context,
@@ -106,6 +111,7 @@ def change_column(
 @click.argument("name")
 @click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE...")
 @click.option("--any-name", is_flag=True, help="Accept keys that begin with 'delta.' and are not known.")
+@json_option
 @click.pass_context
 def set_property(context: click.Context, name: str, pairs: tuple[str, ...], any_name: bool) -> None:
     """Set properties of the table NAME, and enable the features that they need."""
@@ -118,6 +124,7 @@ def set_property(context: click.Context, name: str, pairs: tuple[str, ...], any_
 @alter.command("unset-property")
 @click.argument("name")
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+@json_option
 @click.pass_context
 def unset_property(context: click.Context, name: str, keys: tuple[str, ...]) -> None:
     """Remove properties of the table NAME."""
@@ -127,6 +134,7 @@ def unset_property(context: click.Context, name: str, keys: tuple[str, ...]) -> 
 @alter.command("comment")
 @click.argument("name")
 @click.argument("text")
+@json_option
 @click.pass_context
 def comment_table(context: click.Context, name: str, text: str) -> None:
     """Set the description of the table NAME; an empty TEXT removes it."""
@@ -136,6 +144,7 @@ def comment_table(context: click.Context, name: str, text: str) -> None:
 @alter.command("enable-feature")
 @click.argument("name")
 @click.argument("feature")
+@json_option
 @click.pass_context
 def enable_feature(context: click.Context, name: str, feature: str) -> None:
     """Add a table feature to the protocol of the table NAME."""
@@ -145,6 +154,7 @@ def enable_feature(context: click.Context, name: str, feature: str) -> None:
 @alter.command("drop-feature")
 @click.argument("name")
 @click.argument("feature")
+@json_option
 @click.pass_context
 def drop_feature(context: click.Context, name: str, feature: str) -> None:
     """Drop a table feature that the table NAME does not use any more."""
@@ -154,7 +164,9 @@ def drop_feature(context: click.Context, name: str, feature: str) -> None:
 def _alter(context: click.Context, name: str, alteration: Alteration) -> None:
     with open_client(context) as client:
         result = alter_table(client.table(name), alteration)
+    value = {"name": name, "table_id": result.table_id, "version": result.version, "versions": list(result.versions)}
     if not result.versions:
-        click.echo(f"{name} is already so; nothing was committed.")
+        echo_result(value, [f"{name} is already so; nothing was committed."])
         return
-    click.echo(f"{name} is changed by {counted(len(result.versions), 'commit')}, the last is version {result.version}.")
+    commits = counted(len(result.versions), "commit")
+    echo_result(value, [f"{name} is changed by {commits}, the last is version {result.version}."])

@@ -6,6 +6,7 @@ import click
 
 from cm_delta_dagster.catalog.tables import LEVELS_BELOW_WAREHOUSE, TableIdentifier
 from cm_delta_dagster.cli.client import open_catalog, open_client
+from cm_delta_dagster.cli.results import echo_result, json_option
 from cm_delta_dagster.operations.arguments import epoch_milliseconds
 from cm_delta_dagster.operations.maintenance.sizes import size_text
 from cm_delta_dagster.operations.recovery.display_text import counted
@@ -25,6 +26,7 @@ from cm_delta_dagster.operations.tables.clone import clone as create_clone
 @click.option(
     "--warehouse", help="Warehouse in which the clone gets its location; by default that of a SOURCE of the catalog."
 )
+@json_option
 @click.pass_context
 def clone(
     context: click.Context,
@@ -48,10 +50,11 @@ def clone(
     with open_client(context, warehouse=warehouse or _warehouse_of(context, source)) as client:
         result = create_clone(client, open_source(client, source), identifier=name, request=request)
     copied = f", {counted(result.num_copied_files, 'file')} copied" if deep else ""
-    click.echo(
+    done = (
         f"{result.name} is a {result.mode} clone of version {result.source_version} of {result.source}: "
         f"{counted(result.num_files, 'data file')} ({size_text(result.num_bytes)}){copied}."
     )
+    echo_result(result, [done])
     if result.warning is not None:
         click.echo(f"Warning: {result.warning}", err=True)
 

@@ -1,14 +1,13 @@
 """Commands of ``cm-delta`` that bring tables under the catalog and let them go, or read them by path."""
 
-import json
-from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.cli.client import open_client
+from cm_delta_dagster.cli.results import echo_result, is_json, json_option
 from cm_delta_dagster.operations.onboarding import export as exporting
 from cm_delta_dagster.operations.onboarding import release as releasing
 from cm_delta_dagster.operations.onboarding.adopt import adopt as adopt_table
@@ -17,13 +16,10 @@ from cm_delta_dagster.operations.onboarding.parquet_folder import FolderOptions
 from cm_delta_dagster.operations.onboarding.register import check_path, register_path
 
 _dry_run = click.option("--dry-run", is_flag=True, help="Only show what would be done.")
-_as_json = click.option(
-    "--json", "as_json", is_flag=True, help="Print the result, or with --dry-run the plan, as a JSON object."
-)
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
-    return _dry_run(_as_json(command))
+    return _dry_run(json_option(command))
 
 
 @click.command()
@@ -37,22 +33,20 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 )
 @_options
 @click.pass_context
-def adopt(
-    context: click.Context, path: str, name: str, partition_by: tuple[str, ...], dry_run: bool, as_json: bool
-) -> None:
+def adopt(context: click.Context, path: str, name: str, partition_by: tuple[str, ...], dry_run: bool) -> None:
     """Bring the Delta table or the Parquet files at PATH under the catalog as NAME, without copying data files."""
     options = FolderOptions(
-        partition_by=dict(map(_column_and_type, partition_by)), progress=None if as_json else _show_progress
+        partition_by=dict(map(_column_and_type, partition_by)), progress=None if is_json() else _show_progress
     )
     with open_client(context) as client:
         if dry_run:
             plan = plan_adopt(client, location=path, identifier=name, folder=options)
-            _show(plan, explain(plan), as_json=as_json, footer="Nothing was changed.")
+            echo_result(plan, explain(plan), footer="Nothing was changed.")
             return
         table = adopt_table(client, location=path, identifier=name, folder=options)
         result = {"name": str(table.identifier), "location": table.location, "version": table.latest_version()}
     done = f"{result['location']} is the table {result['name']} of the catalog, with version {result['version']}."
-    _show(result, [done], as_json=as_json)
+    echo_result(result, [done])
 
 
 def _column_and_type(text: str) -> tuple[str, str]:
@@ -70,16 +64,16 @@ def _show_progress(done: int, total: int) -> None:
 @click.argument("name")
 @_options
 @click.pass_context
-def release(context: click.Context, name: str, dry_run: bool, as_json: bool) -> None:
+def release(context: click.Context, name: str, dry_run: bool) -> None:
     """Make the table NAME a Delta table of its path again; the catalog forgets it."""
     with open_client(context) as client:
         if dry_run:
             plan = releasing.plan_release(client, identifier=name)
-            _show(plan, releasing.explain(plan), as_json=as_json, footer="Nothing was changed.")
+            echo_result(plan, releasing.explain(plan), footer="Nothing was changed.")
             return
         result = releasing.release(client, identifier=name)
     done = f"{result.name} is released: a Delta table at {result.location}, with version {result.version}."
-    _show(result, [done], as_json=as_json)
+    echo_result(result, [done])
 
 
 @click.command()
@@ -87,13 +81,13 @@ def release(context: click.Context, name: str, dry_run: bool, as_json: bool) -> 
 @click.argument("target")
 @_options
 @click.pass_context
-def export(context: click.Context, name: str, target: str, dry_run: bool, as_json: bool) -> None:
+def export(context: click.Context, name: str, target: str, dry_run: bool) -> None:
     """Write a log of the table NAME to TARGET for engines that cannot read tables of a catalog; data files are shared."""
     with open_client(context) as client:
         table = client.table(name)
         make = exporting.plan_export if dry_run else exporting.export
         plan = make(client, table, target=target)
-    _show(plan, exporting.explain(plan), as_json=as_json, footer="Nothing was written." if dry_run else "")
+    echo_result(plan, exporting.explain(plan), footer="Nothing was written." if dry_run else "")
 
 
 @click.command()
@@ -101,7 +95,7 @@ def export(context: click.Context, name: str, target: str, dry_run: bool, as_jso
 @click.argument("name")
 @_options
 @click.pass_context
-def register(context: click.Context, path: str, name: str, dry_run: bool, as_json: bool) -> None:
+def register(context: click.Context, path: str, name: str, dry_run: bool) -> None:
     """Let NAME stand for the Delta table at PATH, to read it; its writers stay the same."""
     with open_client(context) as client:
         act = check_path if dry_run else register_path
@@ -109,7 +103,7 @@ def register(context: click.Context, path: str, name: str, dry_run: bool, as_jso
     done = (
         f"{found.name} {'would stand' if dry_run else 'stands'} for {found.location}, now at version {found.version}."
     )
-    _show(found, [done], as_json=as_json, footer="Nothing was changed." if dry_run else "")
+    echo_result(found, [done], footer="Nothing was changed." if dry_run else "")
 
 
 @click.command()
@@ -120,14 +114,6 @@ def unregister(context: click.Context, name: str) -> None:
     with open_client(context) as client:
         client.registry.unregister_path(TableIdentifier.of(name))
     click.echo(f"{name} is not registered any more.")
-
-
-def _show(value: Any, lines: Iterable[str], *, as_json: bool, footer: str = "") -> None:
-    if as_json:
-        click.echo(json.dumps(value if isinstance(value, dict) else asdict(value), ensure_ascii=False))
-        return
-    for line in [*lines, *([footer] if footer else [])]:
-        click.echo(line)
 
 
 ONBOARDING_COMMANDS = (adopt, release, export, register, unregister)

@@ -5,6 +5,7 @@ import importlib
 import click
 
 from cm_delta_dagster.cli.client import open_client
+from cm_delta_dagster.cli.results import echo_result, json_option
 from cm_delta_dagster.operations.maintenance.sizes import size_text
 from cm_delta_dagster.operations.recovery.display_text import counted
 
@@ -17,6 +18,7 @@ _ENGINES = "cm_delta_dagster.api.command_engines"
 @click.option("--where", default=None, help="Condition on partition columns that limits the files.")
 @click.option("--full", is_flag=True, help="On a table with clustering columns, cluster all files again.")
 @click.option("--apply", "apply_it", is_flag=True, help="Rewrite; without it, only show what would be rewritten.")
+@json_option
 @click.pass_context
 def optimize(
     context: click.Context, name: str, columns: tuple[str, ...], where: str | None, full: bool, apply_it: bool
@@ -30,17 +32,17 @@ def optimize(
         engines = importlib.import_module(_ENGINES)
         if not apply_it:
             plan = engines.planned(client, name, where=where, z_order_by=columns, full=full)
-            click.echo(
-                f"{counted(plan.num_files, 'file')} ({size_text(plan.num_bytes)}) of {name} would be rewritten; nothing was "
-                "changed. --apply rewrites."
-            )
+            text = f"{counted(plan.num_files, 'file')} ({size_text(plan.num_bytes)}) of {name} would be rewritten; nothing was "
+            value = {"num_files": plan.num_files, "num_bytes": plan.num_bytes}
+            echo_result(value, [f"{text}changed. --apply rewrites."])
             return
         result = engines.optimized(client, name, where=where, z_order_by=columns, full=full)
     if not result.num_removed_files:
-        click.echo(f"No file of {name} needs a rewrite; nothing was committed.")
+        echo_result(result, [f"No file of {name} needs a rewrite; nothing was committed."])
         return
-    click.echo(
+    done = (
         f"Version {result.version} of {name}: {counted(result.num_removed_files, 'file')} "
         f"({size_text(result.removed_bytes)}) rewritten into {counted(result.num_added_files, 'file')} "
         f"({size_text(result.added_bytes)})."
     )
+    echo_result(result, [done])

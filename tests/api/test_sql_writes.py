@@ -4,8 +4,11 @@ import re
 from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import deltalake
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -166,7 +169,38 @@ BAD: list[tuple[str, type[CmDeltaError], str]] = [
     ("CREATE TABLE main.sales.n (a nothing)", InvalidArgumentError, "nothing"),
     ("CREATE TABLE main.sales.n (a int, b int GENERATED ALWAYS AS (c))", InvalidArgumentError, "c"),
     ("CREATE TABLE n (a int)", InvalidArgumentError, "n is not the name of a table"),
-    ("CREATE OR REPLACE TABLE {t} SHALLOW CLONE {t}", InvalidArgumentError, "CLONE with REPLACE"),
+    ("CREATE OR REPLACE TABLE {t} SHALLOW CLONE {t}", InvalidArgumentError, "onto itself"),
+    ("CREATE TABLE main.sales.n LIKE {t} LOCATION '/x'", InvalidArgumentError, "chooses a location"),
+    ("CREATE TABLE main.sales.n LIKE main.sales.nothing", TableNotFoundError, "main.sales.nothing"),
+    ("CREATE TABLE main.sales.n SHALLOW CLONE {t} LOCATION '/x'", InvalidArgumentError, "chooses a location"),
+    ("REPLACE TABLE main.sales.nothing DEEP CLONE {t}", TableNotFoundError, "main.sales.nothing"),
+    ("DELETE FROM {t} WHERE id IN (SELECT 1)", InvalidArgumentError, "condition of DELETE contains a query.*Use MERGE"),
+    ("DELETE FROM {t} WHERE EXISTS (SELECT 1)", InvalidArgumentError, "condition of DELETE contains a query"),
+    ("UPDATE {t} SET name = 'a' WHERE id IN (SELECT 1)", InvalidArgumentError, "condition of UPDATE contains a query"),
+    ("UPDATE {t} SET id = (SELECT max(id) FROM {t} s WHERE s.day = orders.day)", InvalidArgumentError, "orders"),
+    ("UPDATE {t} SET id = (SELECT explode(array(1, 2)))", CmDeltaError, "(?i)more than one row"),
+    ("UPDATE {t} SET id = IF(id IN (SELECT 1), 1, 2)", InvalidArgumentError, "after IN or EXISTS"),
+    (
+        "MERGE INTO {t} t USING {t} s ON t.id IN (SELECT 1) WHEN MATCHED THEN DELETE",
+        InvalidArgumentError,
+        "of MERGE contains",
+    ),
+    (
+        "MERGE INTO {t} t USING {t} s ON t.id = s.id WHEN MATCHED AND t.id = (SELECT 1) THEN DELETE",
+        InvalidArgumentError,
+        "clause of MERGE contains",
+    ),
+    ("WITH q AS (SELECT 1) DELETE FROM {t}", InvalidArgumentError, "begins with that word"),
+    ("FROM {t} INSERT INTO {t} SELECT *", InvalidArgumentError, "Nothing was changed"),
+    ("GENERATE symlink_format_manifest FOR TABLE {t}", InvalidArgumentError, "lake.export"),
+    ("CONVERT TO DELTA parquet.`/x`", InvalidArgumentError, "lake.adopt"),
+    ("ALTER TABLE {t} DROP FEATURE deletionVectors TRUNCATE HISTORY", InvalidArgumentError, "TRUNCATE HISTORY"),
+    ("REORG TABLE {t} APPLY (UPGRADE UNIFORM (ICEBERG_COMPAT_VERSION = 2))", InvalidArgumentError, "APPLY .PURGE."),
+    ("VACUUM {t} USING INVENTORY (SELECT 1)", InvalidArgumentError, "VACUUM USING"),
+    ("OPTIMIZE '/x'", InvalidArgumentError, "a name"),
+    ("ALTER TABLE {t} REPLACE COLUMNS (id int)", InvalidArgumentError, "ADD COLUMNS"),
+    ("INSERT INTO {t} REPLACE ON id = 1 SELECT 1", InvalidArgumentError, "REPLACE WHERE"),
+    ("INSERT OVERWRITE DIRECTORY '/x' SELECT 1", InvalidArgumentError, "lake.sql"),
     ("CREATE OR REPLACE TABLE IF NOT EXISTS {t} (a int)", InvalidArgumentError, "IF NOT EXISTS with REPLACE"),
     ("REPLACE TABLE main.sales.nothing (a int)", TableNotFoundError, "main.sales.nothing"),
     ("TRUNCATE TABLE {t} PARTITION (day = 1)", InvalidArgumentError, "DELETE FROM"),
@@ -359,11 +393,119 @@ def test_a_table_is_maintained_cloned_dropped_and_found_again(lake: Connection) 
     assert rows(lake, "SELECT count(*) FROM main.sales.deep") == [(4,)]
 
 
+def test_an_empty_table_becomes_a_clone_of_another(lake: Connection) -> None:
+    """ROWTRK-6: the row ids that the source has assigned are not assigned again."""
+    name, source = "main.sales.refilled", "main.sales.filled"
+    lake.sql(f"""
+        CREATE TABLE {source} (id bigint, p int) PARTITIONED BY (p)
+        TBLPROPERTIES ('owner' = 'source', 'delta.enableRowTracking' = 'true')
+    """)
+    lake.sql(f"INSERT INTO {source} SELECT id, CAST(id % 2 AS INT) FROM range(5)")
+    lake.sql(f"DELETE FROM {source} WHERE id = 3")
+    lake.sql(f"CREATE TABLE {name} (a string) TBLPROPERTIES ('mine' = 'yes')")
+    table_id, version = lake.table(name).table.table_id, latest(lake, name)
+    cloned = answer(lake, f"CREATE OR REPLACE TABLE {name} SHALLOW CLONE {source} TBLPROPERTIES ('more' = 'x')")
+    assert cloned["num_copied_files"] == 0
+    assert rows(lake, f"SELECT id FROM {name} ORDER BY id") == [(0,), (1,), (2,), (4,)]
+    snapshot = lake.table(name).snapshot()
+    assert (lake.table(name).table.table_id, snapshot.version) == (table_id, version + 1)
+    assert snapshot.partition_columns == ("p",)
+    properties = snapshot.metadata.configuration
+    assert (properties["owner"], properties["more"], properties.get("mine")) == ("source", "x", None)
+    lake.sql(f"INSERT INTO {name} VALUES (9, 0), (10, 1)")
+    numbers = [row[0] for row in lake.table(name).to_df(columns=["_row_id"]).collect()]
+    assert len(set(numbers)) == len(numbers) == 6
+    with pytest.raises(InvalidArgumentError, match="has rows"):
+        lake.sql(f"CREATE OR REPLACE TABLE {name} DEEP CLONE {source}")
+    lake.sql(f"TRUNCATE TABLE {name}")
+    assert answer(lake, f"REPLACE TABLE {name} DEEP CLONE {source} VERSION AS OF 1")["num_copied_files"] > 0
+    assert rows(lake, f"SELECT count(*) FROM {name}") == [(5,)]
+    lake.sql(f"RESTORE TABLE {name} TO VERSION AS OF {version}")
+    assert lake.table(name).schema().names == ("a",)
+    clones = lake.client.registry.clones_of(lake.table(source).table.table_id)
+    assert [str(clone.identifier) for clone in clones] == [name]  # VACUUM and purge of the source keep its files.
+    assert answer(lake, f"CREATE OR REPLACE TABLE main.sales.other SHALLOW CLONE {source}")["source_num_of_files"] > 0
+
+
+def test_a_table_is_created_like_another(lake: Connection, orders: str) -> None:
+    """The rows and the numbers that were given stay with the other table."""
+    lake.sql(f"ALTER TABLE {orders} ADD CONSTRAINT small CHECK (id < 1000)")
+    lake.sql(f"CREATE TABLE main.sales.alike LIKE {orders} USING DELTA TBLPROPERTIES (owner = 'me')")
+    lake.sql(f"ALTER TABLE {orders} DROP CONSTRAINT small")
+    lake.sql(f"CREATE TABLE IF NOT EXISTS main.sales.alike LIKE {orders}")
+    same, other = lake.table("main.sales.alike").snapshot(), lake.table(orders).snapshot()
+    assert same.schema.names == other.schema.names and same.partition_columns == other.partition_columns
+    assert same.metadata.description == "what was ordered" and same.metadata.configuration["owner"] == "me"
+    lake.sql("INSERT INTO main.sales.alike (id) VALUES (7)")
+    assert rows(lake, "SELECT id, name, twice, line FROM main.sales.alike") == [(7, "new", 14, 10)]
+    with pytest.raises(InvalidDataError, match="small"):
+        lake.sql("INSERT INTO main.sales.alike (id) VALUES (1000)")
+
+
+def test_common_tables_stand_before_a_statement_that_writes(lake: Connection) -> None:
+    lake.sql("CREATE TABLE main.sales.common (id bigint, n bigint)")
+    lake.sql(
+        "WITH q AS (SELECT 1 AS id), r AS (SELECT id, 5 AS n FROM q) INSERT INTO main.sales.common SELECT * FROM r"
+    )
+    lake.sql("""
+        WITH q AS (SELECT max(id) AS id FROM main.sales.common)
+        MERGE INTO main.sales.common t USING q ON t.id = q.id WHEN MATCHED THEN UPDATE SET n = t.n + 1
+    """)
+    assert rows(lake, "SELECT * FROM main.sales.common") == [(1, 6)]
+
+
+def test_a_value_may_be_a_query_of_one_value(lake: Connection) -> None:
+    name = "main.sales.valued"
+    lake.sql(f"CREATE TABLE {name} (id bigint, at timestamp, what string)")
+    lake.sql(f"INSERT INTO {name} VALUES (1, NULL, 'a'), (2, NULL, 'b')")
+    lake.sql(f"""
+        UPDATE {name} SET id = id + (SELECT max(id) FROM {name}), at = (SELECT TIMESTAMP '2026-01-01 00:00:00.123456Z'),
+        what = concat(what, (SELECT 'it''s'), (SELECT CAST(NULL AS STRING))) WHERE id = 2
+    """)
+    lake.sql(f"""
+        MERGE INTO {name} t USING (SELECT 1L AS id) s ON t.id = s.id
+        WHEN MATCHED THEN UPDATE SET what = (SELECT min(what) FROM {name})
+        WHEN NOT MATCHED THEN INSERT (id, what) VALUES (s.id, (SELECT 'never'))
+    """)
+    assert rows(lake, f"SELECT id, unix_micros(at) % 1000000, what FROM {name} ORDER BY id") == [
+        (1, None, "a"),
+        (4, 123456, None),
+    ]
+
+
+def test_registered_tables_are_read_and_not_written(lake: Connection, tmp_path: Path) -> None:
+    """CM-R1: a name that stands for a path is read in queries, descriptions, sources and clones."""
+    path = str(tmp_path / "theirs")
+    for number in range(2):
+        deltalake.write_deltalake(path, pa.table({"id": [number]}), mode="append")
+    lake.register(path, "main.sales.theirs")
+    assert rows(lake, "SELECT count(*), max(t.id) FROM main.sales.Theirs t") == [(2, 1)]
+    assert rows(lake, "SELECT count(*) FROM main.sales.theirs VERSION AS OF 0") == [(1,)]
+    assert rows(lake, "DESCRIBE main.sales.theirs")[0][0] == "id"
+    assert len(rows(lake, "DESCRIBE HISTORY main.sales.theirs")) == 2
+    assert ("main.sales", "theirs", False) in rows(lake, "SHOW TABLES IN main.sales")
+    lake.sql("CREATE TABLE main.sales.copied AS SELECT * FROM main.sales.theirs")
+    lake.sql(
+        "MERGE INTO main.sales.copied t USING main.sales.theirs ON t.id = theirs.id WHEN MATCHED THEN UPDATE SET id = 7 + t.id"
+    )
+    lake.sql("CREATE TABLE main.sales.of_theirs DEEP CLONE main.sales.theirs")
+    assert rows(lake, "SELECT id FROM main.sales.copied ORDER BY id") == [(7,), (8,)]
+    for text in (
+        "INSERT INTO {t} VALUES (1)",
+        "DELETE FROM {t}",
+        "DROP TABLE {t}",
+        "OPTIMIZE {t}",
+        "ALTER TABLE {t} ADD COLUMN x int",
+    ):
+        with pytest.raises(TableNotFoundError, match=r"registered for reading only.*lake\.adopt"):
+            lake.sql(text.format(t="main.sales.theirs"))
+
+
 def test_a_statement_that_reads_its_table_conflicts_with_a_concurrent_write(
     lake: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows of the query and the write build on one version of the table, also if it changes in between."""
-    name = "main.sales.counted"
+    name = "main.sales.common"
     lake.sql(f"CREATE TABLE {name} AS SELECT id FROM range(1, 3)")
     table = lake.table(name)
     load_tables = type(lake.client.registry).load_tables

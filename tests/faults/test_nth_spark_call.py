@@ -21,6 +21,7 @@ from cm_delta_dagster.errors import CmDeltaError, CommitStateUnknownError, Table
 from cm_delta_dagster.operations.doctor import doctor
 from cm_delta_dagster.operations.maintenance.optimize import optimize
 from cm_delta_dagster.operations.maintenance.publish import publish
+from cm_delta_dagster.operations.tables.clone import CloneMode, CloneRequest, clone
 from cm_delta_dagster.operations.tables.create import TableDesign, create_table, create_table_as, first_schema
 from cm_delta_dagster.operations.tables.replace import replace_table
 from cm_delta_dagster.operations.tables.restore import restore
@@ -37,7 +38,7 @@ from cm_delta_dagster.storage.deletion_vector_reader import read_deletion_vector
 from tests.faults.nth_call import DiskWorld, Fault, Plan
 
 pytestmark = pytest.mark.slow
-TABLE, MADE = "main.test.t", "main.test.made"
+TABLE, CLUSTERED, MADE = "main.test.t", "main.test.clustered", "main.test.made"
 COLUMNS = "id long, text string"
 MOST_CALLS = 200
 
@@ -72,6 +73,10 @@ def make(client: DeltaClient, spark: SparkSession) -> object:
 def remake(table: Table, spark: SparkSession) -> object:
     rows = frame(spark, (7, "g"))
     return replace_table(table, design=TableDesign(schema=first_schema(schema_of(rows))), frame=rows)
+
+
+def clone_of(mode: CloneMode) -> Act:
+    return lambda client, spark: clone(client, client.table(TABLE), identifier=MADE, request=CloneRequest(mode=mode))
 
 
 def clauses(source: DataFrame) -> RowChange:
@@ -126,19 +131,31 @@ VERBS: Mapping[str, Verb] = {
         rows=((1, "a"), (3, "c"), (4, "D"), (7, "g")),
     ),
     "optimize": Verb(act=on_table(lambda table, spark: optimize(table, spark=spark)), rows=START),
+    "optimize by z-order": Verb(
+        act=on_table(lambda table, spark: optimize(table, spark=spark, z_order_by=["id", "text"])), rows=START
+    ),
+    "optimize by clustering": Verb(
+        act=lambda client, spark: optimize(client.table(CLUSTERED), spark=spark), rows=START, table=CLUSTERED
+    ),
     "restore": Verb(act=on_table(lambda table, spark: restore(table, version=1)), rows=START[:2]),
+    "clone": Verb(act=clone_of(CloneMode.SHALLOW), rows=START, table=MADE),
+    "deep clone": Verb(act=clone_of(CloneMode.DEEP), rows=START, table=MADE),
     "replace": Verb(act=on_table(lambda table, spark: remake(table, spark)), rows=((7, "g"),)),
     "create_table_as": Verb(act=make, rows=((7, "g"),), table=MADE),
 }
 
 
 def new_world(directory: Path, spark: SparkSession) -> DiskWorld:
-    """Four rows in three files; the last commit is not published."""
+    """Four rows in three files; the last commit is not published. Another table, with clustering columns, has the same rows."""
     world = DiskWorld(directory)
     with world.client() as client:
         for kind in MaintenanceKind:
             client.catalog.set_maintenance_rule(MaintenanceRule(scope="main", kind=kind, allowed=True))
-        table = create_table(client, identifier=TABLE, schema=first_schema(schema_of(frame(spark, *START))))
+        schema = first_schema(schema_of(frame(spark, *START)))
+        clustered = create_table(client, identifier=CLUSTERED, schema=schema, clustering_columns=["id", "text"])
+        for rows in (START[:2], START[2:]):
+            append(clustered, frame=frame(spark, *rows))
+        table = create_table(client, identifier=TABLE, schema=schema)
         append(table, frame=frame(spark, *START[:2]))
         append(table, frame=frame(spark, START[2]))
     with world.client(Plan(broken=("write_if_absent", f"_delta_log/{3:020d}.json"))) as client:
@@ -163,10 +180,15 @@ def rows_at(table: Table, version: int | None = None) -> tuple[Row, ...]:
     found = [
         row
         for path in files["path"].to_pylist()
-        for position, row in enumerate(pq.ParquetFile(root / decode_path(path)).read().to_pylist())
+        for position, row in enumerate(pq.ParquetFile(root / local_path(path)).read().to_pylist())
         if position not in deleted.get(path, ())
     ]
     return tuple(sorted((row["id"], row["text"]) for row in found))
+
+
+def local_path(path: str) -> str:
+    """The path of a file of a table in its directory; that of a file of the source of a clone is absolute."""
+    return decode_path(path).removeprefix("file://")
 
 
 def versions(client: DeltaClient, name: str) -> dict[int, tuple[Row, ...]]:

@@ -76,7 +76,13 @@ def killed_at(world: DiskWorld, name: str, at: int, when: str, spark: SparkSessi
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("name", ["delete", "update", "merge", "merge with clauses", "overwrite of a slice", "restore"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "delete", "update", "merge", "merge with clauses", "overwrite of a slice", "restore",
+        "clone", "deep clone", "optimize by clustering", "replace",
+    ],
+)  # fmt: skip
 def test_an_operation_killed_at_any_call_is_done_or_not(
     world: DiskWorld, spark: SparkSession, name: str, when: str
 ) -> None:

@@ -174,14 +174,13 @@ class Session:
         self.table(name).restore(version=act["version"])
 
     def _clone(self, name: str, act: Mapping[str, Any]) -> None:
-        if act.get("replace"):
-            raise UnsupportedFeatureError("There is no CREATE OR REPLACE TABLE ... CLONE.")
         self.lake.clone(
             f"{SCHEMA}.{act['source']}",
             f"{SCHEMA}.{name}",
             mode=act.get("mode", "shallow"),
             version=act.get("version"),
             properties=act.get("properties"),
+            creation="create_or_replace" if act.get("replace") else "create",
         )
 
     # --- state --------------------------------------------------------------------------------------------------------

@@ -99,13 +99,11 @@ class SqlSession(dml_adapter.Session):
         self._run(name, f"RESTORE TABLE {{t}} TO VERSION AS OF {act['version']}")
 
     def _clone(self, name: str, act: Mapping[str, Any]) -> None:
-        if act.get("replace"):
-            super()._clone(name, act)
-            return
         version = f" VERSION AS OF {act['version']}" if act.get("version") is not None else ""
         more = f" TBLPROPERTIES {_properties(act['properties'])}" if act.get("properties") else ""
         mode = act.get("mode", "shallow").upper()
-        self._run(name, f"CREATE TABLE {{t}} {mode} CLONE {SCHEMA}.{act['source']}{version}{more}")
+        create = "CREATE OR REPLACE TABLE" if act.get("replace") else "CREATE TABLE"
+        self._run(name, f"{create} {{t}} {mode} CLONE {SCHEMA}.{act['source']}{version}{more}")
 
 
 def _clause(clause: Mapping[str, Any]) -> str:

@@ -38,6 +38,22 @@ def test_writes_merges_and_reads_work_over_connect(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("module", ["tests/api/test_sql_writes.py", "tests/api/test_sql.py"])
+def test_the_tests_of_sql_pass_over_connect(module: str) -> None:
+    pytest.importorskip("grpc", reason="the extra `connect` is not installed")
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", module],
+        cwd=Path(__file__).parents[2],
+        env={**ANY_PORT, "CM_DELTA_TEST_ON_CONNECT": "1"},
+        capture_output=True,
+        text=True,
+        timeout=850,
+    )
+    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
+
+
+@pytest.mark.slow
 def test_tables_of_other_writers_are_read_over_connect(tmp_path: Path) -> None:
     """COLMAP-id-1, COLMAP-name-1, DV-4, ROWTRK-10, TT-6: the schema to the letter, NOT NULL included; settings as found."""
     pytest.importorskip("grpc", reason="the extra `connect` is not installed")

@@ -102,6 +102,8 @@ class Transaction:
         self.metrics: dict[str, str] = {}
         self.keeps_row_ids = False
         """Whether the rows of removed files that are in added files keep their ids."""
+        self.used_row_ids = -1
+        """The highest row id of added files that bring their own ids."""
         self.writer: TransactionWriter | None = None
         self.txn_id = str(uuid.uuid4())
         self.committer = committer
@@ -290,9 +292,10 @@ class Transaction:
         version = base.version + 1
         adds, domains = self._adds, dict(self._domains)
         tags = dict(self.context.tags)
-        if row_tracking.is_supported(self._protocol or base.protocol):
+        if row_tracking.assigns_ids(self._protocol or base.protocol, self._metadata or base.metadata):
             before = row_tracking.high_water_mark(base.domains)
-            fresh = row_tracking.assign_row_ids(adds, high_water_mark=before, version=version)
+            used = max(before, self.used_row_ids)
+            fresh = row_tracking.assign_row_ids(adds, high_water_mark=used, version=version)
             adds = list(fresh.adds)
             if fresh.high_water_mark > before:
                 domains[row_tracking.DOMAIN] = row_tracking.high_water_mark_domain(fresh.high_water_mark)

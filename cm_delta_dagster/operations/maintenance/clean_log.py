@@ -1,10 +1,13 @@
 """Delete the log files whose retention has expired (protocol heading "Metadata Cleanup").
 
 ``protocol.log.cleanup`` decides which files may be deleted. This module lists the log, reads the checkpoint that will be the
-oldest completely before it deletes anything, and deletes files in ascending order of version.
+oldest completely before it deletes anything, and deletes files in ascending order of version. If no checkpoint with a classic name
+stays, the oldest one gets a copy under such a name first, so that clients without V2 checkpoints find the protocol and refuse
+the table by its features (protocol heading "V2 Checkpoint Table Feature").
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
@@ -12,7 +15,7 @@ from cm_delta_dagster.client.snapshots.commit_sources import published_source
 from cm_delta_dagster.client.snapshots.log_reader import proven_checkpoint
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
+from cm_delta_dagster.errors import CorruptLogError, ObjectAlreadyExistsError, ObjectNotFoundError
 from cm_delta_dagster.operations.maintenance.authorization import (
     MaintenanceLease,
     maintenance_lease,
@@ -52,6 +55,8 @@ class CleanLogPlan:
         staged_names: names in ``_delta_log/_staged_commits``.
         sidecar_names: names in ``_delta_log/_sidecars``.
         num_bytes: total size of these files in bytes.
+        copied_checkpoint: name of the checkpoint of ``oldest_version`` that gets a copy under its classic name; None if a
+            checkpoint with a classic name stays.
     """
 
     oldest_version: int | None
@@ -59,6 +64,7 @@ class CleanLogPlan:
     staged_names: tuple[str, ...] = ()
     sidecar_names: tuple[str, ...] = ()
     num_bytes: int = 0
+    copied_checkpoint: str | None = None
 
     @property
     def num_files(self) -> int:
@@ -142,6 +148,7 @@ def clean_log(table: Table) -> CleanLogResult:
     require_permission(table, MaintenanceKind.METADATA_CLEANUP)
     with maintenance_lease(table, MaintenanceKind.METADATA_CLEANUP) as lease:
         plan = plan_clean_log(table)
+        _copy_checkpoint(table, plan)
         _delete(table, log_files.log_directory(table.location), plan.log_names, lease)
         _delete(table, log_files.staged_commits_directory(table.location), plan.staged_names, lease)
         # Checkpoints written after the plan was made may refer to sidecars of the plan. Those are kept.
@@ -155,6 +162,25 @@ def clean_log(table: Table) -> CleanLogResult:
         num_sidecars=len(sidecars),
         num_bytes=plan.num_bytes,
     )
+
+
+def _copy_checkpoint(table: Table, plan: CleanLogPlan) -> None:
+    if plan.copied_checkpoint is None or plan.oldest_version is None:
+        return
+    directory = log_files.log_directory(table.location)
+    content = table.store.read(f"{directory}/{plan.copied_checkpoint}")
+    name = log_files.classic_checkpoint_file_name(plan.oldest_version)
+    with suppress(ObjectAlreadyExistsError):  # An earlier run wrote it and failed later.
+        table.store.write_if_absent(f"{directory}/{name}", content, within=directory)
+
+
+def _without_classic_name(plan: LogCleanupPlan) -> str | None:
+    """The checkpoint that needs a copy under its classic name, because none with such a name stays."""
+    if any(isinstance(parse_log_file(name), ClassicCheckpointFile) for name in plan.kept_checkpoints):
+        return None
+    found = (name for name in plan.cut_off_checkpoint if isinstance(parse_log_file(name), V2CheckpointFile))
+    # A checkpoint in JSON is not copied: a file with a classic name is Parquet.
+    return next((name for name in found if plan.log_names and name.endswith(".parquet")), None)
 
 
 def _protected_before(snapshot: Snapshot) -> int:
@@ -238,6 +264,7 @@ def _with_sidecars(table: Table, listing: _Listing, plan: LogCleanupPlan, *, now
         staged_names=plan.staged_names,
         sidecar_names=sidecars,
         num_bytes=total,
+        copied_checkpoint=_without_classic_name(plan),
     )
 
 

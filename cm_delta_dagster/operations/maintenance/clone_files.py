@@ -40,20 +40,21 @@ class SourceLeases:
 
 
 @contextmanager
-def leases_with_sources(table: Table, kind: MaintenanceKind) -> Iterator[SourceLeases]:
-    """Hold the maintenance leases of ``table``, and of the tables whose files it reads as a shallow clone, while the block runs.
+def leases_with_sources(*tables: Table, kind: MaintenanceKind) -> Iterator[SourceLeases]:
+    """Hold the maintenance leases of ``tables``, and of those whose files they read as shallow clones, while the block runs.
 
     A table that was dropped has no lease; it can be neither vacuumed nor, as long as it has clones, purged.
 
     Raises:
         MaintenanceInProgressError: another run holds one of the leases.
     """
-    with ExitStack() as stack:
-        leases = [stack.enter_context(maintenance_lease(table, kind))]
+    needed = {table.table_id: table for table in tables}
+    for table in tables:
         for source in table.services.registry.sources_of(table.table_id):
             if source.state is None:
-                leases.append(stack.enter_context(maintenance_lease(_handle(table, source), kind)))
-        yield SourceLeases(tuple(leases))
+                needed.setdefault(source.table_id, _handle(table, source))
+    with ExitStack() as stack:
+        yield SourceLeases(tuple(stack.enter_context(maintenance_lease(one, kind)) for one in needed.values()))
 
 
 def _handle(table: Table, related: RelatedTable) -> Table:

@@ -26,6 +26,10 @@ class LatestVersion:
     ratified: RatifiedCommits
 
     @property
+    def identifier(self) -> TableIdentifier:
+        return self.table.identifier
+
+    @property
     def version(self) -> int:
         return self.ratified.latest_version
 

@@ -3,9 +3,9 @@
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import TableNotFoundError
 from cm_delta_dagster.operations.sql.answers import NOTHING, Answer
-from cm_delta_dagster.operations.sql.names import resolve, unknown_name
+from cm_delta_dagster.operations.sql.names import resolve
 from cm_delta_dagster.operations.sql.statements import Statement
-from cm_delta_dagster.operations.sql.targets import SqlSession, identifier_of
+from cm_delta_dagster.operations.sql.targets import SqlSession, identifier_of, no_target
 from cm_delta_dagster.operations.sql.words import Words
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.undrop import undrop_table
@@ -29,7 +29,7 @@ def drop(session: SqlSession, statement: Statement) -> Answer:
         table = found[name].table
         drop_table(session.client, identifier=table.identifier, table_id=table.table_id)
     elif not if_exists:
-        raise unknown_name(session.client, name, engine=None)
+        raise no_target(session, name)
     return NOTHING
 
 

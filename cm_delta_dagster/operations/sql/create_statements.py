@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass, field
+from typing import TypeAlias
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
@@ -13,22 +14,24 @@ from cm_delta_dagster.operations.sql.column_definitions import (
     properties,
 )
 from cm_delta_dagster.operations.sql.insert_statements import QUERY_WORDS
-from cm_delta_dagster.operations.sql.names import Name, resolve
+from cm_delta_dagster.operations.sql.names import Name, resolve_readable
 from cm_delta_dagster.operations.sql.queries import PreparedQuery
 from cm_delta_dagster.operations.sql.statements import Statement
 from cm_delta_dagster.operations.sql.targets import (
     SqlSession,
     identifier_of,
-    open_table,
+    open_readable,
     open_together,
     source_query,
     time_of,
     time_travel,
 )
 from cm_delta_dagster.operations.sql.words import Span, Words
-from cm_delta_dagster.operations.tables.clone import CloneMode, CloneRequest, CloneResult, clone, open_source
+from cm_delta_dagster.operations.tables.clone import CloneMode, CloneRequest, CloneResult, open_source
 from cm_delta_dagster.operations.tables.create import TableDesign, first_schema
+from cm_delta_dagster.operations.tables.create_like import design_like
 from cm_delta_dagster.operations.tables.replace import CreationMode, create_or_replace, replace_table
+from cm_delta_dagster.operations.tables.replace_with_clone import clone_or_replace
 from cm_delta_dagster.protocol.features.column_specs import Column, schema_of_columns
 from cm_delta_dagster.protocol.features.default_columns import has_defaults
 from cm_delta_dagster.protocol.features.generated_columns import generated_columns
@@ -59,6 +62,9 @@ class _Definition:
     query: Span | None = None
 
 
+_ReadClause: TypeAlias = Callable[[Words, _Definition], None]
+
+
 def create(session: SqlSession, statement: Statement) -> Answer:
     """Run a CREATE TABLE, REPLACE TABLE or CREATE OR REPLACE TABLE statement.
 
@@ -74,7 +80,7 @@ def create(session: SqlSession, statement: Statement) -> Answer:
     if if_missing and mode is not CreationMode.CREATE:
         raise words.refusal("IF NOT EXISTS with REPLACE", "Leave one of them out.")
     name = identifier_of(words.table())
-    run = _cloning(words, statement, mode) or _defining(words, statement, mode)
+    run = _cloning(words, statement, mode) or _like(words, mode) or _defining(words, statement, mode)
     if if_missing and _exists(session, name):
         return NOTHING
     try:
@@ -107,15 +113,13 @@ def _defining(
     words: Words, statement: Statement, mode: CreationMode
 ) -> Callable[[SqlSession, TableIdentifier], Answer]:
     definition = _Definition()
-    if words.takes("LIKE"):
-        raise words.refusal("LIKE", "Use lake.create_table(name, lake.table(other).schema()).")
     if words.peek() == "(" and words.peek(1) not in QUERY_WORDS:
         definition.columns += words.listed(lambda: column_definition(words))
     while not words.is_done():
         if words.takes("AS") or words.peek() in QUERY_WORDS:
             definition.query = words.rest("a query")
             break
-        _clause(words, definition)
+        _clause(words, definition, _CLAUSES)
     _check(definition)
     if definition.query is None:
         return lambda session, name: _create(session, name, definition, mode)
@@ -123,15 +127,15 @@ def _defining(
     return lambda session, name: _create_as(session, query, name, definition, mode)
 
 
-def _clause(words: Words, definition: _Definition) -> None:
-    for phrase, read in _CLAUSES.items():
+def _clause(words: Words, definition: _Definition, clauses: Mapping[str, _ReadClause]) -> None:
+    for phrase, read in clauses.items():
         if words.takes(phrase):
             read(words, definition)
             return
     for phrase, instead in _REFUSED_CLAUSES.items():
         if words.takes(phrase):
             raise words.refusal(f"{phrase} in CREATE TABLE", instead)
-    raise words.fault(f"{', '.join(_CLAUSES)} or AS and a query")
+    raise words.fault(f"{', '.join(clauses)}{'' if clauses is _LIKE_CLAUSES else ' or AS and a query'}")
 
 
 def _using(words: Words, definition: _Definition) -> None:
@@ -175,7 +179,7 @@ def _commented(words: Words, definition: _Definition) -> None:
     definition.comment = words.string("the comment as a text in quotes")
 
 
-_CLAUSES: Mapping[str, Callable[[Words, _Definition], None]] = {
+_CLAUSES: Mapping[str, _ReadClause] = {
     "USING": _using,
     "PARTITIONED BY": _partitioned,
     "CLUSTER BY": _clustered,
@@ -183,7 +187,12 @@ _CLAUSES: Mapping[str, Callable[[Words, _Definition], None]] = {
     "COMMENT": _commented,
 }
 """The clauses after the columns."""
-_NO_LOCATION = "Leave the clause out: the catalog chooses a location in the warehouse of the connection."
+_LIKE_CLAUSES: Mapping[str, _ReadClause] = {"USING": _using, "TBLPROPERTIES": _with_properties}
+"""The clauses after LIKE and the name of a table."""
+_NO_LOCATION = (
+    "Leave the clause out: the catalog chooses a location in the warehouse of the connection. A table that is at another location "
+    "already comes under the catalog with lake.adopt."
+)
 _REFUSED_CLAUSES: Mapping[str, str] = {
     "LOCATION": _NO_LOCATION,
     "OPTIONS": "Write TBLPROPERTIES.",
@@ -224,7 +233,7 @@ def _create_as(
     if exists:
         target, found = open_together(session, astuple(name), query)
     else:
-        found = resolve(session.client, query.names)
+        found = resolve_readable(session.client, query.names)
     frame = check_frame(query.run(session.client, found, spark=session.spark))
     design = _design(definition, first_schema(schema_of(frame)))
     if target is None:
@@ -244,6 +253,25 @@ def _design(definition: _Definition, schema: StructType) -> TableDesign:
     )
 
 
+# --- like ------------------------------------------------------------------------------------------------------------
+
+
+def _like(words: Words, mode: CreationMode) -> Callable[[SqlSession, TableIdentifier], Answer] | None:
+    if not words.takes("LIKE"):
+        return None
+    source = words.table()
+    definition = _Definition()
+    while not words.is_done():
+        _clause(words, definition, _LIKE_CLAUSES)
+
+    def run(session: SqlSession, name: TableIdentifier) -> Answer:
+        design = design_like(_source(session, source).snapshot(), definition.properties)
+        create_or_replace(session.client, identifier=name, design=design, mode=mode)
+        return NOTHING
+
+    return run
+
+
 # --- clone ------------------------------------------------------------------------------------------------------------
 
 
@@ -253,8 +281,6 @@ def _cloning(
     mode = words.take("SHALLOW", "DEEP")
     if not mode:
         return None
-    if creation is not CreationMode.CREATE:
-        raise words.refusal("CLONE with REPLACE", "Drop the table first, or give the clone another name.")
     words.expect("CLONE")
     source = words.table()
     version = time_travel(words, statement)
@@ -273,7 +299,7 @@ def _cloning(
             timestamp_ms=time_of(session, version, table),
             properties=more,
         )
-        result = clone(session.client, table, identifier=name, request=request)
+        result = clone_or_replace(session.client, table, identifier=name, request=request, mode=creation)
         return Answer(columns=_CLONED, rows=(_row(result),))
 
     return run
@@ -288,7 +314,7 @@ def _source(session: SqlSession, name: Name) -> ReadableTable:
             f"A clone of {name[0]} files is not supported. Nothing was created. Write CREATE TABLE name AS SELECT * FROM "
             f"{name[0]}.`{name[1]}`."
         )
-    return open_table(session, name)
+    return open_readable(session, name)
 
 
 def _row(result: CloneResult) -> tuple[int, ...]:

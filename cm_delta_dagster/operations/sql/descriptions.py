@@ -12,7 +12,7 @@ from cm_delta_dagster.client.snapshots.history import HistoryEntry
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.operations.reading.history import history
 from cm_delta_dagster.operations.sql.answers import Answer
-from cm_delta_dagster.operations.sql.names import Name, resolve, unknown_name
+from cm_delta_dagster.operations.sql.names import Name, resolve_readable, unknown_name
 from cm_delta_dagster.operations.sql.statements import Statement
 from cm_delta_dagster.operations.sql.words import Words
 from cm_delta_dagster.protocol.features.table_features import reader_features, writer_features
@@ -123,7 +123,7 @@ def describe(client: DeltaClient, wanted: Description) -> Answer | None:
     Raises:
         TableNotFoundError: history or details of a name that the catalog does not have.
     """
-    found = resolve(client, (wanted.name,)).get(wanted.name)
+    found = resolve_readable(client, (wanted.name,)).get(wanted.name)
     if found is None:
         if wanted.detail in (Detail.COLUMNS, Detail.EXTENDED):
             return None

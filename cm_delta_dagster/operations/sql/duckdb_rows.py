@@ -14,7 +14,7 @@ from cm_delta_dagster.operations.reading.optional_packages import import_engine
 from cm_delta_dagster.operations.sql.answers import Answer
 from cm_delta_dagster.operations.sql.descriptions import describe, read_description
 from cm_delta_dagster.operations.sql.listings import show
-from cm_delta_dagster.operations.sql.names import Name, resolve, resolve_identifiers, unknown_name
+from cm_delta_dagster.operations.sql.names import Name, resolve_identifiers, resolve_readable, unknown_name
 from cm_delta_dagster.operations.sql.statements import Family, Statement, read_statement
 from cm_delta_dagster.operations.sql.table_references import find_references
 
@@ -60,7 +60,7 @@ def _missing(client: DeltaClient, text: str, message: str) -> Name | None:
     names: list[Name] = []
     with suppress(InvalidArgumentError):  # Spark's rules differ from DuckDB's in details.
         names = [table.parts for table in find_references(text).tables if not table.is_shadowed]
-    found = resolve(client, names)
+    found = resolve_readable(client, names)
     # DuckDB names the table, with or without its schema.
     return next((name for name in names if name not in found and name[-1] in message), None)
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.sql.answers import Answer
 from cm_delta_dagster.operations.sql.descriptions import column_type, comment_of
 from cm_delta_dagster.operations.sql.lexemes import literal_text
@@ -13,10 +12,10 @@ from cm_delta_dagster.operations.sql.names import resolve_one
 from cm_delta_dagster.operations.sql.rewriting import quoted
 from cm_delta_dagster.operations.sql.statements import Statement
 from cm_delta_dagster.operations.sql.words import Words
+from cm_delta_dagster.operations.tables.create_like import settable_properties
 from cm_delta_dagster.protocol.features.default_columns import default_of
 from cm_delta_dagster.protocol.features.generated_columns import generation_expression
 from cm_delta_dagster.protocol.features.identity_columns import IdentityColumn, identity_columns
-from cm_delta_dagster.protocol.features.table_properties import CONSTRAINT_PREFIX, check_user_properties
 from cm_delta_dagster.protocol.schema.types import StructField
 
 
@@ -37,7 +36,7 @@ def show(client: DeltaClient, statement: Statement) -> Answer:
 def _tables(client: DeltaClient, words: Words) -> Answer:
     scope = ".".join(words.name()) if words.take("IN", "FROM") else ""
     fits = _filter(words)
-    found = client.registry.list_tables(scope)
+    found = sorted([*client.registry.list_tables(scope), *client.registry.registered_paths(scope)], key=str)
     return Answer(
         columns={"namespace": "string", "tableName": "string", "isTemporary": "boolean"},
         rows=tuple((f"{one.catalog}.{one.schema}", one.table, False) for one in found if fits(one.table)),
@@ -106,19 +105,11 @@ def create_statement(snapshot: Snapshot) -> str:
         clauses.append(f"CLUSTER BY ({', '.join(columns)})")
     if snapshot.metadata.description:
         clauses.append(f"COMMENT {literal_text(snapshot.metadata.description)}")
-    held = {key: value for key, value in sorted(snapshot.metadata.configuration.items()) if _may_be_set(key, value)}
+    held = settable_properties(snapshot)
     if held:
         pairs = ",\n".join(f"  {literal_text(key)} = {literal_text(value)}" for key, value in held.items())
         clauses.append(f"TBLPROPERTIES (\n{pairs})")
     return "\n".join(clauses)
-
-
-def _may_be_set(key: str, value: str) -> bool:
-    try:
-        check_user_properties({key: value}, any_name=True)
-    except InvalidArgumentError:
-        return False
-    return not key.startswith(CONSTRAINT_PREFIX)
 
 
 def _options(item: StructField, identities: Mapping[str, IdentityColumn]) -> str:

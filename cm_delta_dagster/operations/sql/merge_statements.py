@@ -1,7 +1,7 @@
 """MERGE INTO."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.sql.answers import Answer
@@ -9,6 +9,7 @@ from cm_delta_dagster.operations.sql.names import Name
 from cm_delta_dagster.operations.sql.qualifiers import with_aliases
 from cm_delta_dagster.operations.sql.row_statements import counted, read_assignments, unique_values
 from cm_delta_dagster.operations.sql.statements import Statement
+from cm_delta_dagster.operations.sql.subqueries import ScalarQueries, refuse_queries
 from cm_delta_dagster.operations.sql.targets import PinnedTable, SqlSession, open_together, source_query, time_travel
 from cm_delta_dagster.operations.sql.words import Span, Words
 from cm_delta_dagster.operations.writing.merge_rows import merge_rows
@@ -64,8 +65,13 @@ def merge(session: SqlSession, statement: Statement) -> Answer:
     clauses = []
     while not words.is_done():
         clauses.append(_clause(words))
+    refuse_queries(on, what="The condition of MERGE")
+    for clause in clauses:
+        refuse_queries(clause.condition, what="The condition of a clause of MERGE")
     query = source_query(statement, source.relation, before=_BEFORE_SOURCE)
-    table, found = open_together(session, name, query)
+    queries = ScalarQueries.of([text for clause in clauses for _, text in clause.values or ()])
+    table, found = open_together(session, name, *filter(None, (query, queries.query)))
+    clauses = _with_values(clauses, iter(queries.values(session, found)))
     frame = query.run(session.client, found, spark=session.spark)
     names = _Names(table, alias, source)
     change = RowChange(
@@ -79,6 +85,14 @@ def merge(session: SqlSession, statement: Statement) -> Answer:
     result = merge_rows(table, change=change)
     row = tuple(sum(counted(result, metric) for metric in metrics) for metrics in _COUNTS.values())
     return Answer(columns=dict.fromkeys(_COUNTS, "bigint"), rows=(row,))
+
+
+def _with_values(clauses: Sequence[_Clause], texts: Iterator[str]) -> list[_Clause]:
+    """The clauses with ``texts`` as their values, in order."""
+    return [
+        clause if clause.values is None else replace(clause, values=[(name, next(texts)) for name, _ in clause.values])
+        for clause in clauses
+    ]
 
 
 def _source(words: Words, statement: Statement) -> _Source:

@@ -2,9 +2,13 @@
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.snapshots.path_table import PathTable, open_path_table
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion, load_together
 
@@ -12,6 +16,26 @@ Name = tuple[str, ...]
 """The parts of a name as written."""
 
 _MAX_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredVersion:
+    """The latest version of a table that is registered for reading by path."""
+
+    identifier: TableIdentifier
+    table: PathTable
+    pinned: Snapshot
+
+    @property
+    def version(self) -> int:
+        return self.pinned.version
+
+    def snapshot(self) -> Snapshot:
+        return self.pinned
+
+
+ReadableVersion: TypeAlias = LatestVersion | RegisteredVersion
+"""A table that a query can read."""
 
 
 def resolve(client: DeltaClient, names: Iterable[Name]) -> Mapping[Name, LatestVersion]:
@@ -43,9 +67,45 @@ def resolve_identifiers(
     return {written: found[identifier] for written, identifier in wanted.items() if identifier in found}
 
 
+def resolve_readable(client: DeltaClient, names: Iterable[Name]) -> Mapping[Name, ReadableVersion]:
+    """As :func:`resolve`, and the tables that are registered for reading by path; a table of the catalog comes first.
+
+    Raises:
+        InvalidArgumentError: several names differ from a name only in case.
+        TableNotFoundError, CatalogManagedAccessError: the table at a registered location is gone, or another catalog manages it.
+    """
+    wanted = tuple(names)
+    found: dict[Name, ReadableVersion] = {**resolve(client, wanted)}
+    for name, (identifier, location) in registered(client, (name for name in wanted if name not in found)).items():
+        table = open_path_table(client.stores, location)
+        found[name] = RegisteredVersion(identifier=identifier, table=table, pinned=table.snapshot())
+    return found
+
+
+def registered(client: DeltaClient, names: Iterable[Name]) -> Mapping[Name, tuple[TableIdentifier, str]]:
+    """Of each of ``names`` that is registered for reading by path: the name as it was registered, and the location.
+
+    Raises:
+        InvalidArgumentError: several names differ from a name only in case.
+    """
+    wanted = {name: TableIdentifier(*name) for name in names if len(name) == 3 and all(name)}
+    if not wanted:
+        return {}
+    known = client.registry.registered_paths()
+    others = _respelled((one for one in wanted.values() if one not in known), known)
+    respelled = {name: others.get(identifier, identifier) for name, identifier in wanted.items()}
+    return {name: (identifier, known[identifier]) for name, identifier in respelled.items() if identifier in known}
+
+
 def _ignoring_case(client: DeltaClient, names: Iterable[TableIdentifier]) -> dict[TableIdentifier, TableIdentifier]:
+    return _respelled(names, client.registry.list_tables())
+
+
+def _respelled(
+    names: Iterable[TableIdentifier], known: Iterable[TableIdentifier]
+) -> dict[TableIdentifier, TableIdentifier]:
     existing: dict[str, list[TableIdentifier]] = {}
-    for identifier in client.registry.list_tables():
+    for identifier in known:
         existing.setdefault(str(identifier).lower(), []).append(identifier)
     found = {}
     for name in names:
@@ -60,9 +120,9 @@ def _ignoring_case(client: DeltaClient, names: Iterable[TableIdentifier]) -> dic
     return found
 
 
-def resolve_one(client: DeltaClient, name: Name) -> LatestVersion:
-    """The table of one name. Raises TableNotFoundError with similar names."""
-    found = resolve(client, (name,))
+def resolve_one(client: DeltaClient, name: Name) -> ReadableVersion:
+    """The table of one name, which may be registered. Raises TableNotFoundError with similar names."""
+    found = resolve_readable(client, (name,))
     if name not in found:
         raise unknown_name(client, name)
     return found[name]
@@ -77,7 +137,7 @@ def unknown_name(
         views: other names that could be meant.
         engine: what runs the statement, as the message calls it; None if only tables of the catalog can be meant.
     """
-    identifiers = client.registry.list_tables()
+    identifiers = [*client.registry.list_tables(), *client.registry.registered_paths()]
     text = ".".join(name)
     ends = [str(one) for one in identifiers if str(one).lower().endswith(f".{text.lower()}")]
     known = [str(one) for one in identifiers] + list(views)

@@ -22,11 +22,10 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
 from cm_delta_dagster.operations.arguments import epoch_milliseconds
 from cm_delta_dagster.operations.reading.change_query import ChangeRange
-from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion
 from cm_delta_dagster.operations.reading.read import read_snapshot
 from cm_delta_dagster.operations.reading.read_changes import read_changes
 from cm_delta_dagster.operations.sql.lexemes import Kind, lexemes, parts_of, string_value
-from cm_delta_dagster.operations.sql.names import Name, resolve, unknown_name
+from cm_delta_dagster.operations.sql.names import Name, ReadableVersion, resolve_readable, unknown_name
 from cm_delta_dagster.operations.sql.rewriting import (
     Replacement,
     aliases_of,
@@ -69,7 +68,7 @@ def run_query(client: DeltaClient, text: str, *, spark: SparkSession, args: Argu
         VersionNotFoundError: no such version or time.
     """
     query = prepare_query(text, args)
-    return query.run(client, resolve(client, query.names), spark=spark)
+    return query.run(client, resolve_readable(client, query.names), spark=spark)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,13 +85,13 @@ class PreparedQuery:
         tables = (one.parts for one in self.references.tables)
         return (*tables, *(parts_of(one.name) for one in self.references.changes))
 
-    def reads(self, found: Mapping[Name, LatestVersion], table_id: str) -> bool:
-        """Whether the query depends on the latest version of a table."""
+    def reads(self, found: Mapping[Name, ReadableVersion], location: str) -> bool:
+        """Whether the query depends on the latest version of the table at a location."""
         latest = {one.parts for one in self.references.tables if one.version is None}
         latest |= {parts_of(one.name) for one in self.references.changes if one.last is None}
-        return any(name in found and found[name].table.table_id == table_id for name in latest)
+        return any(name in found and found[name].table.location == location for name in latest)
 
-    def run(self, client: DeltaClient, found: Mapping[Name, LatestVersion], *, spark: SparkSession) -> DataFrame:
+    def run(self, client: DeltaClient, found: Mapping[Name, ReadableVersion], *, spark: SparkSession) -> DataFrame:
         """The rows.
 
         Args:
@@ -131,11 +130,11 @@ class _Query:
     args: dict[str, Any] | list[Any] | None
     frames: dict[str, DataFrame] = field(default_factory=dict)
     fields: dict[tuple[str, VersionText | None], str] = field(default_factory=dict)
-    """The field of a table and version, so that each is read once."""
+    """The field of the location of a table and a version, so that each is read once."""
     others: list[Name] = field(default_factory=list)
     """Names that are not those of tables of the catalog."""
 
-    def run(self, references: References, found: Mapping[Name, LatestVersion]) -> DataFrame:
+    def run(self, references: References, found: Mapping[Name, ReadableVersion]) -> DataFrame:
         tables = [one for one in references.tables if one.parts in found]
         for one in references.tables:
             if one.parts not in found:
@@ -159,14 +158,14 @@ class _Query:
                 _ = frame.schema  # Connect analyses a query when its schema or rows are needed.
             return frame
 
-    def _table(self, reference: TableReference, latest: LatestVersion) -> str:
-        key = (latest.table.table_id, reference.version)
+    def _table(self, reference: TableReference, latest: ReadableVersion) -> str:
+        key = (latest.table.location, reference.version)
         if key not in self.fields:
             frame = read_snapshot(self._snapshot(reference.version, latest), spark=self.spark, store=latest.table.store)
             self.fields[key] = self._field(frame)
         return self.fields[key]
 
-    def _snapshot(self, version: VersionText | None, latest: LatestVersion) -> Snapshot:
+    def _snapshot(self, version: VersionText | None, latest: ReadableVersion) -> Snapshot:
         if version is None:
             return latest.snapshot()
         moment = None if version.timestamp is None else self._time_ms(version.timestamp, latest)
@@ -177,7 +176,7 @@ class _Query:
         self.frames[name] = frame
         return name
 
-    def _changes(self, reference: ChangesReference, found: Mapping[Name, LatestVersion]) -> Replacement:
+    def _changes(self, reference: ChangesReference, found: Mapping[Name, ReadableVersion]) -> Replacement:
         name = parts_of(reference.name)
         latest = found.get(name)
         if latest is None:
@@ -190,7 +189,7 @@ class _Query:
         frame = read_changes(latest.table, wanted, spark=self.spark)
         return Replacement(start=reference.start, end=reference.end, field=self._field(frame))
 
-    def _bound(self, expression: str, latest: LatestVersion) -> tuple[int | None, int | None]:
+    def _bound(self, expression: str, latest: ReadableVersion) -> tuple[int | None, int | None]:
         """A version or a time in epoch milliseconds."""
         found = lexemes(expression)
         if len(found) == 1 and found[0].kind is Kind.STRING:
@@ -201,7 +200,7 @@ class _Query:
             return (None if row is None else row[0]), None
         return None, self._time_ms(expression, latest)
 
-    def _time_ms(self, expression: str, latest: LatestVersion) -> int:
+    def _time_ms(self, expression: str, latest: ReadableVersion) -> int:
         named = self.args if isinstance(self.args, dict) else None
         return time_ms(expression, spark=self.spark, zone=latest.table.time_zone, args=named)
 
@@ -288,8 +287,8 @@ def _check_values(args: Arguments) -> None:
             ) from error
 
 
-def _identifier(latest: LatestVersion) -> tuple[str, str, str]:
-    name = latest.table.identifier
+def _identifier(latest: ReadableVersion) -> tuple[str, str, str]:
+    name = latest.identifier
     return name.catalog, name.schema, name.table
 
 

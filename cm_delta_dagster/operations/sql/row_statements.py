@@ -1,10 +1,15 @@
 """UPDATE, DELETE and TRUNCATE TABLE."""
 
+from collections.abc import Sequence
+
+from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.sql.answers import NOTHING, Answer
+from cm_delta_dagster.operations.sql.names import Name
 from cm_delta_dagster.operations.sql.qualifiers import TableNames
 from cm_delta_dagster.operations.sql.statements import Statement
-from cm_delta_dagster.operations.sql.targets import SqlSession, open_table
+from cm_delta_dagster.operations.sql.subqueries import ScalarQueries, refuse_queries
+from cm_delta_dagster.operations.sql.targets import PinnedTable, SqlSession, open_table, open_together
 from cm_delta_dagster.operations.sql.words import Words
 from cm_delta_dagster.operations.writing.delete import delete as delete_rows
 from cm_delta_dagster.operations.writing.update import update as update_rows
@@ -26,12 +31,23 @@ def update(session: SqlSession, statement: Statement) -> Answer:
     assignments = read_assignments(words, "WHERE")
     where = words.rest("the condition").text if words.takes("WHERE") else None
     words.done()
-    table = open_table(session, name)
+    refuse_queries(where, what="The condition of UPDATE")
+    queries = ScalarQueries.of([text for _, text in assignments])
+    table, texts = _opened(session, name, queries)
     names = TableNames(table.identifier, alias, table.snapshot().schema)
-    values = unique_values([(names.column(parts), names.expression(text)) for parts, text in assignments])
+    columns = [names.column(parts) for parts, _ in assignments]
+    values = unique_values([*zip(columns, map(names.expression, texts), strict=True)])
     condition = None if where is None else names.expression(where)
     result = update_rows(table, spark=session.spark, assignments=values, where=condition)
     return Answer(columns=_AFFECTED, rows=((counted(result, "numUpdatedRows"),),))
+
+
+def _opened(session: SqlSession, name: Name, queries: ScalarQueries) -> tuple[Table | PinnedTable, Sequence[str]]:
+    """The table, and the values without queries."""
+    if queries.query is None:
+        return open_table(session, name), queries.texts
+    table, found = open_together(session, name, queries.query)
+    return table, queries.values(session, found)
 
 
 def delete(session: SqlSession, statement: Statement) -> Answer:
@@ -46,6 +62,7 @@ def delete(session: SqlSession, statement: Statement) -> Answer:
     alias = words.alias("WHERE")
     where = words.rest("the condition").text if words.takes("WHERE") else "TRUE"
     words.done()
+    refuse_queries(where, what="The condition of DELETE")
     table = open_table(session, name)
     condition = TableNames(table.identifier, alias, table.snapshot().schema).expression(where)
     result = delete_rows(table, spark=session.spark, where=condition)

@@ -92,7 +92,9 @@ REFUSED: Mapping[tuple[str, ...], str] = {
     ("DROP",): "DROP TABLE or lake.drop, and lake.spark.sql for views of the session",
     ("CACHE",): 'lake.sql("SELECT ...").cache()',
     ("FSCK",): "lake.table(name).doctor",
-    ("CONVERT",): "lake.clone or lake.create_table_as with lake.path_table",
+    ("CONVERT",): "lake.adopt for a Delta table or a folder of Parquet files",
+    ("GENERATE",): "lake.export, which writes a log that other engines open",
+    ("UPGRADE",): "lake.table(name).alter.enable_feature",
     ("COPY",): "INSERT INTO name SELECT ... FROM parquet.`path`",
     ("LOAD",): "INSERT INTO name SELECT ... FROM parquet.`path`",
     ("REFRESH",): _SESSION,
@@ -103,11 +105,17 @@ REFUSED: Mapping[tuple[str, ...], str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """A text with its lexemes, without semicolons at the end, and its family."""
+    """A text with its lexemes, without semicolons at the end, and its family.
+
+    Attributes:
+        lexemes: of the text without :attr:`common_tables`.
+        common_tables: length of the WITH clause that stands before the first word of a statement that writes.
+    """
 
     text: str
     lexemes: tuple[Lexeme, ...]
     family: Family
+    common_tables: int = 0
 
 
 def read_statement(text: str) -> Statement:
@@ -132,8 +140,24 @@ def read_statement(text: str) -> Statement:
     for length in range(len(words), 0, -1):
         family = STATEMENTS.get(words[:length])
         if family is not None:
-            return Statement(text=text, lexemes=found, family=family)
+            at = _write_after_with(found)
+            if at is None:
+                return Statement(text=text, lexemes=found, family=family)
+            family = STATEMENTS[(found[at].word,)]
+            return Statement(text=text, lexemes=found[at:], family=family, common_tables=found[at].start)
     raise _refusal(text, found, words)
+
+
+def _write_after_with(found: tuple[Lexeme, ...]) -> int | None:
+    """The position of INSERT or MERGE after a WITH clause; None for other statements."""
+    if found[0].word != "WITH":
+        return None
+    depth = 0
+    for position, lexeme in enumerate(found):
+        if depth == 0 and found[position - 1].symbol == ")" and lexeme.word in ("INSERT", "MERGE"):
+            return position
+        depth += (lexeme.symbol == "(") - (lexeme.symbol == ")")
+    return None
 
 
 def _refusal(text: str, found: tuple[Lexeme, ...], words: tuple[str, ...]) -> InvalidArgumentError:

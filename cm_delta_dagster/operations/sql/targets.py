@@ -13,9 +13,16 @@ from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.table_target import TableTarget
-from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion
-from cm_delta_dagster.operations.sql.names import Name, resolve, unknown_name
+from cm_delta_dagster.operations.sql.names import (
+    Name,
+    ReadableVersion,
+    registered,
+    resolve,
+    resolve_readable,
+    unknown_name,
+)
 from cm_delta_dagster.operations.sql.queries import PreparedQuery, prepare_query, time_ms
 from cm_delta_dagster.operations.sql.statements import Statement
 from cm_delta_dagster.operations.sql.time_travel import VersionText, read_time_travel
@@ -50,6 +57,26 @@ def open_table(session: SqlSession, name: Name) -> Table:
     """
     found = resolve(session.client, (name,))
     if name not in found:
+        raise no_target(session, name)
+    return found[name].table
+
+
+def no_target(session: SqlSession, name: Name) -> TableNotFoundError:
+    """The error for a statement that writes to a name that no table of the catalog has."""
+    if registered(session.client, (name,)):
+        text = ".".join(name)
+        return TableNotFoundError(
+            f"{text} is registered for reading only: no catalog manages the table. Nothing was changed. Adopt it with "
+            f"lake.adopt to write to it, or copy its rows: CREATE TABLE new_name AS SELECT * FROM {text}. lake.unregister removes "
+            "the name."
+        )
+    return unknown_name(session.client, name, engine=None)
+
+
+def open_readable(session: SqlSession, name: Name) -> ReadableTable:
+    """The table of the catalog or the registered table of that name. Raises TableNotFoundError."""
+    found = resolve_readable(session.client, (name,))
+    if name not in found:
         raise unknown_name(session.client, name, engine=None)
     return found[name].table
 
@@ -60,23 +87,26 @@ def source_query(statement: Statement, span: Span, *, before: str = "") -> Prepa
     Args:
         before: text to put before it.
     """
-    blank = "".join(character if character == "\n" else " " for character in statement.text[: span.start])
-    return prepare_query(blank[: len(blank) - len(before)] + before + span.text)
+    common = statement.text[: statement.common_tables]
+    blank = "".join(
+        character if character == "\n" else " " for character in statement.text[statement.common_tables : span.start]
+    )
+    return prepare_query(common + blank[: len(blank) - len(before)] + before + span.text)
 
 
 def open_together(
-    session: SqlSession, name: Name, query: PreparedQuery
-) -> tuple["PinnedTable", Mapping[Name, LatestVersion]]:
-    """The table to write to and the tables of the query, at versions that were the latest ones at one moment.
+    session: SqlSession, name: Name, *queries: PreparedQuery
+) -> tuple["PinnedTable", Mapping[Name, ReadableVersion]]:
+    """The table to write to and the tables of the queries, at versions that were the latest ones at one moment.
 
     Raises:
         TableNotFoundError: the catalog has no table ``name``.
     """
-    found = resolve(session.client, (name, *query.names))
-    if name not in found:
-        raise unknown_name(session.client, name, engine=None)
-    latest = found[name]
-    is_read = query.reads(found, latest.table.table_id)
+    found = resolve_readable(session.client, (name, *(one for query in queries for one in query.names)))
+    latest = found.get(name)
+    if not isinstance(latest, LatestVersion):
+        raise no_target(session, name)
+    is_read = any(query.reads(found, latest.table.location) for query in queries)
     return PinnedTable(latest.table, pinned=latest.snapshot(), is_read=is_read), found
 
 

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+import pyarrow as pa
+
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.tables import StagingTable, TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
@@ -51,6 +53,14 @@ class CloneMode(StrEnum):
     """The clone names them."""
     DEEP = "deep"
     """The clone has copies of them."""
+
+    @classmethod
+    def of(cls, mode: str) -> "CloneMode":
+        """The mode of that name. Raises InvalidArgumentError."""
+        try:
+            return cls(mode)
+        except ValueError as error:
+            raise InvalidArgumentError(f"mode is {mode!r}; give one of {', '.join(cls)}.") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,12 +152,12 @@ def clone(
         )
     check_user_properties(request.properties)
     client.warehouse.ensure_marker()
-    with _leases(source) as check:
-        _Draft.of(client, source, name, request)  # Refuses before the name is reserved.
+    with leases_of(source) as check:
+        CloneDraft.of(client, source, name, request)  # Refuses before the name is reserved.
         shallow_of = source.table_id if isinstance(source, Table) and request.mode is CloneMode.SHALLOW else None
         staging = client.registry.create_staging_table(name, clone_of=shallow_of)
         try:
-            result = _create(client, source, _Draft.of(client, source, name, request), staging, context, check)
+            result = _create(client, source, CloneDraft.of(client, source, name, request), staging, context, check)
         except BaseException:
             _discard(client, staging)
             raise
@@ -157,18 +167,25 @@ def clone(
 
 
 @contextmanager
-def _leases(source: ReadableTable) -> Iterator[Callable[[], None]]:
-    """Hold the leases of a table of the catalog. Yields a function that raises an error if one was lost."""
-    if not isinstance(source, Table):
-        yield lambda: None
-        return
-    with leases_with_sources(source, MaintenanceKind.DATA_REORGANIZATION) as leases:
+def leases_of(*tables: ReadableTable) -> Iterator[Callable[[], None]]:
+    """Hold the leases of those that are tables of the catalog. Yields a function that raises an error if one was lost."""
+    managed = [table for table in tables if isinstance(table, Table)]
+    with leases_with_sources(*managed, kind=MaintenanceKind.DATA_REORGANIZATION) as leases:
         yield leases.check
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClonedFiles:
+    """The files of a clone as add actions (columns of ``ADD_SCHEMA``), and how much was copied for them."""
+
+    adds: pa.Table
+    num_copied: int = 0
+    copied_bytes: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Draft:
-    """The version to clone, and what the clone's version 0 sets."""
+class CloneDraft:
+    """The version to clone, and the metadata and protocol of the clone."""
 
     name: TableIdentifier
     request: CloneRequest
@@ -177,8 +194,10 @@ class _Draft:
     protocol: Protocol
 
     @classmethod
-    def of(cls, client: DeltaClient, source: ReadableTable, name: TableIdentifier, request: CloneRequest) -> "_Draft":
-        """Load the version, and check that this client can write a table like it and that its files exist."""
+    def of(
+        cls, client: DeltaClient, source: ReadableTable, name: TableIdentifier, request: CloneRequest
+    ) -> "CloneDraft":
+        """Load the version, and check that this client can write a table like it."""
         snapshot = source.snapshot(version=request.version, timestamp_ms=request.timestamp_ms)
         check_writable(snapshot.protocol, snapshot.identifier)
         metadata = cloned_metadata(
@@ -188,46 +207,75 @@ class _Draft:
         check_writable(protocol, str(name))
         return cls(name=name, request=request, snapshot=snapshot, metadata=metadata, protocol=protocol)
 
+    @property
+    def is_deep(self) -> bool:
+        return self.request.mode is CloneMode.DEEP
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """The operation parameters of the commit."""
+        return {"source": self.snapshot.identifier, "sourceVersion": str(self.snapshot.version)}
+
+    def files(self, client: DeltaClient, *, target: str) -> ClonedFiles:
+        """The files of the clone at the location ``target``; a deep clone copies them.
+
+        Raises:
+            ObjectNotFoundError: storage does not hold all files of the version.
+            StorageError: a copy failed.
+        """
+        snapshot = self.snapshot
+        if not self.is_deep:
+            _refuse_missing(client, self)
+            return ClonedFiles(adds=shallow_files(snapshot.files, location=snapshot.location))
+        plan = plan_copies(snapshot.files, location=snapshot.location, target=target)
+        copied = copy_files(client.stores, plan.copies, what=snapshot.identifier)
+        return ClonedFiles(adds=plan.adds, num_copied=len(plan.copies), copied_bytes=copied)
+
+    def fill(self, transaction: Transaction, files: ClonedFiles) -> None:
+        """Let the transaction add the files, and set its metrics."""
+        snapshot, deep = self.snapshot, self.is_deep
+        transaction.add_files(table_to_adds(files.adds))
+        if deep:
+            # A stream that wrote to the source can go on with the copy.
+            for written in snapshot.transactions.values():
+                transaction.set_transaction(written)
+        transaction.metrics.update(
+            sourceTableSize=str(snapshot.size_bytes),
+            sourceNumOfFiles=str(snapshot.num_files),
+            numRemovedFiles="0",
+            numCopiedFiles=str(snapshot.num_files if deep else 0),
+            removedFilesSize="0",
+            copiedFilesSize=str(snapshot.size_bytes if deep else 0),
+        )
+
+    def result(self, source: ReadableTable, files: ClonedFiles, *, table_id: str, location: str) -> CloneResult:
+        """The result of the clone that is now the table at ``location``."""
+        snapshot = self.snapshot
+        is_protected = self.is_deep or isinstance(source, Table)
+        return CloneResult(
+            name=str(self.name),
+            table_id=table_id,
+            location=location,
+            mode=self.request.mode,
+            source=snapshot.identifier,
+            source_version=snapshot.version,
+            num_files=snapshot.num_files,
+            num_bytes=snapshot.size_bytes,
+            num_copied_files=files.num_copied,
+            copied_bytes=files.copied_bytes,
+            warning=None if is_protected else _UNPROTECTED.format(location=snapshot.location),
+        )
+
 
 def _create(
     client: DeltaClient,
     source: ReadableTable,
-    draft: _Draft,
+    draft: CloneDraft,
     staging: StagingTable,
     context: CommitContext,
     check: Callable[[], None],
 ) -> CloneResult:
-    snapshot, deep = draft.snapshot, draft.request.mode is CloneMode.DEEP
-    num_copied = copied_bytes = 0
-    if deep:
-        plan = plan_copies(snapshot.files, location=snapshot.location, target=staging.location)
-        num_copied, copied_bytes = len(plan.copies), copy_files(client.stores, plan.copies, what=snapshot.identifier)
-        adds = plan.adds
-    else:
-        _refuse_missing(client, draft)
-        adds = shallow_files(snapshot.files, location=snapshot.location)
-    transaction = _transaction(client, draft, staging, context)
-    transaction.add_files(table_to_adds(adds))
-    check()
-    transaction.commit()
-    return CloneResult(
-        name=str(draft.name),
-        table_id=staging.table_id,
-        location=staging.location,
-        mode=draft.request.mode,
-        source=snapshot.identifier,
-        source_version=snapshot.version,
-        num_files=snapshot.num_files,
-        num_bytes=snapshot.size_bytes,
-        num_copied_files=num_copied,
-        copied_bytes=copied_bytes,
-        warning=None if deep or isinstance(source, Table) else _UNPROTECTED.format(location=snapshot.location),
-    )
-
-
-def _transaction(client: DeltaClient, draft: _Draft, staging: StagingTable, context: CommitContext) -> Transaction:
-    """The transaction of version 0, without files."""
-    snapshot, deep = draft.snapshot, draft.request.mode is CloneMode.DEEP
+    files = draft.files(client, target=staging.location)
     configuration = {**draft.metadata.configuration, **required_properties(staging.table_id)}
     creation = CreateTransaction(
         services=client,
@@ -236,26 +284,17 @@ def _transaction(client: DeltaClient, draft: _Draft, staging: StagingTable, cont
         store=client.stores.store_for(staging.location),
         metadata=replace(draft.metadata, configuration=configuration),
         protocol=draft.protocol,
-        parameters={"source": snapshot.identifier, "sourceVersion": str(snapshot.version)},
-        domains=snapshot.domains,
+        parameters=draft.parameters,
+        domains=draft.snapshot.domains,
     )
     transaction = creation.start_clone(context)
-    if deep:
-        # A stream that wrote to the source can go on with the copy.
-        for written in snapshot.transactions.values():
-            transaction.set_transaction(written)
-    transaction.metrics.update(
-        sourceTableSize=str(snapshot.size_bytes),
-        sourceNumOfFiles=str(snapshot.num_files),
-        numRemovedFiles="0",
-        numCopiedFiles=str(snapshot.num_files if deep else 0),
-        removedFilesSize="0",
-        copiedFilesSize=str(snapshot.size_bytes if deep else 0),
-    )
-    return transaction
+    draft.fill(transaction, files)
+    check()
+    transaction.commit()
+    return draft.result(source, files, table_id=staging.table_id, location=staging.location)
 
 
-def _refuse_missing(client: DeltaClient, draft: _Draft) -> None:
+def _refuse_missing(client: DeltaClient, draft: CloneDraft) -> None:
     """Refuse an older version of which VACUUM has deleted files. Those of the latest version are never deleted."""
     snapshot = draft.snapshot
     if draft.request.version is None and draft.request.timestamp_ms is None:

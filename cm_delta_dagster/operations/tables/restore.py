@@ -157,7 +157,7 @@ def restore(
         CommitConflictError: a concurrent commit changed the table; nothing was committed.
         InvalidArgumentError, VersionNotFoundError, UnsupportedFeatureError: as :func:`plan_restore`.
     """
-    with leases_with_sources(table, MaintenanceKind.DATA_REORGANIZATION) as leases:
+    with leases_with_sources(table, kind=MaintenanceKind.DATA_REORGANIZATION) as leases:
         for left in reversed(range(table.services.settings.max_commit_attempts)):
             plan = plan_restore(table, version=version, timestamp_ms=timestamp_ms)
             if plan.missing and missing_files is MissingFiles.REFUSE:

@@ -38,7 +38,6 @@ from cm_delta_dagster.protocol.features.type_widening import TYPE_CHANGES
 from cm_delta_dagster.protocol.schema.types import StructField, StructType, parse_schema, schema_to_json
 
 COLUMN_MAPPING_MODE = "delta.columnMapping.mode"
-SUSPENDED = "delta.rowTrackingSuspended"
 
 _ENABLED_BY_HAND = frozenset(("timestampNtz", "variantType", "allowColumnDefaults"))
 """Features that a change of a table does not add by itself, because they exclude older readers or writers for one column."""
@@ -188,10 +187,10 @@ def _with_row_tracking(wanted: TableDefinition, new_name: NewName) -> TableDefin
     configuration = wanted.metadata.configuration
     if configuration.get(row_tracking.ENABLED, "").lower() != "true":
         return wanted
-    if configuration.get(SUSPENDED, "").lower() == "true":
+    if configuration.get(row_tracking.SUSPENDED, "").lower() == "true":
         raise InvalidArgumentError(
-            f"{row_tracking.ENABLED} cannot be true while {SUSPENDED} is true: the files that were added meanwhile have no row "
-            f"ids. Nothing was changed. Unset {SUSPENDED} first."
+            f"{row_tracking.ENABLED} cannot be true while {row_tracking.SUSPENDED} is true: the files that were added "
+            f"meanwhile have no row ids. Nothing was changed. Unset {row_tracking.SUSPENDED} first."
         )
     names = {
         row_tracking.MATERIALIZED_ROW_ID: "_row-id-col",

@@ -13,7 +13,7 @@ from cm_delta_dagster.protocol.actions.actions import Protocol
 from cm_delta_dagster.protocol.features import row_tracking, type_widening
 from cm_delta_dagster.protocol.features.column_ids import MAPPING_PREFIX, MAX_COLUMN_ID, strip_metadata
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
-from cm_delta_dagster.protocol.features.enablement import COLUMN_MAPPING_MODE, SUSPENDED, TableDefinition
+from cm_delta_dagster.protocol.features.enablement import COLUMN_MAPPING_MODE, TableDefinition
 from cm_delta_dagster.protocol.features.protocol_evolution import with_features
 from cm_delta_dagster.protocol.features.table_features import (
     CATALOG_MANAGED,
@@ -142,7 +142,7 @@ def _row_tracking(table: TableDefinition, files: FilesOfTable) -> TableDefinitio
             row_tracking.ENABLED: None,
             row_tracking.MATERIALIZED_ROW_ID: None,
             row_tracking.MATERIALIZED_ROW_COMMIT_VERSION: None,
-            SUSPENDED: None,
+            row_tracking.SUSPENDED: None,
         }
     )
 

@@ -17,6 +17,8 @@ from cm_delta_dagster.protocol.schema.types import parse_schema
 FEATURE = "rowTracking"
 DOMAIN = "delta.rowTracking"
 ENABLED = "delta.enableRowTracking"
+SUSPENDED = "delta.rowTrackingSuspended"
+"""While it is true, commits assign no row ids although the table lists the feature."""
 MATERIALIZED_ROW_ID = "delta.rowTracking.materializedRowIdColumnName"
 MATERIALIZED_ROW_COMMIT_VERSION = "delta.rowTracking.materializedRowCommitVersionColumnName"
 
@@ -41,8 +43,13 @@ class RowIdColumns:
 
 
 def is_supported(protocol: Protocol) -> bool:
-    """Whether commits assign row ids to files. The ids are stable only while the feature is enabled too."""
+    """Whether files may have row ids. The ids are stable only while the feature is enabled too."""
     return supports(protocol, FEATURE)
+
+
+def assigns_ids(protocol: Protocol, metadata: Metadata) -> bool:
+    """Whether commits assign row ids to files."""
+    return is_supported(protocol) and metadata.configuration.get(SUSPENDED, "false").lower() != "true"
 
 
 def is_enabled(protocol: Protocol, metadata: Metadata) -> bool:

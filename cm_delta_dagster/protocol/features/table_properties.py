@@ -290,7 +290,7 @@ def check_removable_properties(names: Iterable[str]) -> None:
     for key in names:
         if key in _REQUIRED:
             raise InvalidArgumentError(f"Table property {key!r} cannot be removed: a catalog-managed table needs it.")
-        if key in _INTERNAL or key.startswith(_INTERNAL_PREFIXES):
+        if (key in _INTERNAL and key != _ROW_TRACKING_SUSPENDED) or key.startswith(_INTERNAL_PREFIXES):
             raise InvalidArgumentError(
                 f"Table property {key!r} is maintained by the client or the catalog and cannot be removed."
             )
@@ -432,7 +432,7 @@ _CHECKS: Mapping[str, Callable[[str, str], object]] = {
     "delta.targetFileSize": _byte_size,
     "delta.writePartitionColumnsToParquet": _boolean,
 }
-
+_ROW_TRACKING_SUSPENDED = "delta.rowTrackingSuspended"
 _INTERNAL = frozenset(
     {
         TABLE_ID_KEY,
@@ -444,7 +444,7 @@ _INTERNAL = frozenset(
         "delta.lastUpdateVersion",
         CHECKPOINT_PROTECTION_KEY,
         "delta.rowTracking.rowIdHighWaterMark",
-        "delta.rowTrackingSuspended",
+        _ROW_TRACKING_SUSPENDED,
     }
 )
 _INTERNAL_PREFIXES = ("delta.rowTracking.materialized", "delta.inCommitTimestampEnablement", "io.unitycatalog.")

@@ -41,7 +41,7 @@ from cm_delta_dagster.protocol.actions.commit_json import encode_commit
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.protocol.features.in_commit_timestamps import next_in_commit_timestamp
 from cm_delta_dagster.protocol.features.protocol_evolution import with_features
-from cm_delta_dagster.protocol.features.row_tracking import DOMAIN, PRESERVED_TAG, high_water_mark
+from cm_delta_dagster.protocol.features.row_tracking import DOMAIN, PRESERVED_TAG, SUSPENDED, high_water_mark
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.storage.memory_store import MemoryStore
@@ -341,6 +341,24 @@ def test_a_rebase_assigns_new_row_ids(tracked: Table, store: MemoryStore) -> Non
     (domain,) = _of(_actions(store, tracked, 2), "domainMetadata")
     assert domain == {"domain": DOMAIN, "configuration": '{"rowIdHighWaterMark":18}', "removed": False}
     assert high_water_mark(tracked.snapshot().domains) == 18
+
+
+def test_no_row_ids_are_assigned_while_row_tracking_is_suspended(tracked: Table, store: MemoryStore) -> None:
+    """UP-RT-1: another writer set the property. Without it, the next file gets ids again."""
+    for suspended in (True, False):
+        snapshot = tracked.snapshot()
+        configuration = {**snapshot.metadata.configuration, SUSPENDED: "true"}
+        if not suspended:
+            del configuration[SUSPENDED]
+        transaction = tracked.start_transaction(snapshot, operation="SET TBLPROPERTIES")
+        transaction.set_metadata(replace(snapshot.metadata, configuration=configuration))
+        transaction.commit()
+        name = f"suspended-{suspended}.parquet"
+        transaction = tracked.start_transaction(tracked.snapshot(), operation="WRITE")
+        transaction.add_files([add_file(name, size=1, stats='{"numRecords": 2}')])
+        transaction.commit()
+        files = {row["path"]: row["baseRowId"] for row in tracked.snapshot().files.to_pylist()}
+        assert (files[name] is None) is suspended
 
 
 def test_a_removed_file_repeats_its_ids_and_the_commit_says_that_rows_lost_theirs(

@@ -71,6 +71,31 @@ def test_log_files_before_the_newest_expired_checkpoint_are_deleted(lake: Lake, 
         paths(lake, 4)
 
 
+def test_a_checkpoint_with_a_classic_name_stays(lake: Lake, table: Table) -> None:
+    """CKPT-V2-10, CKPT-16, CKPT-MP-3: the copy is the oldest checkpoint, and who reads it alone sees the same. The next cleanup
+    moves it; another writer of the copy, which may have been first, is no error. No checkpoint has parts."""
+    for version in (3, 7):
+        grow(lake, table, 3)
+        copied = checkpoint(table).file_name
+        lake.clock.pass_days(40)
+        grow(lake, table, 1)
+        before = paths(lake, version)
+        assert plan_clean_log(table).copied_checkpoint == copied
+        directory = f"{table.location}/{LOG}"
+        if version == 7:
+            first = lake.memory.read(f"{directory}/{copied}")
+            lake.memory.write(f"{directory}/{version:020d}.checkpoint.parquet", first)
+            assert plan_clean_log(table).copied_checkpoint is None
+        clean_log(table)
+        classic = f"{version:020d}.checkpoint.parquet"
+        names = {name for name in lake.files(table, LOG) if "checkpoint" in name and name != "_last_checkpoint"}
+        assert names == {copied, classic}
+        assert lake.memory.read(f"{directory}/{classic}") == lake.memory.read(f"{directory}/{copied}")
+        assert plan_clean_log(table).copied_checkpoint is None
+        lake.memory.delete(f"{directory}/{copied}")
+        assert paths(lake, version) == before
+
+
 def test_the_plan_deletes_nothing(lake: Lake, table: Table) -> None:
     grow(lake, table, 3)
     checkpoint(table)
