@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr
 from pathlib import Path
 
 import click
@@ -69,11 +69,12 @@ def main(fresh: bool, warehouse: str | None, pairs: tuple[str, ...], spark_jars:
 
 def load_and_check() -> bool:
     """Run all steps while the daemon runs, and print the summary. Returns whether the tables are as expected."""
-    with open_instance(Path(os.environ["DAGSTER_HOME"])) as instance, connection() as lake:
-        with running_daemon(instance) as daemon:
+    dagster_home = Path(os.environ["DAGSTER_HOME"])
+    with open_instance(dagster_home) as instance, connection() as lake:
+        with (dagster_home / "demo.log").open("a") as log, redirect_stderr(log), running_daemon(instance) as daemon:
             demo = Demo(instance=instance, lake=lake, daemon=daemon, definitions=load_definitions())
             run(demo)
-        say("The daemon has stopped.")
+        say(f"The daemon has stopped. The log of its runs is {dagster_home}/demo.log.")
         right = summarize(demo, RawData(directory=str(home() / "raw")))
     print(f"\nThe catalog is {home()}/catalog.db, the tables are in {warehouse_location()}. To inspect them:")
     print(f"    {look()}" + (f"  # with the same {STORAGE_OPTIONS}" if STORAGE_OPTIONS in os.environ else ""))

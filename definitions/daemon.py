@@ -35,6 +35,11 @@ concurrency:
 """Runs of one sensor are queued, so that no two of them overwrite the same table concurrently."""
 
 _RUNS_IN_THIS_PROCESS = """\
+compute_logs:
+  module: definitions.compute_logs
+  class: TickLogManager
+  config:
+    base_dir: {home}/storage
 run_launcher:
   module: dagster._core.launcher.sync_in_memory_run_launcher
   class: SyncInMemoryRunLauncher
@@ -47,7 +52,7 @@ run_coordinator:
 _CONFIG_FILE = "demo.yaml"
 _CODE_LOCATION = "cm_delta_demo"
 _POLL_SECONDS = 0.2
-_LONGEST_WAIT_SECONDS = 300.0
+_LONGEST_WAIT_SECONDS = 900.0
 _SENSOR_TAG = "dagster/sensor_name"
 _MAX_TICKS = 20
 
@@ -61,8 +66,12 @@ def open_instance(home: Path) -> dg.DagsterInstance:
     settings = home / "dagster.yaml"
     if not settings.exists():
         settings.write_text(INSTANCE_SETTINGS)
-    (home / _CONFIG_FILE).write_text(settings.read_text() + _RUNS_IN_THIS_PROCESS)
-    return dg.DagsterInstance.from_config(str(home), _CONFIG_FILE)
+    (home / _CONFIG_FILE).write_text(settings.read_text() + _RUNS_IN_THIS_PROCESS.format(home=home.absolute()))
+    instance = dg.DagsterInstance.from_config(str(home), _CONFIG_FILE)
+    # At the start of each run Dagster configures the handlers of `python_logs`, and thereby locks all handlers of the process, also
+    # if there are none. A second run in the process, which stores an event at that moment, would wait for it for ever.
+    vars(instance)["get_yaml_python_handlers"] = list
+    return instance
 
 
 @contextmanager
@@ -150,8 +159,9 @@ def _tick_text(tick: InstigatorTick) -> str:
     if tick.status is TickStatus.FAILURE:
         return f"the tick failed: {tick.error.message.strip() if tick.error else 'unknown error'}"
     if tick.requested_asset_materialization_count:
-        return f"requested {tick.requested_asset_materialization_count} partitions"
-    if tick.run_ids:
+        count = tick.requested_asset_materialization_count
+        return f"requested {count} partition{'' if count == 1 else 's'}"
+    if tick.run_ids and tick.status is TickStatus.SUCCESS:
         return f"launched a run for {', '.join(tick.run_keys)}"
     reason = tick.skip_reason or ""
     return reason if reason.startswith("Reported") else ""

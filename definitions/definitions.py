@@ -12,7 +12,7 @@ from resources import deployment_resources
 def defs() -> dg.Definitions:
     """Everything under ``definitions/defs``, with the resources of the deployment; the metadata of the assets is checked.
 
-    The assets link to their code. The console shows warnings only; the UI shows all events of a run.
+    The assets link to their code.
     """
     loaded = dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
     # Modules that import assets from each other have them repeatedly.
@@ -26,6 +26,5 @@ def defs() -> dg.Definitions:
         component_tree=loaded.component_tree,
         resources=deployment_resources(),
         executor=dg.in_process_executor,
-        loggers={"console": dg.colored_console_logger.configured({"log_level": "WARNING"})},
     )
     return cm_delta_definitions(completed)
