@@ -44,7 +44,8 @@ def _raw_rows(lake: Connection, raw: RawData) -> list[tuple[bool, str]]:
     for name in ("flights", "weather", "planes", "airports", "airlines"):
         expected = _raw(raw, name, "*").height
         more = 1 if name == "flights" else 0
-        found = lake.table(f"main.nyc.{name}").to_arrow([]).num_rows
+        table = lake.table(f"main.nyc.{name}")
+        found = table.to_arrow(table.snapshot().schema.names[:1]).num_rows
         extra = " + 1 late flight" if more else ""
         text = f"main.nyc.{name}: {found:,} rows; the raw file has {expected:,}{extra}"
         lines.append((found == expected + more, text))
