@@ -54,6 +54,7 @@ _CODE_LOCATION = "cm_delta_demo"
 _POLL_SECONDS = 0.2
 _LONGEST_WAIT_SECONDS = 900.0
 _SENSOR_TAG = "dagster/sensor_name"
+_COMMIT_TAG = "cm_delta_commit/"
 _MAX_TICKS = 20
 
 
@@ -132,7 +133,7 @@ class Daemon:
         for state in self._instance.all_instigator_state():
             ticks = self._instance.get_ticks(state.instigator_origin_id, state.selector_id, limit=_MAX_TICKS)
             for tick in reversed(ticks):
-                text = _tick_text(tick)
+                text = self._tick_text(tick)
                 if text and self._is_new(("tick", tick.tick_id)):
                     say(f"    {state.instigator_name}: {text}")
         for record in reversed(self._instance.get_run_records(limit=_MAX_TICKS)):
@@ -145,6 +146,19 @@ class Daemon:
                 if not run.is_success:
                     raise DemoError(f"The run {run.run_id} of {run.job_name}, which a sensor launched, failed.")
 
+    def _tick_text(self, tick: InstigatorTick) -> str:
+        """What a tick did; empty if it did nothing or has not ended."""
+        if tick.status is TickStatus.FAILURE:
+            return f"the tick failed: {tick.error.message.strip() if tick.error else 'unknown error'}"
+        if tick.requested_asset_materialization_count:
+            count = tick.requested_asset_materialization_count
+            return f"requested {count} partition{'' if count == 1 else 's'}"
+        if tick.status is TickStatus.SUCCESS:
+            runs = [self._instance.get_run_by_id(run_id) for run_id in tick.run_ids]
+            return "; ".join(f"launched {_launched_text(run)}" for run in runs if run is not None)
+        reason = tick.skip_reason or ""
+        return reason if reason.startswith("Reported") else ""
+
     def _is_new(self, key: object) -> bool:
         is_new = key not in self._shown
         self._shown.add(key)
@@ -154,17 +168,9 @@ class Daemon:
         return any(not run.is_finished for run in self._instance.get_runs(limit=_MAX_TICKS))
 
 
-def _tick_text(tick: InstigatorTick) -> str:
-    """What a tick did; empty if it did nothing or has not ended."""
-    if tick.status is TickStatus.FAILURE:
-        return f"the tick failed: {tick.error.message.strip() if tick.error else 'unknown error'}"
-    if tick.requested_asset_materialization_count:
-        count = tick.requested_asset_materialization_count
-        return f"requested {count} partition{'' if count == 1 else 's'}"
-    if tick.run_ids and tick.status is TickStatus.SUCCESS:
-        return f"launched a run for {', '.join(tick.run_keys)}"
-    reason = tick.skip_reason or ""
-    return reason if reason.startswith("Reported") else ""
+def _launched_text(run: dg.DagsterRun) -> str:
+    version, table = run.tags.get(f"{_COMMIT_TAG}version"), run.tags.get(f"{_COMMIT_TAG}table")
+    return run.job_name if table is None else f"{run.job_name} for version {version} of {table}"
 
 
 def _job_text(run: dg.DagsterRun) -> str:

@@ -70,7 +70,9 @@ class Demo:
         tags = {_SENSOR_VERSION_TAG: str(version)}
 
         def done() -> bool:
-            return any(run.is_finished for run in self.instance.get_runs(dg.RunsFilter(job_name=report_job.name, tags=tags)))
+            return any(
+                run.is_finished for run in self.instance.get_runs(dg.RunsFilter(job_name=report_job.name, tags=tags))
+            )
 
         self.daemon.wait(done, what=f"materialize the report for version {version} of {FLIGHTS}")
 
