@@ -10,7 +10,21 @@ from resources import deployment_resources
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """Everything under ``definitions/defs``, with the resources of the deployment; the metadata of the assets is checked."""
+    """Everything under ``definitions/defs``, with the resources of the deployment; the metadata of the assets is checked.
+
+    The assets link to their code.
+    """
     loaded = dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
-    resources = dg.Definitions(resources=deployment_resources(), executor=dg.in_process_executor)
-    return cm_delta_definitions(dg.Definitions.merge(loaded, resources))
+    # Modules that import assets from each other have them repeatedly.
+    assets = list(dict.fromkeys(loaded.assets or ()))
+    completed = dg.Definitions(
+        assets=dg.with_source_code_references(assets),
+        asset_checks=loaded.asset_checks,
+        jobs=loaded.jobs,
+        schedules=loaded.schedules,
+        sensors=loaded.sensors,
+        component_tree=loaded.component_tree,
+        resources=deployment_resources(),
+        executor=dg.in_process_executor,
+    )
+    return cm_delta_definitions(completed)

@@ -3,40 +3,39 @@
 Run it as ``python -m definitions.late_corrections``.
 
 The delays of every flight of Hawaiian Airlines in June were recorded an hour too high, and one flight is missing. The sensor of
-the demo reports the commit and launches the report again.
+the demo reports the commits and launches the report again.
 """
-
-import datetime
 
 from pyspark.sql import functions as F
 
-from cm_delta_dagster import CommitContext, WriteResult
+from cm_delta_dagster import CommitContext, Connection, WriteResult
 from definitions.defs.flights import FLIGHT_KEY
+from definitions.defs.months import month_end, month_key
 from resources.local import connect_local, local_spark
 
+JUNE = 6
+MISSING_FLIGHT = 9999
+"""Number of the flight that is missing in the raw file."""
 
-def merge_corrections() -> WriteResult:
-    """One merge, one commit: thirty flights corrected, one added."""
-    with connect_local(local_spark().spark_session) as lake:
-        flights = lake.table("main.nyc.flights")
-        june = flights.to_df(where="date >= DATE '2013-06-01' AND date <= DATE '2013-06-30' AND carrier = 'HA'")
-        corrected = june.withColumn("dep_delay", F.col("dep_delay") - 60).withColumn(
-            "arr_delay", F.col("arr_delay") - 60
-        )
-        forgotten = (
-            june.limit(1)
-            .withColumn("date", F.lit(datetime.date(2013, 6, 30)))
-            .withColumn("day", F.lit(30))
-            .withColumn("flight", F.lit(9999))
-        )
-        return flights.merge(
-            corrected.unionByName(forgotten),
-            on=FLIGHT_KEY,
-            within="date >= DATE '2013-06-01' AND date <= DATE '2013-06-30'",
-            context=CommitContext(user_metadata="late corrections of Hawaiian Airlines, June"),
-        )
+
+def correct(lake: Connection) -> tuple[WriteResult, WriteResult]:
+    """Two commits: thirty flights are corrected by a merge, and one is appended."""
+    flights = lake.table("main.nyc.flights")
+    june = month_key(JUNE)
+    context = CommitContext(user_metadata="late corrections of Hawaiian Airlines, June")
+    recorded = flights.to_df(where=f"month = DATE '{june}' AND carrier = 'HA' AND flight <> {MISSING_FLIGHT}")
+    earlier = {name: F.col(name) - 60 for name in ("dep_delay", "arr_delay")}
+    merged = flights.merge(
+        recorded.withColumns(earlier), on=FLIGHT_KEY, within=f"month = DATE '{june}'", context=context
+    )
+    missing = recorded.orderBy(*FLIGHT_KEY).limit(1)
+    missing = missing.withColumns(
+        {"date": F.lit(month_end(june)), "flight": F.lit(MISSING_FLIGHT), "dep_delay": F.lit(0.0)}
+    )
+    return merged, flights.append(missing, context=context)
 
 
 if __name__ == "__main__":
-    result = merge_corrections()
-    print(f"main.nyc.flights is at version {result.version}: {dict(result.metrics)}")
+    with connect_local(local_spark().spark_session) as lake:
+        for result in correct(lake):
+            print(f"main.nyc.flights is at version {result.version}: {dict(result.metrics)}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster import Connection, connect
+from cm_delta_dagster import ClientSettings, Connection, connect
 from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager, CatalogResource, SparkResource
 from resources.environment import STORAGE_OPTIONS, WAREHOUSE, json_object, spark_jars, storage_options
 from resources.raw_data import RawData
@@ -62,7 +62,7 @@ def local_spark() -> SparkResource:
     )
 
 
-def connect_local(spark: SparkSession | None = None) -> Connection:
+def connect_local(spark: SparkSession | None = None, *, settings: ClientSettings | None = None) -> Connection:
     """Catalog and tables of this deployment for scripts without Dagster; without a session, the running one is used."""
     options = json_object(STORAGE_OPTIONS)
-    return connect(catalog_url(), warehouse=warehouse(), storage_options=options, spark=spark)
+    return connect(catalog_url(), warehouse=warehouse(), storage_options=options, spark=spark, settings=settings)

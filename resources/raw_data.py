@@ -16,6 +16,10 @@ class RawData(dg.ConfigurableResource):  # type: ignore[type-arg]  # Its paramet
 
     def path(self, name: str) -> str:
         """File URI of ``<name>.csv``."""
+        return Path(self.local_path(name)).as_uri()
+
+    def local_path(self, name: str) -> str:
+        """Path of ``<name>.csv``."""
         copied = Path(self.directory).absolute() / f"{name}.csv"
         if not copied.exists():
             copied.parent.mkdir(parents=True, exist_ok=True)
@@ -23,7 +27,7 @@ class RawData(dg.ConfigurableResource):  # type: ignore[type-arg]  # Its paramet
                 partial = Path(own) / copied.name
                 partial.write_bytes(_content(name))
                 partial.replace(copied)
-        return copied.as_uri()
+        return str(copied)
 
 
 def _content(name: str) -> bytes:

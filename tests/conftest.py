@@ -25,7 +25,7 @@ from tests.support.s3_server import s3_server
 
 _FAST_PACKAGES = {"api", "arrow", "catalog", "cli", "client", "protocol", "repository", "storage"}
 _NOT_FAST_MODULES = {"test_conflict_cases.py", "test_hooks.py"}  # Many cases, and tests that wait for time to pass.
-_SLOW_PACKAGES = {"benchmarks", "definitions", "differential", "disasters", "model"}
+_SLOW_PACKAGES = {"benchmarks", "differential", "disasters", "model"}
 _SERVERS = {"spark", "postgres_server", "s3_endpoint", "gofakes3_endpoint", "azurite", "gcs_endpoint"}
 
 

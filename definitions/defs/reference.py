@@ -1,10 +1,15 @@
 """Reference tables: small, without partitions, merged by key on every run."""
 
+from datetime import timedelta
+
 import dagster as dg
+import polars as pl
 from pyspark.sql import DataFrame
 
 from cm_delta_dagster.orchestration import SparkResource
 from resources.raw_data import RawData
+
+_EVERY_QUARTER = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=120), warn_window=timedelta(days=100))
 
 
 def _csv(spark: SparkResource, raw: RawData, name: str, columns: str) -> DataFrame:
@@ -14,36 +19,48 @@ def _csv(spark: SparkResource, raw: RawData, name: str, columns: str) -> DataFra
 @dg.asset(
     key=["nyc", "airlines"],
     group_name="nyc",
-    kinds={"deltalake", "pyspark"},
+    owners=["team:reference-data"],
+    freshness_policy=_EVERY_QUARTER,
     metadata={"mode": "merge", "merge_keys": ["carrier"]},
 )
-def airlines(spark: SparkResource, raw: RawData) -> DataFrame:
-    """The sixteen carriers."""
-    return _csv(spark, raw, "airlines", "carrier string, name string")
+def airlines(raw: RawData) -> pl.DataFrame:
+    """The sixteen carriers.
+
+    The asset reads the file with polars and returns a polars frame. Its own code needs no Java; the IO manager passes the
+    rows to Spark, which writes them.
+    """
+    return pl.read_csv(raw.local_path("airlines"))
 
 
 @dg.asset(
     key=["nyc", "airports"],
     group_name="nyc",
-    kinds={"deltalake", "pyspark"},
+    owners=["team:reference-data"],
+    freshness_policy=_EVERY_QUARTER,
     metadata={"mode": "merge", "merge_keys": ["faa"]},
 )
 def airports(spark: SparkResource, raw: RawData) -> DataFrame:
     """Airports of the United States by FAA code."""
-    columns = "faa string, name string, lat double, lon double, alt int, tz int, dst string, tzone string"
+    columns = (
+        "faa string COMMENT 'FAA code', name string, lat double COMMENT 'Latitude in degrees', "
+        "lon double COMMENT 'Longitude in degrees', alt int COMMENT 'Altitude in feet', "
+        "tz int COMMENT 'Offset from UTC in hours', dst string COMMENT 'Rule of daylight saving time', tzone string"
+    )
     return _csv(spark, raw, "airports", columns)
 
 
 @dg.asset(
     key=["nyc", "planes"],
     group_name="nyc",
-    kinds={"deltalake", "pyspark"},
+    owners=["team:reference-data"],
+    freshness_policy=_EVERY_QUARTER,
     metadata={"mode": "merge", "merge_keys": ["tailnum"]},
 )
 def planes(spark: SparkResource, raw: RawData) -> DataFrame:
     """Aircraft by tail number."""
     columns = (
-        "tailnum string, year int, type string, manufacturer string, model string, engines int, seats int, "
-        "speed int, engine string"
+        "tailnum string COMMENT 'Tail number', year int COMMENT 'Year in which the plane was built', type string, "
+        "manufacturer string, model string, engines int, seats int, speed int COMMENT 'Cruising speed in miles per hour', "
+        "engine string COMMENT 'Kind of engine'"
     )
     return _csv(spark, raw, "planes", columns)

@@ -11,6 +11,8 @@ import pytest
 
 from tests.support.s3_server import S3Server, s3_server
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

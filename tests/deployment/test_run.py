@@ -18,13 +18,14 @@ import pytest
 import sqlalchemy as sa
 
 from cm_delta_dagster import connect
+from definitions.defs.months import month_key
 from tests.support.s3_server import S3Server, s3_server
 from tests.support.spark_jars import s3_jars
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
-DAY = "2013-01-01"
+JANUARY = month_key(1)
 
 LAUNCH = """
 mutation ($parameters: ExecutionParams!) {
@@ -163,7 +164,7 @@ def test_two_concurrent_runs_are_followed_by_the_run_of_the_sensor(deployment: D
     """Catalog and warehouse are read afterwards by another client."""
     deployment.wait(lambda: deployment.ask("{ version }"))
     reference = deployment.launch("airlines")
-    flights = deployment.launch("flights", partition=DAY)
+    flights = deployment.launch("flights", partition=JANUARY)
 
     def report() -> dict[str, Any] | None:
         runs = deployment.runs()
@@ -181,9 +182,9 @@ def test_two_concurrent_runs_are_followed_by_the_run_of_the_sensor(deployment: D
     with connect(deployment.catalog_url, warehouse=deployment.warehouse, storage_options=deployment.options) as lake:
         counts = {name: lake.table(name).to_arrow().num_rows for name in lake.tables()}
         assert lake.table("main.nyc.carrier_months").to_arrow()["flights"].to_pylist()
-    assert counts["main.nyc.flights"] == 842
+    assert counts["main.nyc.flights"] == 27_004
     assert counts["main.nyc.airlines"] == 16
-    assert counts["main.nyc.carrier_months"] == 14
+    assert counts["main.nyc.carrier_months"] == 16
     deployment.process.send_signal(signal.SIGTERM)
     assert deployment.process.wait(150) == 0, deployment.log.read_text()[-6000:]
 

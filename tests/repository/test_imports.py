@@ -34,7 +34,7 @@ ALLOWED = {
     "duckdb": _FRAMES,
     "fsspec": _STORAGE,
     "gcsfs": _STORAGE,
-    "polars": _FRAMES,
+    "polars": (*_FRAMES, "definitions"),
     "psycopg": _SQL,
     "py4j": _SPARK,
     "pyspark": _SPARK,

@@ -1,6 +1,6 @@
 """The checks of a table, and the limits beyond which they fail."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -69,6 +69,7 @@ class CheckSettings:
         constraints: name to expression of the CHECK constraints that the table must have.
         maintenance: thresholds of ``SMALL_FILES`` and ``MAINTENANCE``; None: the default thresholds, and no check ``MAINTENANCE``.
         overdue_factor: a permitted task is overdue if the threshold is exceeded by this factor.
+        errors: checks whose failure is an error instead of a warning.
 
     Raises:
         InvalidArgumentError: a limit is negative, or a minimum is above its maximum.
@@ -89,6 +90,7 @@ class CheckSettings:
     constraints: Mapping[str, str] = field(default_factory=dict)
     maintenance: MaintenancePolicy | None = None
     overdue_factor: float = 2.0
+    errors: Collection[TableCheck] = frozenset()
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:

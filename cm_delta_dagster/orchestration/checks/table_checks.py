@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
@@ -172,6 +172,7 @@ class _CheckedTable:
         for check in selected:
             try:
                 outcome = evaluate(check, seen)
+                outcome = replace(outcome, is_error=outcome.is_error or check in self.settings.errors)
             except CmDeltaError as error:
                 entries = {"cm_delta/error": type(error).__name__}
                 text = f"The check could not be computed: {error}"

@@ -86,6 +86,15 @@ def test_a_backlog_of_unpublished_commits_fails_until_they_are_published(catalog
     assert check_of(catalog, instance, TableCheck.UNPUBLISHED_COMMITS, max_unpublished_commits=0).passed
 
 
+def test_a_warning_is_an_error_if_the_settings_say_so(catalog, instance):
+    check = TableCheck.CHECKPOINT_LAG
+    commit(make_table(catalog.client, NAME))
+    warned = run_one(catalog, instance, check, max_commits_since_checkpoint=0)
+    failed = run_one(catalog, instance, check, max_commits_since_checkpoint=0, errors={check})
+    assert (warned.passed, warned.severity.value) == (False, "WARN")
+    assert (failed.passed, failed.severity.value) == (False, "ERROR")
+
+
 def test_a_backlog_of_staged_files_fails(catalog, instance):
     table = make_table(catalog.client, NAME)
     directory = log_files.staged_commits_directory(table.location)
