@@ -22,7 +22,9 @@ A message says what happened, why, and what to do about it. The tree::
     │   ├── CommitConflictError
     │   ├── CommitRejectedError
     │   ├── CommitRetriesExceededError
-    │   └── CommitStateUnknownError
+    │   ├── CommitStateUnknownError
+    │   ├── ApprovalRequiredError
+    │   └── ApprovalClosedError
     ├── MaintenanceError
     │   ├── MaintenanceNotPermittedError
     │   ├── MaintenanceInProgressError
@@ -131,12 +133,13 @@ class UnsupportedFeatureError(ProtocolError):
 class CommitError(CmDeltaError):
     """A commit was not made, or its outcome is unknown.
 
-    A commit has one of five outcomes. It succeeds, and the call returns the version. Or it raises
+    A commit has one of six outcomes. It succeeds, and the call returns the version. Or it raises
 
     * CommitConflictError: another commit changed what this one depends on; nothing was committed. Run the operation again.
     * CommitRejectedError: the catalog refused it; nothing was committed, and a retry does not help.
     * CommitRetriesExceededError: compatible commits won every attempt; nothing was committed. Run the operation again.
     * CommitStateUnknownError: it may have been committed. Check the table's history before any other action.
+    * ApprovalRequiredError: nothing was committed; the catalog keeps the commit until an owner approves or rejects it.
 
     Faults that are found before a proposal raise other errors, e.g. IllegalCommitError or StorageError.
     """
@@ -184,6 +187,36 @@ class CommitStateUnknownError(CommitError):
         super().__init__(message)
         self.txn_id = txn_id
         self.version = version
+
+
+class ApprovalRequiredError(CommitError):
+    """A rule of the catalog lets the commit pass only with an approval. The table is unchanged, and the files of the commit stay.
+
+    Attributes:
+        approval_id: id of the request that waits; None if the proposer did not keep the commit.
+        what: what the commit does against which rule, one sentence for each.
+        ask: whom to ask.
+        is_repeated: the same write waits already; the files of this attempt are not needed.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        approval_id: str | None = None,
+        what: tuple[str, ...] = (),
+        ask: tuple[str, ...] = (),
+        is_repeated: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.approval_id = approval_id
+        self.what = what
+        self.ask = ask
+        self.is_repeated = is_repeated
+
+
+class ApprovalClosedError(CommitError):
+    """A request for approval was decided before, has expired, or belongs to another commit. Nothing was committed."""
 
 
 class MaintenanceError(CmDeltaError):
@@ -317,3 +350,8 @@ NOT_COMMITTED = (
 A storage failure after the proposal, or a table dropped concurrently, raises :class:`CommitStateUnknownError`. A StorageError or
 TableNotFoundError is raised before the proposal.
 """
+
+
+def needs_no_files(error: BaseException) -> bool:
+    """Whether the files written for a commit that ended with ``error`` can be deleted: nothing refers to them."""
+    return isinstance(error, NOT_COMMITTED) or (isinstance(error, ApprovalRequiredError) and error.is_repeated)

@@ -74,6 +74,7 @@ class CommitProposal:
         published_version: ``_delta_log`` holds every version up to this one; saves a call of ``set_published_version``. It
             must be below ``version``. A value below the recorded one has no effect.
         sha256: SHA-256 of the bytes of the commit, as 64 lower-case hexadecimal digits; None if not computed.
+        approval_id: the request whose approval lets the commit pass; the catalog closes it with the ratification.
     """
 
     version: int
@@ -87,6 +88,7 @@ class CommitProposal:
     protocol: Protocol | None = None
     published_version: int | None = None
     sha256: str | None = None
+    approval_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
