@@ -23,6 +23,7 @@ from cm_delta_dagster.api.multi_table_transaction import MultiTableTransaction
 from cm_delta_dagster.api.onboarding_methods import OnboardingMethods
 from cm_delta_dagster.api.policy_methods import PolicyMethods
 from cm_delta_dagster.api.recovery_methods import RecoveryMethods
+from cm_delta_dagster.api.rule_methods import RuleMethods
 from cm_delta_dagster.api.sql_methods import SqlMethods
 from cm_delta_dagster.api.table_reads import PathDeltaTable
 from cm_delta_dagster.catalog.sql import SqlCatalog
@@ -102,7 +103,7 @@ def connect(
     return Connection(client, spark=spark)
 
 
-class Connection(CreationMethods, OnboardingMethods, PolicyMethods, RecoveryMethods, SqlMethods):
+class Connection(CreationMethods, OnboardingMethods, PolicyMethods, RecoveryMethods, RuleMethods, SqlMethods):
     """One open catalog. Threads can share it; do not use it after :meth:`close`.
 
     Attributes:

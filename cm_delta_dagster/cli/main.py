@@ -29,6 +29,7 @@ from cm_delta_dagster.cli.optimize_command import optimize
 from cm_delta_dagster.cli.read_commands import READ_COMMANDS
 from cm_delta_dagster.cli.recovery_commands import RECOVERY_COMMANDS
 from cm_delta_dagster.cli.restore_command import restore
+from cm_delta_dagster.cli.rule_commands import RULE_COMMANDS
 from cm_delta_dagster.cli.spark_commands import spark_jars
 from cm_delta_dagster.client.warehouse import absolute_location
 from cm_delta_dagster.operations.doctor import Depth, RepairPlan
@@ -273,7 +274,8 @@ def orphan_files(context: click.Context, warehouse: str) -> None:
     click.echo(f"{counted(len(found), 'location')} without a table in this catalog.")
 
 
-for _command in (*READ_COMMANDS, *RECOVERY_COMMANDS, *ONBOARDING_COMMANDS, alter, clone, optimize, restore, spark_jars):
+_SINGLE_COMMANDS = (alter, clone, optimize, restore, spark_jars)
+for _command in (*READ_COMMANDS, *RECOVERY_COMMANDS, *ONBOARDING_COMMANDS, *RULE_COMMANDS, *_SINGLE_COMMANDS):
     main.add_command(_command)
 
 

@@ -114,3 +114,14 @@ def definition(row: Any, identifier: TableIdentifier) -> TableDefinition | None:
 
 def _line(action: Metadata | Protocol | None) -> str | None:
     return None if action is None else commit_json.encode_action(action)
+
+
+def metadata_of(connection: sa.Connection, table_id: str) -> Metadata | None:
+    """The stored metadata of a table; None if it is missing or unreadable."""
+    row = connection.execute(_KNOWN, {"of_table": table_id}).one_or_none()
+    if row is None or row.metadata is None:
+        return None
+    try:
+        return commit_json.decode_commit(f"{row.metadata}\n".encode(), version=row.version).metadata
+    except CorruptLogError:
+        return None

@@ -42,12 +42,14 @@ class PolicyMethods:
     def set_maintenance_rule(self, rule: MaintenanceRule) -> None:
         """Create or replace the rule. Raises InvalidArgumentError for a malformed scope."""
         names.scope_parts(rule.scope)
-        self._database.write(lambda connection: maintenance.set_rule(connection, rule))
+        now_ms = self._now_ms()
+        self._database.write(lambda connection: maintenance.set_rule(connection, rule, now_ms=now_ms))
 
     def remove_maintenance_rule(self, scope: str, kind: MaintenanceKind) -> None:
         """Delete the rule of ``scope``. Raises InvalidArgumentError for a malformed scope."""
         names.scope_parts(scope)
-        self._database.write(lambda connection: maintenance.remove_rule(connection, scope, kind))
+        now_ms = self._now_ms()
+        self._database.write(lambda connection: maintenance.remove_rule(connection, scope, kind, now_ms=now_ms))
 
     def maintenance_rules(self) -> tuple[MaintenanceRule, ...]:
         """Every rule, by scope and kind."""
@@ -57,8 +59,18 @@ class PolicyMethods:
         self, identifier: TableIdentifier, kind: MaintenanceKind, *, table_id: str | None = None
     ) -> MaintenanceDecision:
         """The rule of the narrowest scope, else the default. The table need not exist."""
+        now_ms = self._now_ms()
         return self._database.read(
-            lambda connection: maintenance.decision(connection, identifier, kind, table_id=table_id)
+            lambda connection: maintenance.decision(connection, identifier, kind, table_id=table_id, now_ms=now_ms)
+        )
+
+    def authorize_maintenance(
+        self, identifier: TableIdentifier, kind: MaintenanceKind, *, table_id: str
+    ) -> MaintenanceDecision:
+        """The decision, recorded in the audit."""
+        now_ms = self._now_ms()
+        return self._database.write(
+            lambda connection: maintenance.authorize(connection, identifier, kind, table_id=table_id, now_ms=now_ms)
         )
 
     def acquire_maintenance_lease(

@@ -150,7 +150,62 @@ MAINTENANCE_RULES = sa.Table(
     sa.Column("kind", sa.Text, primary_key=True),
     sa.Column("allowed", sa.Boolean, nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("principals", sa.Text, nullable=False, server_default=sa.text("'[]'")),
+    sa.Column("windows", sa.Text, nullable=False, server_default=sa.text("'[]'")),
+    sa.Column("min_retention_ms", sa.BigInteger),
+    sa.Column("max_files", sa.BigInteger),
+    sa.Column("max_bytes", sa.BigInteger),
+    sa.Column("set_by", sa.Text),
+    sa.Column("set_ms", sa.BigInteger),
 )
+"""``principals`` and ``windows`` are JSON arrays of texts. ``set_by`` and ``set_ms`` are NULL before revision 0010."""
+
+COMMIT_RULES = sa.Table(
+    "cm_delta_commit_rules",
+    METADATA,
+    sa.Column("scope", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("arguments", sa.Text, nullable=False),
+    sa.Column("on_violation", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("contact", sa.Text, nullable=False),
+    sa.Column("set_by", sa.Text, nullable=False),
+    sa.Column("set_ms", sa.BigInteger, nullable=False),
+)
+"""What commits must satisfy. ``arguments`` is a JSON object."""
+
+APPROVALS = sa.Table(
+    "cm_delta_approvals",
+    METADATA,
+    sa.Column("approval_id", sa.Text, primary_key=True),
+    sa.Column("table_id", sa.Text, sa.ForeignKey("cm_delta_tables.table_id"), nullable=False),
+    sa.Column("state", sa.Text, nullable=False),
+    sa.Column("operation", sa.Text, nullable=False),
+    sa.Column("txn_id", sa.Text, nullable=False),
+    sa.Column("read_version", sa.BigInteger, nullable=False),
+    sa.Column("what", sa.Text, nullable=False),
+    sa.Column("contacts", sa.Text, nullable=False),
+    sa.Column("requested_by", sa.Text),
+    sa.Column("requested_ms", sa.BigInteger, nullable=False),
+    sa.Column("expires_ms", sa.BigInteger, nullable=False),
+    sa.Column("app_id", sa.Text),
+    sa.Column("app_version", sa.BigInteger),
+    sa.Column("intent", sa.Text, nullable=False),
+    sa.Column("mode", sa.Text, nullable=False),
+    sa.Column("file_name", sa.Text, nullable=False),
+    sa.Column("file_size", sa.BigInteger, nullable=False),
+    sa.Column("sha256", sa.Text),
+    sa.Column("content", sa.LargeBinary),
+    sa.Column("fingerprint", sa.Text, nullable=False),
+    sa.Column("decided_by", sa.Text),
+    sa.Column("decided_ms", sa.BigInteger),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("version", sa.BigInteger),
+)
+"""Commits that wait for an approval, and those that did. ``content`` is set while an inline commit waits."""
+
+sa.Index("cm_delta_approvals_table", APPROVALS.c.table_id, APPROVALS.c.state)
 
 MAINTENANCE_LEASES = sa.Table(
     "cm_delta_maintenance_claims",

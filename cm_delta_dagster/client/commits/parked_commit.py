@@ -53,7 +53,13 @@ def approval_required(approval: Approval, *, is_repeated: bool) -> ApprovalRequi
 
 
 def read_parked(store: Store, location: str, parked: ParkedCommit) -> CommitActions:
-    """The actions of a commit that waits.
+    """The actions of a commit that waits. Raises as :func:`read_parked_bytes`."""
+    data = read_parked_bytes(store, location, parked)
+    return commit_json.decode_commit(data, version=int(parked.file_name.partition(".")[0]))
+
+
+def read_parked_bytes(store: Store, location: str, parked: ParkedCommit) -> bytes:
+    """The bytes of a commit that waits.
 
     Raises:
         ObjectNotFoundError: its staged file does not exist.
@@ -70,4 +76,4 @@ def read_parked(store: Store, location: str, parked: ParkedCommit) -> CommitActi
             f"The staged file {parked.file_name} of the request {parked.approval.approval_id} was changed since it was proposed. "
             "Nothing was committed. Reject the request, and run the write again."
         )
-    return commit_json.decode_commit(data, version=int(parked.file_name.partition(".")[0]))
+    return data

@@ -18,6 +18,7 @@ from cm_delta_dagster.operations.maintenance.authorization import (
     maintenance_lease,
     require_permission,
 )
+from cm_delta_dagster.operations.maintenance.parked_commits import staged_files_of_parked
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.features.table_features import check_writable, supports
 from cm_delta_dagster.protocol.log import checkpoint_reading, log_files
@@ -106,7 +107,7 @@ def plan_clean_log(table: Table) -> CleanLogPlan:
     listing = _list(table)
     ratified = table.ratified()
     # The catalog may still return a staged commit of a published version. Readers then read the staged file.
-    served = {commit.file_name for commit in ratified.commits}
+    served = {commit.file_name for commit in ratified.commits} | staged_files_of_parked(table)
     limit = cut_off_timestamp(now_ms, snapshot.properties.log_retention_ms)
     expired = _newest_expired(table, listing.names, ratified.published_version, limit)
     unusable: frozenset[str] = frozenset()

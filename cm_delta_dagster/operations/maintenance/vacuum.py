@@ -29,6 +29,7 @@ from cm_delta_dagster.operations.maintenance.authorization import (
     require_permission,
 )
 from cm_delta_dagster.operations.maintenance.clone_files import files_of_clones
+from cm_delta_dagster.operations.maintenance.parked_commits import files_of_parked
 from cm_delta_dagster.operations.recovery.set_aside import files_set_aside
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.actions.paths import file_keys, normalise_location
@@ -116,6 +117,7 @@ def plan_vacuum(
         )
     now_ms = table.services.now_ms()
     files = _list_files(table, older_than_ms=now_ms - kept_ms)
+    parked = files_of_parked(table)
     # This snapshot includes the commits made during the listing, so their files are kept.
     snapshot = _checked_snapshot(table)
     refuse_contradiction(table.store, snapshot)
@@ -129,6 +131,7 @@ def plan_vacuum(
         removes=removes,
         deletion_vector_files=vector_files(table.location, snapshot.files)
         | vector_files(table.location, unexpired)
+        | parked
         | files_set_aside(table)
         | files_of_clones(table, now_ms=now_ms),
         partition_columns=snapshot.partition_columns,
