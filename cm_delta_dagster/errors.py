@@ -244,6 +244,7 @@ class ApprovalRequiredError(CommitError):
         what: what the commit does against which rule, one sentence for each.
         ask: whom to ask.
         is_repeated: the same write waits already; the files of this attempt are not needed.
+        refusal: the first rule; None once the commit is kept.
     """
 
     def __init__(
@@ -254,8 +255,10 @@ class ApprovalRequiredError(CommitError):
         what: tuple[str, ...] = (),
         ask: tuple[str, ...] = (),
         is_repeated: bool = False,
+        refusal: Refusal | None = None,
     ) -> None:
         super().__init__(message)
+        self.refusal = refusal
         self.approval_id = approval_id
         self.what = what
         self.ask = ask

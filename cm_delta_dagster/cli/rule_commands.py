@@ -15,9 +15,7 @@ from cm_delta_dagster.operations.tables.approve_commit import approve_commit
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print a JSON array, or object.")
-_KINDS = "\b\n" + "\n".join(
-    f"{kind.kind.value}({', '.join(kind.takes)}): {kind.summary}" for kind in KINDS.values()
-)
+_KINDS = "\b\n" + "\n".join(f"{kind.kind.value}({', '.join(kind.takes)}): {kind.summary}" for kind in KINDS.values())
 _NUMBERS = {"rows": int, "files": int, "fraction": float}
 _TEXTS = ("pattern",)
 
@@ -52,7 +50,9 @@ def list_rules(context: click.Context, scope: str, as_json: bool) -> None:
 @click.argument("kind", type=click.Choice([kind.value for kind in CommitRuleKind]))
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--name", help="Shown in refusals; by default the kind.")
-@click.option("--approval", is_flag=True, help="Keep violating commits until an owner approves them, instead of refusing them.")
+@click.option(
+    "--approval", is_flag=True, help="Keep violating commits until an owner approves them, instead of refusing them."
+)
 @click.option("--reason", default="", help="Shown in refusals.")
 @click.option("--contact", default="", help="Whom to ask; by default the principal who sets the rule.")
 @click.option("--confirm", is_flag=True, help="Set the rule although it locks everybody out.")

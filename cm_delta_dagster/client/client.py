@@ -6,12 +6,12 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cm_delta_dagster.catalog.catalog import Catalog
-from cm_delta_dagster.catalog.commit_rule_registry import CommitRuleRegistry
 from cm_delta_dagster.catalog.approval_requests import ApprovalRequests
+from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.commit_feed import CommitFeed
 from cm_delta_dagster.catalog.commit_policies import CommitPolicies
+from cm_delta_dagster.catalog.commit_rule_registry import CommitRuleRegistry
 from cm_delta_dagster.catalog.leases import Leases
 from cm_delta_dagster.catalog.maintenance_policies import MaintenancePolicies
 from cm_delta_dagster.catalog.recovery import RecoverableCatalog
@@ -39,8 +39,9 @@ class DeltaClient:
     Safe to share between threads. Latest snapshots are cached by table id, so that a refresh reads only newer commits. ``close``
     waits for asynchronous work and closes the catalog.
 
-    ``registry``, ``coordinator``, ``feed``, ``leases``, ``pins``, ``commit_policies``, ``commit_rules``, ``approvals``, ``maintenance_policies`` and ``recovery``
-    are the catalog, each with the type of one of its interfaces. Code that uses a client names the interface that it needs.
+    ``registry``, ``coordinator``, ``feed``, ``leases``, ``pins``, ``commit_policies``, ``commit_rules``, ``approvals``,
+    ``maintenance_policies`` and ``recovery`` are the catalog, each with the type of one of its interfaces. Code that uses a client
+    names the interface that it needs.
 
     Attributes:
         catalog: the whole catalog, for those who create another client of it.

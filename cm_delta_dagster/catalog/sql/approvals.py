@@ -106,9 +106,7 @@ def settle(connection: sa.Connection, context: CommitContext) -> None:
     _close(connection, row, ApprovalState.COMMITTED, reason="", now_ms=context.now_ms, version=proposal.version)
 
 
-def close(
-    connection: sa.Connection, approval_id: str, state: ApprovalState, *, reason: str, now_ms: int
-) -> Approval:
+def close(connection: sa.Connection, approval_id: str, state: ApprovalState, *, reason: str, now_ms: int) -> Approval:
     """Close a pending request without a commit. A repeated call has no effect.
 
     Raises:
@@ -150,9 +148,7 @@ def listed(
     return tuple(_approval(row, now_ms) for row in connection.execute(found))
 
 
-def find(
-    connection: sa.Connection, table_id: str, *, app_id: str, app_version: int, now_ms: int
-) -> Approval | None:
+def find(connection: sa.Connection, table_id: str, *, app_id: str, app_version: int, now_ms: int) -> Approval | None:
     """The newest request of the write with this ``txn``."""
     same = (APPROVALS.c.table_id == table_id, APPROVALS.c.app_id == app_id, APPROVALS.c.app_version == app_version)
     found = _WITH_NAMES.where(*same).order_by(APPROVALS.c.requested_ms.desc()).limit(1)
@@ -170,9 +166,7 @@ def protected(connection: sa.Connection, table_id: str, *, now_ms: int) -> tuple
 def _existing(connection: sa.Connection, context: CommitContext, request: ApprovalRequest) -> Approval | None:
     same = [APPROVALS.c.file_name == context.proposal.file_name]
     if request.app_id is not None:
-        same.append(
-            sa.and_(APPROVALS.c.app_id == request.app_id, APPROVALS.c.app_version == request.app_version)
-        )
+        same.append(sa.and_(APPROVALS.c.app_id == request.app_id, APPROVALS.c.app_version == request.app_version))
     found = _WITH_NAMES.where(
         APPROVALS.c.table_id == context.table_id, _IS_PENDING, APPROVALS.c.expires_ms > context.now_ms, sa.or_(*same)
     )
@@ -214,9 +208,7 @@ def _close(
     connection.execute(
         sa.update(APPROVALS)
         .where(APPROVALS.c.approval_id == row.approval_id)
-        .values(
-            state=state.value, decided_by=caller, decided_ms=now_ms, reason=reason, version=version, content=None
-        )
+        .values(state=state.value, decided_by=caller, decided_ms=now_ms, reason=reason, version=version, content=None)
     )
     change = audit.Change(
         action={ApprovalState.COMMITTED: "approve", ApprovalState.REJECTED: "reject"}.get(state, "close approval"),
@@ -272,4 +264,3 @@ def _parked(row: Any, now_ms: int) -> ParkedCommit:
         sha256=row.sha256,
         content=row.content,
     )
-

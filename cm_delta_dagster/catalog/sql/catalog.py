@@ -42,6 +42,7 @@ from cm_delta_dagster.catalog.sql.access_methods import AccessMethods
 from cm_delta_dagster.catalog.sql.audited_database import AuditedDatabase
 from cm_delta_dagster.catalog.sql.database import IfMissing
 from cm_delta_dagster.catalog.sql.policy_methods import PolicyMethods
+from cm_delta_dagster.catalog.sql.rule_methods import RuleMethods
 from cm_delta_dagster.catalog.tables import (
     CatalogIdentity,
     InactiveTable,
@@ -56,7 +57,7 @@ from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 _log = logging.getLogger(__name__)
 
 
-class SqlCatalog(PolicyMethods, AccessMethods):
+class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods):
     """Implements :class:`~cm_delta_dagster.catalog.catalog.Catalog` over SQLite (one machine) or PostgreSQL (shared).
 
     The first use opens the database, and creates or migrates it. Thread-safe. Each ratification is one SQL transaction. Close
@@ -250,7 +251,7 @@ class SqlCatalog(PolicyMethods, AccessMethods):
         """Ratify. Raises CommitRejectedError, TableNotFoundError, CatalogUnavailableError (unknown commit outcome)."""
         names.check_proposal(proposal)
         now_ms, ahead_ms = self._now_ms(), self._max_clock_difference_ms
-        if self._database.has_single_statement_commit:
+        if self._database.has_single_statement_commit and proposal.approval_id is None:
             ratified = self._database.read(
                 lambda connection: single_statement_commit.commit(
                     connection, table_id, proposal, now_ms=now_ms, max_ahead_ms=ahead_ms

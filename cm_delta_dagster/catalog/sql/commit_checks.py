@@ -10,11 +10,11 @@ from types import MappingProxyType
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.sql import grant_check
+from cm_delta_dagster.catalog.sql import grant_check, rule_check
 from cm_delta_dagster.catalog.sql.commit_context import Check, CommitContext
 from cm_delta_dagster.catalog.sql.schema import ACTIVE_CHECKS, TABLES, scope_keys
 
-CHECKS: Mapping[str, Check] = MappingProxyType({grant_check.NAME: grant_check.check})
+CHECKS: Mapping[str, Check] = MappingProxyType({grant_check.NAME: grant_check.check, rule_check.NAME: rule_check.check})
 
 _OF_TABLE = ACTIVE_CHECKS.c.scope.in_(scope_keys())
 ACTIVE = (
@@ -33,7 +33,7 @@ _ACTIVE_OF_TABLE = sa.select(ACTIVE).where(TABLES.c.table_id == sa.bindparam("of
 
 
 def run(connection: sa.Connection, context: CommitContext) -> None:
-    """Run the active checks. Raises CommitRefusedError."""
+    """Run the active checks. Raises CommitRefusedError, ApprovalRequiredError."""
     if context.head is None:
         names = connection.execute(_ACTIVE_OF_TABLE, {"of_table": context.table_id}).scalar_one_or_none()
     else:

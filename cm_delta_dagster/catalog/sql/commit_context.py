@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CorruptLogError, Refusal
+from cm_delta_dagster.protocol.actions.commit_json import CommitActions, decode_commit
 from cm_delta_dagster.protocol.commits.commit_content import CommitContent, content_of
 
 
@@ -47,8 +48,8 @@ class CommitContext:
     kind: ProposalKind = ProposalKind.PROPOSED
 
     @cached_property
-    def content(self) -> CommitContent | None:
-        """What the commit does; None if its content is not known, does not have the proposed size or digest, or is damaged.
+    def actions(self) -> CommitActions | None:
+        """The actions of the commit; None if its content is not known, does not have the proposed size or digest, or is damaged.
 
         A check must then assume that the commit does whatever the check refuses.
         """
@@ -59,9 +60,14 @@ class CommitContext:
         if proposal.sha256 is not None and hashlib.sha256(data).hexdigest() != proposal.sha256:
             return None
         try:
-            return content_of(data, version=proposal.version)
+            return decode_commit(data, version=proposal.version)
         except CorruptLogError:
             return None
+
+    @cached_property
+    def content(self) -> CommitContent | None:
+        """What the commit does; None as for :attr:`actions`."""
+        return None if self.actions is None else content_of(self.actions)
 
     def refusal(self, *, rule: str, scope: str, reason: str) -> Refusal:
         """The refusal of this proposal; add ``set_by`` and ``ask`` with ``dataclasses.replace`` where they are known."""

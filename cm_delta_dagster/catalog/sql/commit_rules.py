@@ -1,20 +1,17 @@
-"""Commit rules in the database: set, remove, list, and which of them apply to a table.
+"""Changes of commit rules. The rows are in ``commit_rule_rows``.
 
 Functions over an open connection; the caller opens the transaction.
 """
 
-import json
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
-from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation, RuleArgument
+from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.catalog.sql import audit, commit_checks, guard
+from cm_delta_dagster.catalog.sql import commit_rule_rows as rows
 from cm_delta_dagster.catalog.sql.callers import caller_of
-from cm_delta_dagster.catalog.sql.prepared import Prepared
 from cm_delta_dagster.catalog.sql.schema import (
     COMMIT_POLICIES,
     COMMIT_RULES,
@@ -28,15 +25,6 @@ from cm_delta_dagster.catalog.sql.schema import (
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 
-CHECK = "commit_rules"
-"""Name of the check of proposals; see ``commit_checks``."""
-
-_THREE_SCOPES = [sa.bindparam(name) for name in ("of_catalog", "of_schema", "of_name")]
-_OF_TABLE = Prepared(
-    sa.select(COMMIT_RULES)
-    .where(COMMIT_RULES.c.scope.in_(_THREE_SCOPES))
-    .order_by(COMMIT_RULES.c.scope, COMMIT_RULES.c.name)
-)
 _NOT_THROUGH_CATALOG = [
     str(CommitPolicy(kind=kind)) for kind in (CommitPolicyKind.PUT_IF_ABSENT, CommitPolicyKind.SWITCHING)
 ]
@@ -57,10 +45,10 @@ def set_rule(connection: sa.Connection, rule: CommitRule, *, confirmed: bool, no
             f"The rule {rule} was not set: {lock_out}. To set it nevertheless, repeat the call with confirm=True (--confirm)."
         )
     stored = replace(rule, set_by=caller_of(connection) or "", set_ms=now_ms)
-    before = _row(connection, rule.scope, rule.name)
-    connection.execute(sa.delete(COMMIT_RULES).where(*_same(rule.scope, rule.name)))
-    connection.execute(sa.insert(COMMIT_RULES).values(_values(stored)))
-    commit_checks.activate(connection, CHECK, rule.scope)
+    before = rows.rule(connection, rule.scope, rule.name)
+    connection.execute(sa.delete(COMMIT_RULES).where(*rows.same(rule.scope, rule.name)))
+    connection.execute(sa.insert(COMMIT_RULES).values(rows.values(stored)))
+    commit_checks.activate(connection, rows.CHECK, rule.scope)
     _record(connection, "set commit rule", stored, before=before, after=stored, reason=rule.reason, now_ms=now_ms)
     return stored
 
@@ -68,56 +56,46 @@ def set_rule(connection: sa.Connection, rule: CommitRule, *, confirmed: bool, no
 def remove_rule(connection: sa.Connection, scope: str, name: str, *, reason: str, now_ms: int) -> None:
     """Delete a rule. Raises InvalidArgumentError if there is none."""
     guard.require(connection, guard.Operation.SET_POLICY, scope, table_id=_table_id(connection, scope))
-    before = _row(connection, scope, name)
+    before = rows.rule(connection, scope, name)
     if before is None:
-        known = [rule.name for rule in rules(connection, scope) if rule.scope == scope]
+        known = [rule.name for rule in rows.rules(connection, scope) if rule.scope == scope]
         raise InvalidArgumentError(
             f"{scope} has no commit rule {name!r}; it has {', '.join(known) or 'none'}. Nothing was changed."
         )
-    connection.execute(sa.delete(COMMIT_RULES).where(*_same(scope, name)))
+    connection.execute(sa.delete(COMMIT_RULES).where(*rows.same(scope, name)))
     if connection.execute(sa.select(COMMIT_RULES.c.name).where(COMMIT_RULES.c.scope == scope)).first() is None:
-        commit_checks.deactivate(connection, CHECK, scope)
+        commit_checks.deactivate(connection, rows.CHECK, scope)
     _record(connection, "remove commit rule", before, before=before, after=None, reason=reason, now_ms=now_ms)
-
-
-def rules(connection: sa.Connection, scope: str = "") -> tuple[CommitRule, ...]:
-    """The rules at, above or below ``scope``, by scope and name; all without a scope."""
-    found = (_rule(row) for row in connection.execute(sa.select(COMMIT_RULES)))
-    wanted = (rule for rule in found if not scope or contains(rule.scope, scope) or contains(scope, rule.scope))
-    return tuple(sorted(wanted, key=lambda rule: (rule.scope, rule.name)))
-
-
-def rules_of(connection: sa.Connection, identifier: TableIdentifier) -> tuple[CommitRule, ...]:
-    """The rules that apply to a table, in one statement."""
-    schema = f"{identifier.catalog}.{identifier.schema}"
-    rows = _OF_TABLE.rows(
-        connection, {"of_catalog": identifier.catalog, "of_schema": schema, "of_name": str(identifier)}
-    )
-    return tuple(_rule(row) for row in rows)
 
 
 def carry(connection: sa.Connection, before: TableIdentifier, after: TableIdentifier) -> None:
     """Copy the rules of a table's old name to its new name: a rename must not permit anything."""
-    for rule in rules(connection, str(before)):
-        if rule.scope == str(before) and _row(connection, str(after), rule.name) is None:
-            connection.execute(sa.insert(COMMIT_RULES).values(_values(replace(rule, scope=str(after)))))
-            commit_checks.activate(connection, CHECK, str(after))
+    for rule in rows.rules(connection, str(before)):
+        if rule.scope == str(before) and rows.rule(connection, str(after), rule.name) is None:
+            connection.execute(sa.insert(COMMIT_RULES).values(rows.values(replace(rule, scope=str(after)))))
+            commit_checks.activate(connection, rows.CHECK, str(after))
+
+
+def check_covered(connection: sa.Connection, table_id: str, identifier: TableIdentifier) -> None:
+    """Refuse a name with commit rules for a table whose commits are made put-if-absent. Raises InvalidArgumentError."""
+    mode = sa.select(TABLES.c.commit_policy).where(TABLES.c.table_id == table_id)
+    found = rows.rules_of(connection, identifier)
+    if found and connection.execute(mode).scalar_one_or_none() in _NOT_THROUGH_CATALOG:
+        raise InvalidArgumentError(
+            f"The table cannot have the name {identifier}: the rule {found[0]} applies to it, and the commits of the table are "
+            "made by creating their files (put-if-absent), which the catalog cannot refuse. Set its commit mode to staged first."
+        )
 
 
 def refuse_put_if_absent(connection: sa.Connection, scope: str) -> None:
     """Refuse put-if-absent for a scope with rules. Raises InvalidArgumentError."""
-    found = rules(connection, scope)
+    found = rows.rules(connection, scope)
     if found:
         named = ", ".join(str(rule) for rule in found[:5])
         raise InvalidArgumentError(
             f"The commit mode of {scope} was not set to put-if-absent: commit rules apply to it ({named}), and the catalog cannot "
             "refuse commits that are made by creating files. Remove the rules first, or choose another commit mode."
         )
-
-
-def contains(scope: str, inner: str) -> bool:
-    """Whether ``inner`` is ``scope`` or a scope below it."""
-    return inner == scope or inner.startswith(f"{scope}.")
 
 
 def _put_if_absent(connection: sa.Connection, scope: str) -> list[str]:
@@ -127,8 +105,8 @@ def _put_if_absent(connection: sa.Connection, scope: str) -> list[str]:
     wide = sa.select(COMMIT_POLICIES.c.scope).where(COMMIT_POLICIES.c.policy.in_(_NOT_THROUGH_CATALOG))
     scopes = list(connection.execute(wide).scalars())
     return sorted(
-        [name for name in tables if contains(scope, name)]
-        + [f"new tables of {name}" for name in scopes if contains(scope, name) or contains(name, scope)]
+        [name for name in tables if rows.contains(scope, name)]
+        + [f"new tables of {name}" for name in scopes if rows.contains(scope, name) or rows.contains(name, scope)]
     )
 
 
@@ -163,47 +141,6 @@ def _table_id(connection: sa.Connection, scope: str) -> str | None:
     return connection.execute(sa.select(TABLES.c.table_id).where(IS_ACTIVE, *same)).scalar_one_or_none()
 
 
-def _same(scope: str, name: str) -> tuple[sa.ColumnElement[bool], ...]:
-    return COMMIT_RULES.c.scope == scope, COMMIT_RULES.c.name == name
-
-
-def _row(connection: sa.Connection, scope: str, name: str) -> CommitRule | None:
-    row = connection.execute(sa.select(COMMIT_RULES).where(*_same(scope, name))).one_or_none()
-    return None if row is None else _rule(row)
-
-
-def _rule(row: Any) -> CommitRule:
-    given: Mapping[str, Any] = json.loads(row.arguments)
-    arguments: dict[str, RuleArgument] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in given.items()
-    }
-    return CommitRule(
-        scope=row.scope,
-        name=row.name,
-        kind=CommitRuleKind(row.kind),
-        arguments=arguments,
-        on_violation=OnViolation(row.on_violation),
-        reason=row.reason,
-        contact=row.contact,
-        set_by=row.set_by,
-        set_ms=row.set_ms,
-    )
-
-
-def _values(rule: CommitRule) -> dict[str, Any]:
-    return {
-        "scope": rule.scope,
-        "name": rule.name,
-        "kind": rule.kind.value,
-        "arguments": json.dumps(dict(rule.arguments)),
-        "on_violation": rule.on_violation.value,
-        "reason": rule.reason,
-        "contact": rule.contact,
-        "set_by": rule.set_by,
-        "set_ms": rule.set_ms,
-    }
-
-
 def _record(
     connection: sa.Connection,
     action: str,
@@ -217,14 +154,8 @@ def _record(
     change = audit.Change(
         action=action,
         scope=rule.scope,
-        before=None if before is None else described(before),
-        after=None if after is None else described(after),
+        before=None if before is None else rows.described(before),
+        after=None if after is None else rows.described(after),
         reason=reason,
     )
     audit.record(connection, change, now_ms=now_ms)
-
-
-def described(rule: CommitRule) -> str:
-    """The rule in words, for the audit."""
-    arguments = ", ".join(f"{key}={value}" for key, value in sorted(rule.arguments.items()))
-    return f"{rule.name}: {rule.kind.value}({arguments}), {rule.on_violation.value}"

@@ -9,6 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from cm_delta_dagster.catalog.approvals import Approval, ApprovalRequest
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy
 from cm_delta_dagster.catalog.ratification import (
     CACHED_CONTENT_BYTES,
@@ -24,7 +25,7 @@ from cm_delta_dagster.catalog.ratification import (
     RefusedTogether,
     VersionTaken,
 )
-from cm_delta_dagster.catalog.sql import commit_checks, commit_content, definitions
+from cm_delta_dagster.catalog.sql import approvals, commit_checks, commit_content, definitions
 from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.commit_context import CommitContext, ProposalKind
 from cm_delta_dagster.catalog.sql.commit_rows import (
@@ -39,7 +40,13 @@ from cm_delta_dagster.catalog.sql.commit_rows import (
 from cm_delta_dagster.catalog.sql.prepared import Prepared
 from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED_COUNTER, NAME_COLUMNS, TABLES, identifier_of
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.errors import CatalogError, CommitRejectedError, InvalidArgumentError
+from cm_delta_dagster.errors import (
+    ApprovalRequiredError,
+    CatalogError,
+    CommitRefusedError,
+    CommitRejectedError,
+    InvalidArgumentError,
+)
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
@@ -127,12 +134,31 @@ def commit_together(
     }
     if refusals:
         return RefusedTogether(refusals=refusals)
-    return RatifiedTogether(
-        commits={
+    try:
+        accepted = {
             table_id: _accept(connection, table_id, proposals[table_id], head, now_ms=now_ms, max_ahead_ms=max_ahead_ms)
             for table_id, head in heads.items()
         }
-    )
+    except ApprovalRequiredError as needed:
+        raise CommitRefusedError(
+            f"{needed} A transaction over several tables cannot wait for an approval, and nothing of it was committed. Write to "
+            "that table outside of the transaction.",
+            refusal=needed.refusal,
+        ) from needed
+    return RatifiedTogether(commits=accepted)
+
+
+def request_approval(
+    connection: sa.Connection, table_id: str, proposal: CommitProposal, request: ApprovalRequest, *, now_ms: int
+) -> Approval | None:
+    """Keep a proposal that needs an approval, under the lock of the table's row; None if it needs none."""
+    head = _required_head(connection, table_id)
+    context = _context(connection, table_id, proposal, head, kind=ProposalKind.PROPOSED, now_ms=now_ms)
+    try:
+        commit_checks.run(connection, context)
+    except ApprovalRequiredError as needed:
+        return approvals.insert(connection, context, request, what=needed.what, contacts=needed.ask)
+    return None
 
 
 def _required_head(connection: sa.Connection, table_id: str) -> Any:
@@ -179,7 +205,16 @@ def _accept(
 def _check(
     connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any, *, kind: ProposalKind, now_ms: int
 ) -> None:
-    context = CommitContext(
+    """Run the checks; an approved proposal closes its request."""
+    context = _context(connection, table_id, proposal, head, kind=kind, now_ms=now_ms)
+    approvals.settle(connection, context)
+    commit_checks.run(connection, context)
+
+
+def _context(
+    connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any, *, kind: ProposalKind, now_ms: int
+) -> CommitContext:
+    return CommitContext(
         table_id=table_id,
         identifier=identifier_of(head),
         proposal=proposal,
@@ -188,7 +223,6 @@ def _check(
         now_ms=now_ms,
         kind=kind,
     )
-    commit_checks.run(connection, context)
 
 
 def check_timestamp(

@@ -7,7 +7,7 @@ deleted, and never back.
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.sql import clones, definitions, maintenance, tables
+from cm_delta_dagster.catalog.sql import clones, commit_rules, definitions, maintenance, tables
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE,
@@ -63,11 +63,14 @@ def undrop_table(connection: sa.Connection, table_id: str) -> TableEntry:
         connection.execute(_UNDROP, {"of_table": table_id})
     except sa.exc.IntegrityError as error:
         raise tables.name_taken(identifier) from error
+    commit_rules.check_covered(connection, table_id, identifier)
     return tables.load_table(connection, identifier)
 
 
 def rename_table(connection: sa.Connection, table_id: str, identifier: TableIdentifier) -> TableEntry:
-    """Give an active table another name. Maintenance that was denied under the old name stays denied."""
+    """Give an active table another name. Commit rules of the old name, and what it denies of maintenance, hold for the
+    new name too.
+    """
     row = _locked(connection, table_id)
     if row.state != ACTIVE:
         raise unknown_table(table_id)
@@ -79,6 +82,8 @@ def rename_table(connection: sa.Connection, table_id: str, identifier: TableIden
             raise tables.name_taken(identifier) from error
         definitions.change_etag(connection, table_id)
         maintenance.carry_denials(connection, before, identifier)
+        commit_rules.carry(connection, before, identifier)
+        commit_rules.check_covered(connection, table_id, identifier)
     return tables.load_table(connection, identifier)
 
 

@@ -151,9 +151,7 @@ def _write(connection: sa.Connection, rule: MaintenanceRule) -> None:
         return
     try:
         with connection.begin_nested():
-            connection.execute(
-                sa.insert(MAINTENANCE_RULES).values(scope=rule.scope, kind=rule.kind.value, **values)
-            )
+            connection.execute(sa.insert(MAINTENANCE_RULES).values(scope=rule.scope, kind=rule.kind.value, **values))
     except sa.exc.IntegrityError:  # Another client inserted the rule concurrently; the later call replaces it.
         connection.execute(sa.update(MAINTENANCE_RULES).where(same).values(values))
 

@@ -13,6 +13,7 @@ from cm_delta_dagster.catalog.commit_policy import (
     CommitPolicyRule,
     PolicyChange,
 )
+from cm_delta_dagster.catalog.sql import commit_rules
 from cm_delta_dagster.catalog.sql.schema import COMMIT_POLICIES, COMMITS, IS_ACTIVE, NAME_COLUMNS, TABLES, identifier_of
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 
@@ -36,7 +37,13 @@ EFFECTIVE_POLICY = sa.func.coalesce(
 """The policy of a row of ``TABLES``: the table's own, its schema's, its catalog's, or the default."""
 
 _LOCKED = (
-    sa.select(TABLES.c.commit_policy, TABLES.c.barrier_after, TABLES.c.latest_version, TABLES.c.published_version)
+    sa.select(
+        *NAME_COLUMNS,
+        TABLES.c.commit_policy,
+        TABLES.c.barrier_after,
+        TABLES.c.latest_version,
+        TABLES.c.published_version,
+    )
     .where(TABLES.c.table_id == sa.bindparam("of_table"), IS_ACTIVE)
     .with_for_update()
 )
@@ -67,6 +74,8 @@ def set_rule(connection: sa.Connection, rule: CommitPolicyRule) -> None:
             f"The commit policy {rule.policy} was not set for {rule.scope!r}: a rule is for a catalog or a schema; a table's "
             "own policy is changed with the table's id, and only the catalog sets switching."
         )
+    if rule.policy == _PUT_IF_ABSENT:
+        commit_rules.refuse_put_if_absent(connection, rule.scope)
     of_scope = COMMIT_POLICIES.c.scope == rule.scope
     values = {"policy": str(rule.policy)}
     if connection.execute(sa.update(COMMIT_POLICIES).where(of_scope).values(values)).rowcount:
@@ -109,6 +118,7 @@ def change(connection: sa.Connection, table_id: str, policy: CommitPolicy | None
         )
     current = None if row.commit_policy is None else CommitPolicy.parse(row.commit_policy)
     if policy == _PUT_IF_ABSENT:
+        commit_rules.refuse_put_if_absent(connection, str(identifier_of(row)))
         if row.published_version == row.latest_version:
             return _write(connection, table_id, policy, None, PolicyChange.DONE)
         return _write(connection, table_id, _SWITCHING, row.barrier_after, PolicyChange.PUBLISH_FIRST)

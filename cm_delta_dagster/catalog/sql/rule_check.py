@@ -10,15 +10,15 @@ from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, On
 from cm_delta_dagster.catalog.ratification import TableCounts
 from cm_delta_dagster.catalog.rules.kinds import violations
 from cm_delta_dagster.catalog.rules.rule_kind import CommitAuthor, GuardedCommit
-from cm_delta_dagster.catalog.sql import commit_rules, guard
+from cm_delta_dagster.catalog.sql import commit_rule_rows, guard
 from cm_delta_dagster.catalog.sql.commit_context import CommitContext, ProposalKind
 from cm_delta_dagster.catalog.sql.definitions import metadata_of
 from cm_delta_dagster.catalog.sql.prepared import Prepared
 from cm_delta_dagster.catalog.sql.schema import COMMITS
-from cm_delta_dagster.errors import ApprovalRequiredError, CommitRefusedError
+from cm_delta_dagster.errors import ApprovalRequiredError, CommitRefusedError, Refusal
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 
-NAME = commit_rules.CHECK
+NAME = commit_rule_rows.CHECK
 
 _COUNTS = Prepared(
     sa.select(COMMITS.c.num_rows, COMMITS.c.num_files, COMMITS.c.size_bytes).where(
@@ -34,7 +34,9 @@ def check(connection: sa.Connection, context: CommitContext) -> None:
         return  # It is a commit already. No rule covers a table whose commits are made so.
     found = violations_of(connection, context)
     refuse(context, [each for each in found if each.rule.on_violation is OnViolation.REFUSE])
-    if not found or context.proposal.approval_id is not None:  # ``commits`` checks the approval, and closes the request.
+    if (
+        not found or context.proposal.approval_id is not None
+    ):  # ``commits`` checks the approval, and closes the request.
         return
     if context.kind is ProposalKind.REGISTERED:
         refuse(context, found)
@@ -43,12 +45,13 @@ def check(connection: sa.Connection, context: CommitContext) -> None:
         f"{'; '.join(map(str, found))}.",
         what=tuple(map(str, found)),
         ask=contacts(connection, context, found),
+        refusal=_refusal(context, found),
     )
 
 
 def violations_of(connection: sa.Connection, context: CommitContext) -> tuple[RuleViolation, ...]:
     """What the proposal does against the rules of its table."""
-    rules = commit_rules.rules_of(connection, context.identifier)
+    rules = commit_rule_rows.rules_of(connection, context.identifier)
     actions = context.actions if rules else None
     if actions is None:
         return tuple(_of_unknown_content(rule) for rule in rules)
@@ -57,17 +60,18 @@ def violations_of(connection: sa.Connection, context: CommitContext) -> tuple[Ru
 
 def refuse(context: CommitContext, found: Sequence[RuleViolation]) -> None:
     """Refuse the proposal if it violates a rule. Raises CommitRefusedError."""
-    if not found:
-        return
+    if found:
+        refusal = _refusal(context, found)
+        raise CommitRefusedError(str(refusal), refusal=refusal)
+
+
+def _refusal(context: CommitContext, found: Sequence[RuleViolation]) -> Refusal:
     rule = found[0].rule
     refusal = context.refusal(rule=f"{rule.name} ({rule.kind.value})", scope=rule.scope, reason=_reason(found))
-    refusal = replace(refusal, set_by=rule.set_by or None, ask=(rule.whom_to_ask,))
-    raise CommitRefusedError(str(refusal), refusal=refusal)
+    return replace(refusal, set_by=rule.set_by or None, ask=(rule.whom_to_ask,))
 
 
-def contacts(
-    connection: sa.Connection, context: CommitContext, found: Sequence[RuleViolation]
-) -> tuple[str, ...]:
+def contacts(connection: sa.Connection, context: CommitContext, found: Sequence[RuleViolation]) -> tuple[str, ...]:
     """Whom to ask for an approval: the contacts of the rules, else the owners."""
     named = [each.rule.contact for each in found if each.rule.contact]
     owners = guard.owners(connection, str(context.identifier), context.table_id)
@@ -121,5 +125,3 @@ def _author(connection: sa.Connection, context: CommitContext) -> CommitAuthor:
     return CommitAuthor(
         principal=context.caller or "", roles=frozenset(name for name in roles if name), is_owner=is_owner
     )
-
-

@@ -77,6 +77,7 @@ def txn_ids_set_aside(store: Store, location: str) -> frozenset[str]:
 
 
 def files_added_by(location: str, data: bytes, version: int) -> Iterable[str]:
+    """Return the locations of the data files, change files and deletion vectors that a commit adds."""
     commit = commit_json.decode_commit(data, version=version)
     for path in commit.adds["path"].to_pylist():
         yield resolve_path(location, path)

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from cm_delta_dagster.protocol.actions.actions import DomainMetadata, Metadata, Protocol
-from cm_delta_dagster.protocol.actions.commit_json import decode_commit
+from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.statistics.statistics import num_records
 
 
@@ -52,9 +52,8 @@ class CommitContent:
         return bool(self.files_removed or self.files_updated or self.has_change_files or self.has_new_vectors)
 
 
-def content_of(data: bytes, *, version: int) -> CommitContent:
-    """The facts of the commit with the bytes ``data``. Raises CorruptLogError if they are not a commit."""
-    actions = decode_commit(data, version=version)
+def content_of(actions: CommitActions) -> CommitContent:
+    """The facts of a commit with these actions."""
     adds, removes = _File.all_of(actions.adds), _File.all_of(actions.removes)
     removed_by_path = {file.path: file for file in removes if file.changes_data}
     updated = {file.path for file in adds if file.changes_data} & removed_by_path.keys()
