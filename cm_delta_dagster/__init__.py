@@ -23,8 +23,16 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.api.table_alterer import TableAlterer
     from cm_delta_dagster.api.table_reads import PathDeltaTable
     from cm_delta_dagster.arrow.dataset import DeltaDataset
+    from cm_delta_dagster.catalog.approvals import Approval, ApprovalState
     from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyKind, CommitPolicyRule
-    from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind, MaintenanceRule
+    from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
+    from cm_delta_dagster.catalog.maintenance import (
+        MaintenanceConditions,
+        MaintenanceDecision,
+        MaintenanceKind,
+        MaintenanceRule,
+    )
+    from cm_delta_dagster.catalog.maintenance_windows import MaintenanceWindow
     from cm_delta_dagster.catalog.recovery import AdoptedState
     from cm_delta_dagster.catalog.sql import SqlCatalog
     from cm_delta_dagster.catalog.tables import InactiveState, InactiveTable, TableEntry, TableIdentifier
@@ -35,6 +43,8 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.client.snapshots.snapshot import Snapshot
     from cm_delta_dagster.client.table import Table
     from cm_delta_dagster.errors import (
+        ApprovalClosedError,
+        ApprovalRequiredError,
         CatalogBehindStorageError,
         CatalogError,
         CatalogManagedAccessError,
@@ -44,6 +54,7 @@ if typing.TYPE_CHECKING:
         CmDeltaError,
         CommitConflictError,
         CommitError,
+        CommitRefusedError,
         CommitRejectedError,
         CommitRetriesExceededError,
         CommitStateUnknownError,
@@ -61,11 +72,13 @@ if typing.TYPE_CHECKING:
         NotCatalogManagedError,
         ObjectAlreadyExistsError,
         ObjectNotFoundError,
+        OperationRefusedError,
         PartitionMismatchError,
         PermissionDeniedError,
         ProtocolError,
         PurgeRefusedError,
         RecoveryError,
+        Refusal,
         RetentionTooShortError,
         SchemaMismatchError,
         StorageError,
@@ -124,6 +137,7 @@ if typing.TYPE_CHECKING:
     )
     from cm_delta_dagster.operations.tables.alter import AlterResult
     from cm_delta_dagster.operations.tables.alterations import NewColumn
+    from cm_delta_dagster.operations.tables.approve_commit import ApprovedCommit
     from cm_delta_dagster.operations.tables.clone import CloneMode, CloneResult
     from cm_delta_dagster.operations.tables.purge import PurgeCandidate, PurgePlan, PurgeResult
     from cm_delta_dagster.operations.tables.replace import CreationMode
@@ -173,6 +187,11 @@ __all__ = [
     "AlterResult",
     "AlwaysTrue",
     "And",
+    "Approval",
+    "ApprovalClosedError",
+    "ApprovalRequiredError",
+    "ApprovalState",
+    "ApprovedCommit",
     "Arrangement",
     "ArrayType",
     "CatalogBehindStorageError",
@@ -201,8 +220,11 @@ __all__ = [
     "CommitPolicy",
     "CommitPolicyKind",
     "CommitPolicyRule",
+    "CommitRefusedError",
     "CommitRejectedError",
     "CommitRetriesExceededError",
+    "CommitRule",
+    "CommitRuleKind",
     "CommitStateUnknownError",
     "CompactLogResult",
     "Comparison",
@@ -240,12 +262,14 @@ __all__ = [
     "JavaNotFoundError",
     "KeptHistory",
     "LostCommit",
+    "MaintenanceConditions",
     "MaintenanceDecision",
     "MaintenanceError",
     "MaintenanceInProgressError",
     "MaintenanceKind",
     "MaintenanceNotPermittedError",
     "MaintenanceRule",
+    "MaintenanceWindow",
     "MapType",
     "MergeBuilder",
     "MergeMode",
@@ -260,7 +284,9 @@ __all__ = [
     "ObjectAlreadyExistsError",
     "ObjectNotFoundError",
     "OnCatalogBehind",
+    "OnViolation",
     "Opaque",
+    "OperationRefusedError",
     "OptimizeOutcome",
     "OptimizePlan",
     "OptimizeResult",
@@ -285,6 +311,7 @@ __all__ = [
     "RecoveryError",
     "RecoveryPlan",
     "RecoveryResult",
+    "Refusal",
     "RegisteredPath",
     "RejectedCommit",
     "ReleasePlan",
@@ -352,6 +379,9 @@ _MODULES = {
     "AlterResult": "cm_delta_dagster.operations.tables.alter",
     "AlwaysTrue": "cm_delta_dagster.protocol.predicates.predicates",
     "And": "cm_delta_dagster.protocol.predicates.predicates",
+    "Approval": "cm_delta_dagster.catalog.approvals",
+    "ApprovalState": "cm_delta_dagster.catalog.approvals",
+    "ApprovedCommit": "cm_delta_dagster.operations.tables.approve_commit",
     "Arrangement": "cm_delta_dagster.operations.maintenance.arrangement",
     "ArrayType": "cm_delta_dagster.protocol.schema.types",
     "ChangeHandling": "cm_delta_dagster.protocol.changes.batch_planning",
@@ -371,6 +401,8 @@ _MODULES = {
     "CommitPolicy": "cm_delta_dagster.catalog.commit_policy",
     "CommitPolicyKind": "cm_delta_dagster.catalog.commit_policy",
     "CommitPolicyRule": "cm_delta_dagster.catalog.commit_policy",
+    "CommitRule": "cm_delta_dagster.catalog.commit_rules",
+    "CommitRuleKind": "cm_delta_dagster.catalog.commit_rules",
     "CompactLogResult": "cm_delta_dagster.operations.maintenance.compact_log",
     "Comparison": "cm_delta_dagster.protocol.predicates.predicates",
     "ComparisonOperator": "cm_delta_dagster.protocol.predicates.predicates",
@@ -399,9 +431,11 @@ _MODULES = {
     "IsNull": "cm_delta_dagster.protocol.predicates.predicates",
     "KeptHistory": "cm_delta_dagster.operations.recovery.plan",
     "LostCommit": "cm_delta_dagster.operations.recovery.plan",
+    "MaintenanceConditions": "cm_delta_dagster.catalog.maintenance",
     "MaintenanceDecision": "cm_delta_dagster.catalog.maintenance",
     "MaintenanceKind": "cm_delta_dagster.catalog.maintenance",
     "MaintenanceRule": "cm_delta_dagster.catalog.maintenance",
+    "MaintenanceWindow": "cm_delta_dagster.catalog.maintenance_windows",
     "MapType": "cm_delta_dagster.protocol.schema.types",
     "MergeBuilder": "cm_delta_dagster.api.merge_builder",
     "MergeMode": "cm_delta_dagster.operations.writing.merge",
@@ -413,6 +447,7 @@ _MODULES = {
     "NewColumn": "cm_delta_dagster.operations.tables.alterations",
     "Not": "cm_delta_dagster.protocol.predicates.predicates",
     "OnCatalogBehind": "cm_delta_dagster.client.settings",
+    "OnViolation": "cm_delta_dagster.catalog.commit_rules",
     "Opaque": "cm_delta_dagster.protocol.predicates.predicates",
     "OptimizeOutcome": "cm_delta_dagster.operations.maintenance.optimize",
     "OptimizePlan": "cm_delta_dagster.operations.maintenance.optimize",
@@ -433,8 +468,8 @@ _MODULES = {
     "RecoveredTable": "cm_delta_dagster.operations.recovery.plan",
     "RecoveryPlan": "cm_delta_dagster.operations.recovery.plan",
     "RecoveryResult": "cm_delta_dagster.operations.recovery.plan",
-    "RejectedCommit": "cm_delta_dagster.operations.recovery.plan",
     "RegisteredPath": "cm_delta_dagster.operations.onboarding.register",
+    "RejectedCommit": "cm_delta_dagster.operations.recovery.plan",
     "ReleasePlan": "cm_delta_dagster.operations.onboarding.release",
     "ReleaseResult": "cm_delta_dagster.operations.onboarding.release",
     "RelocationPlan": "cm_delta_dagster.operations.recovery.relocate",

@@ -8,7 +8,7 @@ from cm_delta_dagster.catalog.approvals import Approval, ParkedCommit
 class ApprovalRequests(typing.Protocol):
     """Keeps commits that need an approval.
 
-    ``CommitCoordinator.request_approval`` keeps a commit. An approved commit is proposed as any other one, with ``approval_id`` set.
+    ``CommitCoordinator.request_approval`` keeps a commit. An approved commit is proposed as any other, with its ``approval_id``.
     The catalog ratifies it and closes the request in one transaction, so that it becomes a version at most once.
     """
 

@@ -9,6 +9,8 @@ from enum import StrEnum
 
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.errors import ApprovalClosedError
+from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
 APPROVAL_DURATION_MS = 7 * 24 * 60 * 60 * 1000
 """Default time until a request expires, in milliseconds."""
@@ -97,3 +99,20 @@ class ParkedCommit:
     file_size: int
     sha256: str | None
     content: bytes | None
+
+
+def closed_error(approval: Approval) -> ApprovalClosedError:
+    """The error for a request that is not pending any more."""
+    by = f" by {approval.decided_by}" if approval.decided_by else ""
+    when = "" if approval.decided_ms is None else f" at {utc_text(approval.decided_ms)}"
+    because = f" ({approval.reason})" if approval.reason else ""
+    what = {
+        ApprovalState.COMMITTED: f"was approved{by}{when} and is version {approval.version}",
+        ApprovalState.REJECTED: f"was rejected{by}{when}{because}",
+        ApprovalState.CONFLICTING: f"was closed{when}, because its commit could no longer be made{because}",
+        ApprovalState.EXPIRED: f"expired at {utc_text(approval.expires_ms)}",
+    }[approval.state]
+    return ApprovalClosedError(
+        f"The request {approval.approval_id} for {approval.operation} on {approval.identifier} {what}. Nothing was changed. Run "
+        "the write again if its rows are still wanted."
+    )

@@ -2,7 +2,12 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
-from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.catalog.maintenance import (
+    MaintenanceConditions,
+    MaintenanceDecision,
+    MaintenanceKind,
+    MaintenanceRule,
+)
 
 
 def decide(
@@ -64,10 +69,14 @@ def _obstacle(rule: MaintenanceRule, caller: Collection[str], now_ms: int) -> st
 
 
 def described(rule: MaintenanceRule) -> str:
-    """The rule in words, for the audit and for lists."""
-    conditions = rule.conditions
-    parts = [f"{'allow' if rule.allowed else 'deny'} {rule.kind.value}"]
-    parts += [f"for {' and '.join(conditions.principals)}"] if conditions.principals else []
+    """The rule in words, for the audit."""
+    conditions = conditions_text(rule.conditions)
+    return f"{'allow' if rule.allowed else 'deny'} {rule.kind.value} {conditions}".rstrip()
+
+
+def conditions_text(conditions: MaintenanceConditions) -> str:
+    """Conditions in words; empty without one."""
+    parts = [f"for {' and '.join(conditions.principals)}"] if conditions.principals else []
     parts += [f"in the time {' or '.join(map(str, conditions.windows))}"] if conditions.windows else []
     limits = zip(("retention at least", "at most", "at most"), conditions.limits, ("ms", "files", "bytes"), strict=True)
     parts += [f"{word} {limit} {unit}" for word, limit, unit in limits if limit is not None]

@@ -34,7 +34,7 @@ class MaintenanceWindow:
 
     @classmethod
     def parse(cls, text: str) -> "MaintenanceWindow":
-        """``[days] HH:MM-HH:MM [zone]``: days such as ``Mon-Fri,Sun``, every day without; a zone such as ``Europe/Berlin``, else UTC.
+        """``[days] HH:MM-HH:MM [zone]``: days such as ``Mon-Fri,Sun``, else every day; a zone as ``Europe/Berlin``, else UTC.
 
         Raises InvalidArgumentError for any other text.
         """

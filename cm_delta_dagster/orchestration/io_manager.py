@@ -29,6 +29,7 @@ from cm_delta_dagster.orchestration.inputs import TableInput, allows_none, never
 from cm_delta_dagster.orchestration.metadata_keys import DEFAULT_READ_KEYS, WRITE_KEYS, own_entries, own_run_tags
 from cm_delta_dagster.orchestration.output import OutputWrite, Written, write_output
 from cm_delta_dagster.orchestration.preview import preview
+from cm_delta_dagster.orchestration.refusals import without_retries
 from cm_delta_dagster.orchestration.resources import CatalogResource, HasSparkSession, SparkResource
 from cm_delta_dagster.orchestration.run_checks import checked_warehouse
 from cm_delta_dagster.orchestration.runs import WriteOrigin, raise_pinned_version, run_tags
@@ -91,7 +92,8 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
                 context.name,
             )
         compacts_after_writes(self.catalog.client, self._session)
-        written = write_output(self.catalog.client, frame=frame, write=write)
+        with without_retries():
+            written = write_output(self.catalog.client, frame=frame, write=write)
         raise_pinned_version(write.origin.step_context, written.table, written.result.version)
         self._report(context, write, written, time.monotonic() - started)
 

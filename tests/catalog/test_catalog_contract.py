@@ -16,6 +16,7 @@ from tests.contracts.commit_coordinator_lock_contract import COMMIT_COORDINATOR_
 from tests.contracts.commit_coordinator_together_contract import COMMIT_COORDINATOR_TOGETHER_CONTRACT
 from tests.contracts.commit_feed_contract import COMMIT_FEED_CONTRACT
 from tests.contracts.commit_policies_contract import COMMIT_POLICIES_CONTRACT
+from tests.contracts.commit_rules_contract import COMMIT_RULES_CONTRACT
 from tests.contracts.leases_contract import LEASES_CONTRACT
 from tests.contracts.maintenance_policies_contract import MAINTENANCE_POLICIES_CONTRACT
 from tests.contracts.onboarding_contract import ONBOARDING_CONTRACT
@@ -35,6 +36,7 @@ CONTRACT = (
     *COMMIT_COORDINATOR_CONTENT_CONTRACT,
     *COMMIT_COORDINATOR_TOGETHER_CONTRACT,
     *COMMIT_POLICIES_CONTRACT,
+    *COMMIT_RULES_CONTRACT,
     *MAINTENANCE_POLICIES_CONTRACT,
     *LEASES_CONTRACT,
     *COMMIT_FEED_CONTRACT,

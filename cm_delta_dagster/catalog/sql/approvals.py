@@ -17,6 +17,7 @@ from cm_delta_dagster.catalog.approvals import (
     ApprovalRequest,
     ApprovalState,
     ParkedCommit,
+    closed_error,
 )
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.sql import audit, guard
@@ -25,7 +26,6 @@ from cm_delta_dagster.catalog.sql.commit_context import CommitContext
 from cm_delta_dagster.catalog.sql.schema import APPROVALS, NAME_COLUMNS, TABLES, identifier_of
 from cm_delta_dagster.errors import ApprovalClosedError, CommitRejectedError, InvalidArgumentError
 from cm_delta_dagster.protocol.commits.commit_fingerprint import fingerprint
-from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
 _WITH_NAMES = sa.select(APPROVALS, *NAME_COLUMNS).join(TABLES, TABLES.c.table_id == APPROVALS.c.table_id)
 _BY_ID = _WITH_NAMES.where(APPROVALS.c.approval_id == sa.bindparam("of_request"))
@@ -180,25 +180,8 @@ def _locked_pending(connection: sa.Connection, approval_id: str, *, now_ms: int)
     approval = get(connection, approval_id, now_ms=now_ms).approval
     guard.require(connection, guard.Operation.APPROVE, approval.identifier, table_id=approval.table_id)
     if approval.state is not ApprovalState.PENDING:
-        raise closed(approval)
+        raise closed_error(approval)
     return connection.execute(_BY_ID, {"of_request": approval_id}).one()
-
-
-def closed(approval: Approval) -> ApprovalClosedError:
-    """The error for a request that is not pending any more."""
-    by = f" by {approval.decided_by}" if approval.decided_by else ""
-    when = "" if approval.decided_ms is None else f" at {utc_text(approval.decided_ms)}"
-    because = f" ({approval.reason})" if approval.reason else ""
-    what = {
-        ApprovalState.COMMITTED: f"was approved{by}{when} and is version {approval.version}",
-        ApprovalState.REJECTED: f"was rejected{by}{when}{because}",
-        ApprovalState.CONFLICTING: f"was closed{when}, because its commit could no longer be made{because}",
-        ApprovalState.EXPIRED: f"expired at {utc_text(approval.expires_ms)}",
-    }[approval.state]
-    return ApprovalClosedError(
-        f"The request {approval.approval_id} for {approval.operation} on {approval.identifier} {what}. Nothing was changed. Run "
-        "the write again if its rows are still wanted."
-    )
 
 
 def _close(

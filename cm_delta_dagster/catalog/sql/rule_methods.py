@@ -6,7 +6,7 @@ from cm_delta_dagster.catalog.approvals import Approval, ApprovalRequest, Approv
 from cm_delta_dagster.catalog.commit_rules import CommitRule
 from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.rules.kinds import checked_rule
-from cm_delta_dagster.catalog.sql import approvals, commit_rules, commits, names
+from cm_delta_dagster.catalog.sql import approvals, commit_rule_rows, commit_rules, commits, names
 from cm_delta_dagster.catalog.sql.database import Database
 
 
@@ -36,7 +36,7 @@ class RuleMethods:
         """The rules at, above or below ``scope``. Raises InvalidArgumentError for a malformed scope."""
         if scope:
             names.scope_parts(scope)
-        return self._database.read(lambda connection: commit_rules.rules(connection, scope))
+        return self._database.read(lambda connection: commit_rule_rows.rules(connection, scope))
 
     def request_approval(self, table_id: str, proposal: CommitProposal, request: ApprovalRequest) -> Approval | None:
         """Keep the proposal. Raises CommitRefusedError, TableNotFoundError, CommitRejectedError."""

@@ -15,6 +15,8 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
 from cm_delta_dagster.operations.maintenance.authorization import (
     MaintenanceLease,
+    check_retention,
+    check_size,
     maintenance_lease,
     require_permission,
 )
@@ -136,13 +138,16 @@ def clean_log(table: Table) -> CleanLogResult:
 
     Raises:
         CatalogBehindStorageError: storage holds commits that the catalog does not know; nothing was deleted.
-        MaintenanceNotPermittedError: the policy does not allow METADATA_CLEANUP; nothing was deleted.
+        MaintenanceNotPermittedError: the policy does not allow METADATA_CLEANUP, or not for that many files; nothing was deleted.
+        RetentionTooShortError: the rules of the catalog demand a longer retention than the table has; nothing was deleted.
         MaintenanceInProgressError: another maintenance run holds a lease on the table.
     """
     table.refuse_if_behind()
-    require_permission(table, MaintenanceKind.METADATA_CLEANUP)
+    decision = require_permission(table, MaintenanceKind.METADATA_CLEANUP)
+    check_retention(table, decision, table.snapshot().properties.log_retention_ms)
     with maintenance_lease(table, MaintenanceKind.METADATA_CLEANUP) as lease:
         plan = plan_clean_log(table)
+        check_size(table, decision, num_files=plan.num_files, num_bytes=plan.num_bytes)
         _delete(table, log_files.log_directory(table.location), plan.log_names, lease)
         _delete(table, log_files.staged_commits_directory(table.location), plan.staged_names, lease)
         # Checkpoints written after the plan was made may refer to sidecars of the plan. Those are kept.

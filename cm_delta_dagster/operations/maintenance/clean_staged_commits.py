@@ -13,7 +13,7 @@ from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.snapshots.commit_sources import is_ratified, published_source
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, ObjectNotFoundError
-from cm_delta_dagster.operations.maintenance.authorization import maintenance_lease, require_permission
+from cm_delta_dagster.operations.maintenance.authorization import check_size, maintenance_lease, require_permission
 from cm_delta_dagster.operations.maintenance.parked_commits import staged_files_of_parked
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.log import log_files
@@ -88,9 +88,10 @@ def clean_staged_commits(table: Table, *, safety_age_ms: int = SAFETY_AGE_MS) ->
         MaintenanceInProgressError: another maintenance run holds a lease on the table.
     """
     table.refuse_if_behind()
-    require_permission(table, MaintenanceKind.METADATA_CLEANUP)
+    decision = require_permission(table, MaintenanceKind.METADATA_CLEANUP)
     with maintenance_lease(table, MaintenanceKind.METADATA_CLEANUP) as lease:
         plan = plan_clean_staged_commits(table, safety_age_ms=safety_age_ms)
+        check_size(table, decision, num_files=plan.num_files, num_bytes=plan.num_bytes)
         directory = log_files.staged_commits_directory(table.location)
         for number, name in enumerate(plan.names):
             if number % _CHECK_EVERY == 0:

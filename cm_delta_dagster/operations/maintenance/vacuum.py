@@ -25,6 +25,8 @@ from cm_delta_dagster.errors import RetentionTooShortError
 from cm_delta_dagster.operations.arguments import check_milliseconds
 from cm_delta_dagster.operations.maintenance.authorization import (
     MaintenanceLease,
+    check_retention,
+    check_size,
     maintenance_lease,
     require_permission,
 )
@@ -151,16 +153,20 @@ def vacuum(
 
     Raises:
         CatalogBehindStorageError: storage holds commits that the catalog does not know; nothing was deleted.
-        MaintenanceNotPermittedError: the policy does not allow DATA_CLEANUP; nothing was deleted.
+        MaintenanceNotPermittedError: the policy does not allow DATA_CLEANUP, or not for that many files; nothing was deleted.
+        RetentionTooShortError: also if the rules of the catalog demand a longer retention.
         MaintenanceInProgressError: another maintenance run holds a lease on the table.
         StorageError: a file could not be deleted; run vacuum again to continue.
     """
     table.refuse_if_behind()
-    require_permission(table, MaintenanceKind.DATA_CLEANUP)
+    decision = require_permission(table, MaintenanceKind.DATA_CLEANUP)
+    check_retention(table, decision, _retention(_checked_snapshot(table), retention_ms, retention_check))
     with maintenance_lease(table, MaintenanceKind.DATA_CLEANUP) as lease:
         # Who creates a clone holds the lease until it is registered: a clone that is still reserved now has failed.
         table.services.registry.abandon_clones(table.table_id)
         plan = plan_vacuum(table, retention_ms=retention_ms, retention_check=retention_check)
+        check_retention(table, decision, plan.retention_ms)
+        check_size(table, decision, num_files=plan.num_files, num_bytes=plan.num_bytes)
         deleted = _delete(table, plan, lease)
     return VacuumResult(
         version=plan.version, retention_ms=plan.retention_ms, num_files=deleted, num_bytes=plan.num_bytes

@@ -6,7 +6,7 @@ either the request is still pending, or its commit is a version.
 
 from dataclasses import dataclass
 
-from cm_delta_dagster.catalog.approvals import Approval, ApprovalState, ParkedCommit
+from cm_delta_dagster.catalog.approvals import Approval, ApprovalState, ParkedCommit, closed_error
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.parked_commit import read_parked
 from cm_delta_dagster.client.commits.transaction import Transaction
@@ -54,9 +54,9 @@ def approve_commit(client: DeltaClient, approval_id: str) -> ApprovedCommit:
     approval = parked.approval
     if approval.state is ApprovalState.COMMITTED and approval.version is not None:
         return ApprovedCommit(approval=approval, version=approval.version, repeated=True)
-    table = client.open(client.registry.load_table_by_id(approval.table_id))
     if approval.state is not ApprovalState.PENDING:
-        client.approvals.reject_approval(approval_id, reason="an approval was tried")  # Raises what happened.
+        raise closed_error(approval)
+    table = client.open(client.registry.load_table_by_id(approval.table_id))
     try:
         committed = _transaction(table, parked).commit()
     except CommitConflictError as error:

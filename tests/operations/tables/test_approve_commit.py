@@ -132,7 +132,7 @@ def test_a_rejected_or_expired_request_cannot_be_approved(lake: Lake, table: Tab
         lake.catalog.reject_approval(rejected.approval_id, reason=" ")
     lake.catalog.reject_approval(rejected.approval_id, reason="wrong table")
     lake.catalog.reject_approval(rejected.approval_id, reason="wrong table")
-    with pytest.raises(ApprovalClosedError, match="was rejected .*wrong table"):
+    with pytest.raises(ApprovalClosedError, match=r"was rejected .*wrong table"):
         approve_commit(lake.client, rejected.approval_id)
     expiring = parked(lake, table, "a.parquet", "b.parquet")
     lake.clock.pass_days(7)
