@@ -14,7 +14,7 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 CHECK = "commit_rules"
 """Name of the check of proposals; see ``commit_checks``."""
 
-_THREE_SCOPES = [sa.bindparam(name) for name in ("of_catalog", "of_schema", "of_name")]
+_THREE_SCOPES: list[sa.BindParameter[str]] = [sa.bindparam(name) for name in ("of_catalog", "of_schema", "of_name")]
 _OF_TABLE = Prepared(
     sa.select(COMMIT_RULES)
     .where(COMMIT_RULES.c.scope.in_(_THREE_SCOPES))

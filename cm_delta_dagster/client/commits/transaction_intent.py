@@ -6,6 +6,7 @@ With the commit itself it is enough to rebase and commit the transaction later, 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from cm_delta_dagster.client.commits.context import CommitContext
 from cm_delta_dagster.errors import InvalidArgumentError
@@ -54,8 +55,8 @@ class TransactionIntent:
     def parse(cls, text: str) -> "TransactionIntent":
         """The value of :meth:`to_json`. Raises InvalidArgumentError for any other text."""
         try:
-            value = json.loads(text)
-            lists = {name: tuple(value.pop(name)) for name in ("noted", "updated", "domains")}
+            value: dict[str, Any] = json.loads(text)
+            lists: dict[str, Any] = {name: tuple(value.pop(name)) for name in ("noted", "updated", "domains")}
             context = CommitContext(**value.pop("context"))
             reads = tuple(decode_predicate(predicate) for predicate in value.pop("reads"))
             return cls(**value, **lists, context=context, reads=reads)
