@@ -120,6 +120,14 @@ def reset(context: click.Context, scope: str, kind: MaintenanceKind) -> None:
 
 def _set_rule(context: click.Context, given: Mapping[str, Any], *, allowed: bool) -> None:
     """Set a rule; warn if its scope has no table, since a rule may be set before its tables are created."""
+    with open_catalog(context) as catalog:
+        rule = _rule(given, allowed=allowed)
+        catalog.set_maintenance_rule(rule)
+        if not _tables_in(catalog, rule.scope):
+            _warn(f"{nothing_in(catalog, rule.scope)} The rule was set and applies to tables that are created later.")
+
+
+def _rule(given: Mapping[str, Any], *, allowed: bool) -> MaintenanceRule:
     days = given.get("min_retention_days")
     conditions = MaintenanceConditions(
         principals=tuple(given["principals"]),
@@ -128,13 +136,9 @@ def _set_rule(context: click.Context, given: Mapping[str, Any], *, allowed: bool
         max_files=given.get("max_files"),
         max_bytes=given.get("max_bytes"),
     )
-    rule = MaintenanceRule(
+    return MaintenanceRule(
         scope=given["scope"], kind=given["kind"], allowed=allowed, reason=given["reason"], conditions=conditions
     )
-    with open_catalog(context) as catalog:
-        catalog.set_maintenance_rule(rule)
-        if not _tables_in(catalog, rule.scope):
-            _warn(f"{nothing_in(catalog, rule.scope)} The rule was set and applies to tables that are created later.")
 
 
 def _tables_in(catalog: SqlCatalog, scope: str) -> tuple[TableIdentifier, ...]:

@@ -1,6 +1,7 @@
 """``cm-delta rules``, ``approvals``, ``approve`` and ``reject``, and the conditions of ``policy allow``."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ def lake(tmp_path: Path) -> Lake:
 
 @pytest.fixture
 def run(lake: Lake) -> Runner:
+    lake.clock.now = time.time_ns() // 1_000_000  # The commands use the clock of the machine.
     lake.new_table()
     return Runner(f"sqlite:///{lake.directory}/catalog.db")
 
