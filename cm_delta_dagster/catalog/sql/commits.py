@@ -24,7 +24,7 @@ from cm_delta_dagster.catalog.ratification import (
     RefusedTogether,
     VersionTaken,
 )
-from cm_delta_dagster.catalog.sql import commit_checks, commit_content, definitions
+from cm_delta_dagster.catalog.sql import commit_checks, commit_content, definitions, guard
 from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.commit_context import CommitContext, ProposalKind
 from cm_delta_dagster.catalog.sql.commit_rows import (
@@ -174,6 +174,16 @@ def _accept(
     published = max(reported, head.published_version)
     _ratify(connection, table_id, proposal, head, published=published, now_ms=now_ms)
     return Ratified(version=proposal.version, latest_version=proposal.version, published_version=published)
+
+
+def check_without_lock(connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int) -> None:
+    """Run the checks of a proposal that another transaction ratifies. Raises CommitRefusedError, TableNotFoundError."""
+    head = connection.execute(
+        _HEAD.add_columns(*NAME_COLUMNS, commit_checks.ACTIVE), {"of_table": table_id}
+    ).one_or_none()
+    if head is None:
+        raise unknown_table(table_id)
+    _check(connection, table_id, proposal, head, kind=ProposalKind.PROPOSED, now_ms=now_ms)
 
 
 def _check(
@@ -373,6 +383,14 @@ def _taken_or_repeated(connection: sa.Connection, table_id: str, proposal: Commi
     return VersionTaken(proposed_version=proposal.version, winners=_winners(head, rows))
 
 
+def winners(connection: sa.Connection, table_id: str, first: int) -> RatifiedCommits:
+    """The commits from version ``first`` on, and the head, without a lock. Raises TableNotFoundError."""
+    head = connection.execute(_HEAD, {"of_table": table_id}).one_or_none()
+    if head is None:
+        raise unknown_table(table_id)
+    return _winners(head, connection.execute(_WINNERS, {"of_table": table_id, "first": first}).all())
+
+
 def _winners(head: Any, rows: Sequence[Any]) -> RatifiedCommits:
     """The winning commits, published or not, with the content that the catalog has."""
     return replace(ratified_commits_of(head, ()), commits=tuple(ratified_commit(row) for row in rows))
@@ -389,6 +407,7 @@ def _repeated(proposal: CommitProposal, head: Any) -> Ratified:
 
 def set_published_version(connection: sa.Connection, table_id: str, version: int) -> None:
     """Raise the published version, at most to the latest one, and delete the content that is no longer needed."""
+    guard.require_embedded(connection, guard.Operation.PUBLISH, table_id)
     if connection.execute(_PUBLISH, {"of_table": table_id, "published": version}).rowcount:
         commit_content.delete_published(connection, table_id, version)
         return

@@ -13,7 +13,9 @@ from cm_delta_dagster.catalog.maintenance import (
     MaintenanceKind,
     MaintenanceRule,
 )
+from cm_delta_dagster.catalog.sql import guard
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table
+from cm_delta_dagster.catalog.sql.guard import Operation
 from cm_delta_dagster.catalog.sql.schema import (
     IS_ACTIVE,
     MAINTENANCE_LEASES,
@@ -23,7 +25,7 @@ from cm_delta_dagster.catalog.sql.schema import (
     identifier_of,
 )
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.errors import InvalidArgumentError, OperationRefusedError
 
 _RULES = sa.select(MAINTENANCE_RULES)
 _DECIDING = _RULES.where(
@@ -38,6 +40,11 @@ _NAME_NOW = sa.select(*NAME_COLUMNS).where(TABLES.c.table_id == sa.bindparam("of
 
 def set_rule(connection: sa.Connection, rule: MaintenanceRule) -> None:
     """Insert or replace the rule of that scope and kind."""
+    guard.require_on_scope(connection, Operation.SET_POLICY, rule.scope)
+    _set_rule(connection, rule)
+
+
+def _set_rule(connection: sa.Connection, rule: MaintenanceRule) -> None:
     values = {"allowed": rule.allowed, "reason": rule.reason}
     same = sa.and_(MAINTENANCE_RULES.c.scope == rule.scope, MAINTENANCE_RULES.c.kind == rule.kind.value)
     if connection.execute(sa.update(MAINTENANCE_RULES).where(same).values(values)).rowcount:
@@ -52,6 +59,7 @@ def set_rule(connection: sa.Connection, rule: MaintenanceRule) -> None:
 
 def remove_rule(connection: sa.Connection, scope: str, kind: MaintenanceKind) -> None:
     """Delete the rule if there is one."""
+    guard.require_on_scope(connection, Operation.SET_POLICY, scope)
     connection.execute(
         sa.delete(MAINTENANCE_RULES).where(MAINTENANCE_RULES.c.scope == scope, MAINTENANCE_RULES.c.kind == kind.value)
     )
@@ -62,7 +70,7 @@ def carry_denials(connection: sa.Connection, before: TableIdentifier, after: Tab
     denials = _RULES.where(MAINTENANCE_RULES.c.scope == str(before), MAINTENANCE_RULES.c.allowed.is_(False))
     for row in connection.execute(denials).all():
         reason = f"denied as {before} before its rename{f': {row.reason}' if row.reason else ''}"
-        set_rule(
+        _set_rule(
             connection, MaintenanceRule(scope=str(after), kind=MaintenanceKind(row.kind), allowed=False, reason=reason)
         )
 
@@ -84,6 +92,9 @@ def decision(
         row = connection.execute(_NAME_NOW, {"of_table": table_id}).one_or_none()
         if row is not None:
             identifier = identifier_of(row)
+    refused = _refused_by_grants(connection, identifier, kind, table_id)
+    if refused is not None:
+        return refused
     schema_scope = f"{identifier.catalog}.{identifier.schema}"
     parameters = {"of_kind": kind.value, "scopes": [identifier.catalog, schema_scope, str(identifier)]}
     found = connection.execute(_DECIDING, parameters).all()
@@ -99,6 +110,23 @@ def decision(
     return MaintenanceDecision(kind=kind, allowed=kind.allowed_by_default, reason=reason, decided_by="default")
 
 
+def _refused_by_grants(
+    connection: sa.Connection, identifier: TableIdentifier, kind: MaintenanceKind, table_id: str | None
+) -> MaintenanceDecision | None:
+    """The denial of maintenance for which the caller lacks the privilege. What needs no permission needs no privilege."""
+    if kind.allowed_by_default:
+        return None
+    operation = Operation.PURGE if kind is MaintenanceKind.TABLE_PURGE else Operation.MAINTAIN
+    try:
+        if table_id is None:
+            guard.require_on_scope(connection, operation, str(identifier))
+        else:
+            guard.require(connection, operation, identifier, table_id=table_id)
+    except OperationRefusedError as error:
+        return MaintenanceDecision(kind=kind, allowed=False, reason=str(error), decided_by=guard.RULE)
+    return None
+
+
 def acquire_lease(
     connection: sa.Connection, table_id: str, kind: MaintenanceKind, *, owner: str, duration_ms: int, now_ms: int
 ) -> LeaseGranted | LeaseHeldByAnother:
@@ -109,6 +137,7 @@ def acquire_lease(
         )
     if connection.execute(_LOCKED_TABLE, {"of_table": table_id}).first() is None:
         raise unknown_table(table_id)
+    guard.require_on_table(connection, Operation.LEASE, table_id)
     same = MAINTENANCE_LEASES.c.table_id == table_id
     held = connection.execute(sa.select(MAINTENANCE_LEASES).where(same)).one_or_none()
     if held is not None and held.owner != owner and held.expires_ms > now_ms:
