@@ -20,6 +20,7 @@ from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKin
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.cli.access_commands import ACCESS_COMMANDS
 from cm_delta_dagster.cli.alter_commands import alter
 from cm_delta_dagster.cli.client import CommandOptions, open_catalog, open_client, parse_storage_options
 from cm_delta_dagster.cli.clone_command import clone
@@ -78,12 +79,18 @@ _KINDS = ", ".join(kind.value for kind in MaintenanceKind)
     help="Option of the object store, or PREFIX={JSON} for the locations below a prefix; may be repeated. Other users of the "
     "machine can see arguments: put secrets as JSON into the environment variable CM_DELTA_STORAGE_OPTIONS.",
 )
+@click.option(
+    "--principal",
+    envvar="CM_DELTA_PRINCIPAL",
+    help="Who runs the command: the name of a user or a pipeline. Default: environment variable CM_DELTA_PRINCIPAL. On PostgreSQL "
+    "it is the role that logs in.",
+)
 @click.version_option(__version__, prog_name="cm-delta")
 @click.pass_context
-def main(context: click.Context, url: str | None, storage_options: tuple[str, ...]) -> None:
+def main(context: click.Context, url: str | None, storage_options: tuple[str, ...], principal: str | None) -> None:
     """Catalog-managed Delta tables."""
     options = parse_storage_options(storage_options, os.environ.get("CM_DELTA_STORAGE_OPTIONS"))
-    context.obj = CommandOptions(url=url, storage_options=options)
+    context.obj = CommandOptions(url=url, storage_options=options, principal=principal)
 
 
 @main.command()
@@ -273,7 +280,17 @@ def orphan_files(context: click.Context, warehouse: str) -> None:
     click.echo(f"{counted(len(found), 'location')} without a table in this catalog.")
 
 
-for _command in (*READ_COMMANDS, *RECOVERY_COMMANDS, *ONBOARDING_COMMANDS, alter, clone, optimize, restore, spark_jars):
+for _command in (
+    *READ_COMMANDS,
+    *RECOVERY_COMMANDS,
+    *ONBOARDING_COMMANDS,
+    *ACCESS_COMMANDS,
+    alter,
+    clone,
+    optimize,
+    restore,
+    spark_jars,
+):
     main.add_command(_command)
 
 

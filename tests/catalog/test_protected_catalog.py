@@ -1,6 +1,5 @@
 """On PostgreSQL grants hold against clients that do not use this package: they connect with a driver and send SQL."""
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
@@ -28,31 +27,14 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.protocol.actions.commit_json import encode_action
 from tests.contracts.catalog_bench import PROTOCOL, create, metadata, proposal
+from tests.support.commit_builder import ADD, REARRANGE, REMOVE, commit_of, of_bytes
 from tests.support.database_roles import create_role, raw_client, url_as
 
 pytestmark = pytest.mark.postgres
 
 ORDERS = TableIdentifier("main", "sales", "orders")
 HIDDEN = TableIdentifier("main", "secret", "salaries")
-ADD = {"add": {"path": "a", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}}
-REMOVE = {"remove": {"path": "a", "dataChange": True, "deletionTimestamp": 1}}
-REARRANGE = {"remove": {"path": "a", "dataChange": False, "deletionTimestamp": 1}}
 METADATA = {"metaData": {"id": "5d1a", "format": {"provider": "parquet", "options": {}}, "schemaString": "{}"}}
-
-
-def commit_of(version: int, *actions: Mapping[str, Any], mode: CommitMode = CommitMode.INLINE) -> CommitProposal:
-    one = proposal(version)
-    info = {"txnId": one.summary.txn_id, "inCommitTimestamp": one.summary.in_commit_timestamp}
-    lines = [json.dumps(action) for action in ({"commitInfo": info}, *actions)]
-    data = "".join(f"{line}\n" for line in lines).encode()
-    return replace(
-        one,
-        mode=mode,
-        file_size=len(data),
-        sha256=hashlib.sha256(data).hexdigest(),
-        content=data,
-        content_to_check=data,
-    )
 
 
 @dataclass(frozen=True)
@@ -268,17 +250,13 @@ ATTEMPTS: Mapping[str, tuple[str, Attempt]] = {
     ),
     "is not a commit": (
         "rejected",
-        lambda client, it: send(client, it.orders.table_id, _of_bytes(commit_of(2, ADD), b"\xff\x00")),
+        lambda client, it: send(client, it.orders.table_id, of_bytes(commit_of(2, ADD), b"\xff\x00")),
     ),
     "pretends to be put-if-absent": (
         "rejected",
         lambda client, it: send(client, it.orders.table_id, commit_of(2, ADD), mode="put_if_absent"),
     ),
 }
-
-
-def _of_bytes(one: CommitProposal, data: bytes) -> CommitProposal:
-    return replace(one, content=data, file_size=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
 def test_no_forged_proposal_of_a_raw_client_is_ratified(protected: Protected) -> None:
@@ -396,7 +374,7 @@ def test_the_function_stores_what_the_transaction_stores(protected: Protected) -
     content = one.content.replace(json.dumps(json.loads(line)).encode(), line.encode()) if one.content else b""
     with protected.as_writer() as catalog:
         before = catalog.load_table(ORDERS)
-        assert isinstance(catalog.commit(protected.orders.table_id, _of_bytes(one, content)), Ratified)
+        assert isinstance(catalog.commit(protected.orders.table_id, of_bytes(one, content)), Ratified)
         after = catalog.load_table(ORDERS)
     assert after.definition is not None and after.etag != before.etag
     assert (after.definition.metadata, after.definition.protocol, after.definition.version) == (altered, PROTOCOL, 2)

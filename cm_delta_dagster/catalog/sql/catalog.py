@@ -42,6 +42,7 @@ from cm_delta_dagster.catalog.sql import (
 )
 from cm_delta_dagster.catalog.sql.access_methods import AccessMethods
 from cm_delta_dagster.catalog.sql.audited_database import AuditedDatabase
+from cm_delta_dagster.catalog.sql.callers import environment_principal
 from cm_delta_dagster.catalog.sql.database import IfMissing
 from cm_delta_dagster.catalog.sql.policy_methods import PolicyMethods
 from cm_delta_dagster.catalog.sql.ratifier import Ratifier
@@ -72,7 +73,8 @@ class SqlCatalog(PolicyMethods, AccessMethods):
         if_missing: whether a missing catalog is created; with REFUSE the first use raises CatalogError.
         now_ms: clock, epoch milliseconds; by default the server's, for SQLite the machine's.
         max_clock_difference_ms: commits whose in-commit timestamp is further ahead of that clock are refused.
-        principal: who uses this client: the name of a user or a pipeline. PostgreSQL knows it from the login, and the first use
+        principal: who uses this client: the name of a user or a pipeline; by default that of the environment variable
+            CM_DELTA_PRINCIPAL. PostgreSQL knows it from the login, and the first use
             raises InvalidArgumentError for another name.
 
     Raises:
@@ -89,7 +91,7 @@ class SqlCatalog(PolicyMethods, AccessMethods):
         max_clock_difference_ms: int = MAX_CLOCK_DIFFERENCE_MS,
         principal: str | None = None,
     ) -> None:
-        self._database = AuditedDatabase(url, if_missing=if_missing, principal=principal)
+        self._database = AuditedDatabase(url, if_missing=if_missing, principal=principal or environment_principal())
         self._warehouse = None if warehouse is None else names.checked_warehouse(warehouse)
         self._now_ms = self._database.now_ms if now_ms is None else now_ms
         self._max_clock_difference_ms = max_clock_difference_ms
