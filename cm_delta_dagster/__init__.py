@@ -23,7 +23,9 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.api.table_alterer import TableAlterer
     from cm_delta_dagster.api.table_reads import PathDeltaTable
     from cm_delta_dagster.arrow.dataset import DeltaDataset
+    from cm_delta_dagster.catalog.access import Caller, CallerSource, Grant, Privilege, Role
     from cm_delta_dagster.catalog.approvals import Approval, ApprovalState
+    from cm_delta_dagster.catalog.audit import AuditEntry, AuditOutcome
     from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyKind, CommitPolicyRule
     from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
     from cm_delta_dagster.catalog.maintenance import (
@@ -194,6 +196,10 @@ __all__ = [
     "ApprovedCommit",
     "Arrangement",
     "ArrayType",
+    "AuditEntry",
+    "AuditOutcome",
+    "Caller",
+    "CallerSource",
     "CatalogBehindStorageError",
     "CatalogError",
     "CatalogManagedAccessError",
@@ -247,6 +253,7 @@ __all__ = [
     "FileDifference",
     "Finding",
     "FoundCommit",
+    "Grant",
     "HistoryEntry",
     "Idempotency",
     "IdempotencyRule",
@@ -298,6 +305,7 @@ __all__ = [
     "PathDeltaTable",
     "PermissionDeniedError",
     "PrimitiveType",
+    "Privilege",
     "Problem",
     "Protocol",
     "ProtocolError",
@@ -325,6 +333,7 @@ __all__ = [
     "RestoreResult",
     "RetentionCheck",
     "RetentionTooShortError",
+    "Role",
     "SchemaMismatchError",
     "SchemaMode",
     "SetTransaction",
@@ -384,6 +393,10 @@ _MODULES = {
     "ApprovedCommit": "cm_delta_dagster.operations.tables.approve_commit",
     "Arrangement": "cm_delta_dagster.operations.maintenance.arrangement",
     "ArrayType": "cm_delta_dagster.protocol.schema.types",
+    "AuditEntry": "cm_delta_dagster.catalog.audit",
+    "AuditOutcome": "cm_delta_dagster.catalog.audit",
+    "Caller": "cm_delta_dagster.catalog.access",
+    "CallerSource": "cm_delta_dagster.catalog.access",
     "ChangeHandling": "cm_delta_dagster.protocol.changes.batch_planning",
     "CheckpointResult": "cm_delta_dagster.operations.maintenance.checkpoint",
     "CleanLogPlan": "cm_delta_dagster.operations.maintenance.clean_log",
@@ -420,6 +433,7 @@ _MODULES = {
     "FileDifference": "cm_delta_dagster.protocol.log.restoration",
     "Finding": "cm_delta_dagster.operations.doctor.findings",
     "FoundCommit": "cm_delta_dagster.operations.recovery.plan",
+    "Grant": "cm_delta_dagster.catalog.access",
     "HistoryEntry": "cm_delta_dagster.client.snapshots.history",
     "Idempotency": "cm_delta_dagster.client.commits.context",
     "IdempotencyRule": "cm_delta_dagster.client.commits.context",
@@ -458,6 +472,7 @@ _MODULES = {
     "PartitionOverwrite": "cm_delta_dagster.operations.writing.write",
     "PathDeltaTable": "cm_delta_dagster.api.table_reads",
     "PrimitiveType": "cm_delta_dagster.protocol.schema.types",
+    "Privilege": "cm_delta_dagster.catalog.access",
     "Problem": "cm_delta_dagster.operations.doctor.findings",
     "Protocol": "cm_delta_dagster.protocol.actions.actions",
     "PublishResult": "cm_delta_dagster.operations.maintenance.publish",
@@ -480,6 +495,7 @@ _MODULES = {
     "RestorePlan": "cm_delta_dagster.operations.tables.restore",
     "RestoreResult": "cm_delta_dagster.operations.tables.restore",
     "RetentionCheck": "cm_delta_dagster.operations.maintenance.vacuum",
+    "Role": "cm_delta_dagster.catalog.access",
     "SchemaMode": "cm_delta_dagster.protocol.schema.evolution",
     "SetTransaction": "cm_delta_dagster.protocol.actions.actions",
     "Severity": "cm_delta_dagster.operations.doctor.findings",

@@ -10,7 +10,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any
 
 import click
@@ -19,6 +19,7 @@ from cm_delta_dagster.catalog.commit_feed import FeedEntry
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.cli.access_commands import ACCESS_COMMANDS
 from cm_delta_dagster.cli.alter_commands import alter
 from cm_delta_dagster.cli.client import CommandOptions, open_catalog, open_client, parse_storage_options
 from cm_delta_dagster.cli.clone_command import clone
@@ -64,12 +65,18 @@ _DAY_MS = 24 * 60 * 60 * 1000
     help="Option of the object store, or PREFIX={JSON} for the locations below a prefix; may be repeated. Other users of the "
     "machine can see arguments: put secrets as JSON into the environment variable CM_DELTA_STORAGE_OPTIONS.",
 )
+@click.option(
+    "--principal",
+    envvar="CM_DELTA_PRINCIPAL",
+    help="Who runs the command: the name of a user or a pipeline. Default: environment variable CM_DELTA_PRINCIPAL. On PostgreSQL "
+    "it is the role that logs in.",
+)
 @click.version_option(__version__, prog_name="cm-delta")
 @click.pass_context
-def main(context: click.Context, url: str | None, storage_options: tuple[str, ...]) -> None:
+def main(context: click.Context, url: str | None, storage_options: tuple[str, ...], principal: str | None) -> None:
     """Catalog-managed Delta tables."""
     options = parse_storage_options(storage_options, os.environ.get("CM_DELTA_STORAGE_OPTIONS"))
-    context.obj = CommandOptions(url=url, storage_options=options)
+    context.obj = CommandOptions(url=url, storage_options=options, principal=principal)
 
 
 @main.command()
@@ -260,7 +267,8 @@ def orphan_files(context: click.Context, warehouse: str) -> None:
 
 
 _SINGLE_COMMANDS = (alter, clone, optimize, policy, restore, spark_jars)
-for _command in (*READ_COMMANDS, *RECOVERY_COMMANDS, *ONBOARDING_COMMANDS, *RULE_COMMANDS, *_SINGLE_COMMANDS):
+_GROUPS = (READ_COMMANDS, RECOVERY_COMMANDS, ONBOARDING_COMMANDS, ACCESS_COMMANDS, RULE_COMMANDS, _SINGLE_COMMANDS)
+for _command in chain.from_iterable(_GROUPS):
     main.add_command(_command)
 
 

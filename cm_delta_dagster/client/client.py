@@ -6,7 +6,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from cm_delta_dagster.catalog.access_control import AccessControl
 from cm_delta_dagster.catalog.approval_requests import ApprovalRequests
+from cm_delta_dagster.catalog.audit import AuditLog
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.commit_feed import CommitFeed
@@ -70,6 +72,8 @@ class DeltaClient:
         self.approvals: ApprovalRequests = catalog
         self.maintenance_policies: MaintenancePolicies = catalog
         self.recovery: RecoverableCatalog = catalog
+        self.access: AccessControl = catalog
+        self.audit_log: AuditLog = catalog
         self.stores = stores
         self.settings = settings or ClientSettings()
         self.now_ms: Callable[[], int] = CheckedClock(

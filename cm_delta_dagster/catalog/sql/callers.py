@@ -4,6 +4,7 @@ For SQLite it is the principal that the client stated; for PostgreSQL the role t
 knows and a client cannot choose.
 """
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +16,14 @@ from cm_delta_dagster.errors import InvalidArgumentError
 SESSION_USER = "cm_delta_session_user"
 """Key of the connection record's ``info`` under which ``postgres_session`` stores the role that logged in."""
 
+_VARIABLE = "CM_DELTA_PRINCIPAL"
 _PRINCIPAL = "cm_delta_principal"
 _MAX_LENGTH = 200
+
+
+def environment_principal() -> str | None:
+    """The principal that the environment variable CM_DELTA_PRINCIPAL names; None without one."""
+    return os.environ.get(_VARIABLE) or None
 
 
 def checked_principal(name: str | None) -> str | None:

@@ -32,7 +32,7 @@ _NOT_THROUGH_CATALOG = [
 
 def set_rule(connection: sa.Connection, rule: CommitRule, *, confirmed: bool, now_ms: int) -> CommitRule:
     """Insert or replace the rule of that scope and name."""
-    guard.require(connection, guard.Operation.SET_POLICY, rule.scope, table_id=_table_id(connection, rule.scope))
+    guard.require_on_scope(connection, guard.Operation.SET_POLICY, rule.scope)
     unguarded = _put_if_absent(connection, rule.scope)
     if unguarded:
         raise InvalidArgumentError(
@@ -55,7 +55,7 @@ def set_rule(connection: sa.Connection, rule: CommitRule, *, confirmed: bool, no
 
 def remove_rule(connection: sa.Connection, scope: str, name: str, *, reason: str, now_ms: int) -> None:
     """Delete a rule. Raises InvalidArgumentError if there is none."""
-    guard.require(connection, guard.Operation.SET_POLICY, scope, table_id=_table_id(connection, scope))
+    guard.require_on_scope(connection, guard.Operation.SET_POLICY, scope)
     before = rows.rule(connection, scope, name)
     if before is None:
         known = [rule.name for rule in rows.rules(connection, scope) if rule.scope == scope]

@@ -25,7 +25,7 @@ from cm_delta_dagster.catalog.ratification import (
     RefusedTogether,
     VersionTaken,
 )
-from cm_delta_dagster.catalog.sql import approvals, commit_checks, commit_content, definitions
+from cm_delta_dagster.catalog.sql import approvals, commit_checks, commit_content, definitions, guard, rule_check
 from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.commit_context import CommitContext, ProposalKind
 from cm_delta_dagster.catalog.sql.commit_rows import (
@@ -50,9 +50,9 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
-_LOCKED_HEAD = Prepared(
-    sa.select(*HEAD_COLUMNS, *NAME_COLUMNS, commit_checks.ACTIVE).where(THE_TABLE).with_for_update()
-)
+_CHECKED_HEAD = sa.select(*HEAD_COLUMNS, *NAME_COLUMNS, commit_checks.ACTIVE).where(THE_TABLE)
+_LOCKED_HEAD = Prepared(_CHECKED_HEAD.with_for_update())
+_UNLOCKED_HEAD = Prepared(_CHECKED_HEAD)
 _ADVANCE = Prepared(
     sa.update(TABLES)
     .where(TABLES.c.table_id == sa.bindparam("of_table"))
@@ -161,6 +161,18 @@ def request_approval(
     return None
 
 
+def check_rules(connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int) -> None:
+    """Check the proposal for the next version against the commit rules of the table, without a lock.
+
+    Raises CommitRefusedError, ApprovalRequiredError.
+    """
+    rows = _UNLOCKED_HEAD.rows(connection, {"of_table": table_id})
+    if not rows or proposal.version <= rows[0].latest_version or rule_check.NAME not in (rows[0].active_checks or ""):
+        return
+    kind = ProposalKind.PROPOSED
+    rule_check.check(connection, _context(connection, table_id, proposal, rows[0], kind=kind, now_ms=now_ms))
+
+
 def _required_head(connection: sa.Connection, table_id: str) -> Any:
     head = locked_head(connection, table_id)
     if head is None:
@@ -200,6 +212,16 @@ def _accept(
     published = max(reported, head.published_version)
     _ratify(connection, table_id, proposal, head, published=published, now_ms=now_ms)
     return Ratified(version=proposal.version, latest_version=proposal.version, published_version=published)
+
+
+def check_without_lock(connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int) -> None:
+    """Run the checks of a proposal that another transaction ratifies. Raises CommitRefusedError, TableNotFoundError."""
+    head = connection.execute(
+        _HEAD.add_columns(*NAME_COLUMNS, commit_checks.ACTIVE), {"of_table": table_id}
+    ).one_or_none()
+    if head is None:
+        raise unknown_table(table_id)
+    _check(connection, table_id, proposal, head, kind=ProposalKind.PROPOSED, now_ms=now_ms)
 
 
 def _check(
@@ -407,6 +429,14 @@ def _taken_or_repeated(connection: sa.Connection, table_id: str, proposal: Commi
     return VersionTaken(proposed_version=proposal.version, winners=_winners(head, rows))
 
 
+def winners(connection: sa.Connection, table_id: str, first: int) -> RatifiedCommits:
+    """The commits from version ``first`` on, and the head, without a lock. Raises TableNotFoundError."""
+    head = connection.execute(_HEAD, {"of_table": table_id}).one_or_none()
+    if head is None:
+        raise unknown_table(table_id)
+    return _winners(head, connection.execute(_WINNERS, {"of_table": table_id, "first": first}).all())
+
+
 def _winners(head: Any, rows: Sequence[Any]) -> RatifiedCommits:
     """The winning commits, published or not, with the content that the catalog has."""
     return replace(ratified_commits_of(head, ()), commits=tuple(ratified_commit(row) for row in rows))
@@ -423,6 +453,7 @@ def _repeated(proposal: CommitProposal, head: Any) -> Ratified:
 
 def set_published_version(connection: sa.Connection, table_id: str, version: int) -> None:
     """Raise the published version, at most to the latest one, and delete the content that is no longer needed."""
+    guard.require_embedded(connection, guard.Operation.PUBLISH, table_id)
     if connection.execute(_PUBLISH, {"of_table": table_id, "published": version}).rowcount:
         commit_content.delete_published(connection, table_id, version)
         return

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.access import WHOLE_CATALOG, Caller, Grant, Privilege, Role
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
-from cm_delta_dagster.catalog.sql import audit, callers, commit_checks, guard, names, tables
+from cm_delta_dagster.catalog.sql import audit, callers, commit_checks, guard, names, protected_catalog, tables
 from cm_delta_dagster.catalog.sql.audit import Change
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table
 from cm_delta_dagster.catalog.sql.guard import Operation
@@ -78,6 +78,8 @@ def enable(connection: sa.Connection, *, owner: str | None, lock_out: bool, now_
     if owner is not None:
         _insert(connection, [Privilege.OWN], Scope(name=WHOLE_CATALOG, key=WHOLE_CATALOG), owner, now_ms=now_ms)
     _refuse_lock_out(connection, lock_out)
+    if connection.dialect.name == "postgresql":
+        protected_catalog.install(connection)
     if not guard.is_enabled(connection):
         commit_checks.activate(connection, guard.RULE, WHOLE_CATALOG)
         _record(connection, Change(action="enable grants", scope=WHOLE_CATALOG, before="off", after="on"), now_ms)
@@ -87,6 +89,8 @@ def disable(connection: sa.Connection, *, now_ms: int) -> None:
     """Deactivate the check and the guard."""
     guard.require(connection, Operation.ENABLE_GRANTS, WHOLE_CATALOG)
     if guard.is_enabled(connection):
+        if connection.dialect.name == "postgresql":
+            protected_catalog.remove(connection)
         commit_checks.deactivate(connection, guard.RULE, WHOLE_CATALOG)
         _record(connection, Change(action="disable grants", scope=WHOLE_CATALOG, before="on", after="off"), now_ms)
 

@@ -17,6 +17,7 @@ from cm_delta_dagster.catalog.sql.prepared import Prepared
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE_CHECKS,
     GRANTS,
+    IS_ACTIVE,
     NAME_COLUMNS,
     ROLE_MEMBERS,
     TABLES,
@@ -37,9 +38,9 @@ class Operation(StrEnum):
     """What a caller asks the catalog for. The value is the text of messages and of the audit."""
 
     READ = "read"
+    PIN = "pin version"
     CREATE = "create table"
     REGISTER_PATH = "register path"
-    ALTER = "alter"
     RENAME = "rename"
     DROP = "drop"
     UNDROP = "undrop"
@@ -47,7 +48,7 @@ class Operation(StrEnum):
     CLONE = "clone"
     ADOPT = "adopt"
     RELEASE = "release"
-    EXPORT = "export"
+    REPAIR = "repair definition"
     MAINTAIN = "maintain"
     LEASE = "lease"
     PUBLISH = "publish"
@@ -61,33 +62,36 @@ class Operation(StrEnum):
     READ_AUDIT = "read audit"
 
 
-REQUIRED: Mapping[Operation, Privilege] = MappingProxyType(
+_WRITE = (Privilege.APPEND, Privilege.ALTER, Privilege.MAINTAIN)
+REQUIRED: Mapping[Operation, tuple[Privilege, ...]] = MappingProxyType(
     {
-        Operation.READ: Privilege.READ,
-        Operation.CREATE: Privilege.ALTER,
-        Operation.REGISTER_PATH: Privilege.ALTER,
-        Operation.ALTER: Privilege.ALTER,
-        Operation.RENAME: Privilege.OWN,
-        Operation.DROP: Privilege.OWN,
-        Operation.UNDROP: Privilege.OWN,
-        Operation.PURGE: Privilege.OWN,
-        Operation.CLONE: Privilege.READ,
-        Operation.ADOPT: Privilege.ALTER,
-        Operation.RELEASE: Privilege.OWN,
-        Operation.EXPORT: Privilege.READ,
-        Operation.MAINTAIN: Privilege.MAINTAIN,
-        Operation.LEASE: Privilege.MAINTAIN,
-        Operation.PUBLISH: Privilege.APPEND,
-        Operation.SET_POLICY: Privilege.OWN,
-        Operation.APPROVE: Privilege.OWN,
-        Operation.GRANT: Privilege.OWN,
-        Operation.TRANSFER: Privilege.OWN,
-        Operation.MANAGE_ROLES: Privilege.OWN,
-        Operation.ENABLE_GRANTS: Privilege.OWN,
-        Operation.RECOVER: Privilege.OWN,
-        Operation.READ_AUDIT: Privilege.OWN,
+        Operation.READ: (Privilege.READ,),
+        Operation.PIN: (Privilege.READ,),
+        Operation.CLONE: (Privilege.READ,),
+        # A client that creates a clone holds the lease of the table whose files it reads.
+        Operation.LEASE: (Privilege.READ,),
+        Operation.PUBLISH: _WRITE,
+        Operation.CREATE: (Privilege.ALTER,),
+        Operation.REGISTER_PATH: (Privilege.ALTER,),
+        Operation.ADOPT: (Privilege.ALTER,),
+        Operation.REPAIR: (Privilege.ALTER, Privilege.MAINTAIN),
+        Operation.MAINTAIN: (Privilege.MAINTAIN,),
+        Operation.RENAME: (Privilege.OWN,),
+        Operation.DROP: (Privilege.OWN,),
+        Operation.UNDROP: (Privilege.OWN,),
+        Operation.PURGE: (Privilege.OWN,),
+        Operation.RELEASE: (Privilege.OWN,),
+        Operation.RECOVER: (Privilege.OWN,),
+        Operation.SET_POLICY: (Privilege.OWN,),
+        Operation.APPROVE: (Privilege.OWN,),
+        Operation.GRANT: (Privilege.OWN,),
+        Operation.TRANSFER: (Privilege.OWN,),
+        Operation.MANAGE_ROLES: (Privilege.OWN,),
+        Operation.ENABLE_GRANTS: (Privilege.OWN,),
+        Operation.READ_AUDIT: (Privilege.OWN,),
     }
 )
+"""The privileges of which one is required for each operation."""
 
 _STATE = Prepared(
     sa.select(ACTIVE_CHECKS.c.scope).where(ACTIVE_CHECKS.c.check_name == RULE, ACTIVE_CHECKS.c.scope == WHOLE_CATALOG)
@@ -142,11 +146,28 @@ def require(
     """
     if not is_enabled(connection):
         return
-    privilege = REQUIRED[operation]
     held = held_on_scope(connection, str(on)) if table_id is None else held_on_table(connection, table_id)
-    if privilege not in held:
-        refusal = missing(connection, str(operation), (privilege,), on=str(on), table_id=table_id)
+    if held.isdisjoint(REQUIRED[operation]):
+        refusal = missing(connection, str(operation), REQUIRED[operation][:1], on=str(on), table_id=table_id)
         raise OperationRefusedError(str(refusal), refusal=refusal)
+
+
+def require_on_scope(connection: sa.Connection, operation: Operation, scope: str) -> None:
+    """As :func:`require`, for a scope that may be the name of a table, which need not exist."""
+    if not is_enabled(connection):
+        return
+    parts = scope.split(".")
+    table_id = None
+    if len(parts) == len(NAME_COLUMNS):
+        of_name = [column == part for column, part in zip(NAME_COLUMNS, parts, strict=True)]
+        table_id = connection.execute(sa.select(TABLES.c.table_id).where(*of_name, IS_ACTIVE)).scalar_one_or_none()
+    require(connection, operation, scope, table_id=table_id)
+
+
+def require_embedded(connection: sa.Connection, operation: Operation, table_id: str) -> None:
+    """As :func:`require_on_table`, for what PostgreSQL protects by itself: rows of tables, and publication."""
+    if connection.dialect.name == "sqlite":
+        require_on_table(connection, operation, table_id)
 
 
 def require_on_table(connection: sa.Connection, operation: Operation, table_id: str) -> None:

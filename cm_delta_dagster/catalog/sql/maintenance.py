@@ -23,6 +23,7 @@ from cm_delta_dagster.catalog.maintenance_windows import MaintenanceWindow
 from cm_delta_dagster.catalog.sql import audit, guard
 from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table
+from cm_delta_dagster.catalog.sql.guard import Operation
 from cm_delta_dagster.catalog.sql.schema import (
     IS_ACTIVE,
     MAINTENANCE_LEASES,
@@ -32,7 +33,7 @@ from cm_delta_dagster.catalog.sql.schema import (
     identifier_of,
 )
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.errors import InvalidArgumentError, OperationRefusedError
 
 _RULES = sa.select(MAINTENANCE_RULES)
 _DECIDING = _RULES.where(
@@ -48,7 +49,7 @@ _NAME_NOW = sa.select(*NAME_COLUMNS).where(TABLES.c.table_id == sa.bindparam("of
 
 def set_rule(connection: sa.Connection, rule: MaintenanceRule, *, now_ms: int) -> None:
     """Insert or replace the rule of that scope and kind."""
-    guard.require(connection, guard.Operation.SET_POLICY, rule.scope)
+    guard.require_on_scope(connection, Operation.SET_POLICY, rule.scope)
     before = _stored(connection, rule.scope, rule.kind)
     _write(connection, replace(rule, set_by=caller_of(connection), set_ms=now_ms))
     _record(connection, rule.scope, rule.kind, before=before, after=rule, reason=rule.reason, now_ms=now_ms)
@@ -56,7 +57,7 @@ def set_rule(connection: sa.Connection, rule: MaintenanceRule, *, now_ms: int) -
 
 def remove_rule(connection: sa.Connection, scope: str, kind: MaintenanceKind, *, now_ms: int) -> None:
     """Delete the rule if there is one."""
-    guard.require(connection, guard.Operation.SET_POLICY, scope)
+    guard.require_on_scope(connection, Operation.SET_POLICY, scope)
     before = _stored(connection, scope, kind)
     if before is None:
         return
@@ -88,6 +89,9 @@ def decision(
 ) -> MaintenanceDecision:
     """What the rules of the table's scopes say; without a rule, the default of the protocol."""
     identifier = _name_now(connection, table_id) or identifier
+    refused = _refused_by_grants(connection, identifier, kind, table_id)
+    if refused is not None:
+        return refused
     schema_scope = f"{identifier.catalog}.{identifier.schema}"
     parameters = {"of_kind": kind.value, "scopes": [identifier.catalog, schema_scope, str(identifier)]}
     found = [_rule(row) for row in connection.execute(_DECIDING, parameters)]
@@ -194,6 +198,23 @@ def _record(
     audit.record(connection, change, now_ms=now_ms)
 
 
+def _refused_by_grants(
+    connection: sa.Connection, identifier: TableIdentifier, kind: MaintenanceKind, table_id: str | None
+) -> MaintenanceDecision | None:
+    """The denial of maintenance for which the caller lacks the privilege. What needs no permission needs no privilege."""
+    if kind.allowed_by_default:
+        return None
+    operation = Operation.PURGE if kind is MaintenanceKind.TABLE_PURGE else Operation.MAINTAIN
+    try:
+        if table_id is None:
+            guard.require_on_scope(connection, operation, str(identifier))
+        else:
+            guard.require(connection, operation, identifier, table_id=table_id)
+    except OperationRefusedError as error:
+        return MaintenanceDecision(kind=kind, allowed=False, reason=str(error), decided_by=guard.RULE)
+    return None
+
+
 def acquire_lease(
     connection: sa.Connection, table_id: str, kind: MaintenanceKind, *, owner: str, duration_ms: int, now_ms: int
 ) -> LeaseGranted | LeaseHeldByAnother:
@@ -204,6 +225,7 @@ def acquire_lease(
         )
     if connection.execute(_LOCKED_TABLE, {"of_table": table_id}).first() is None:
         raise unknown_table(table_id)
+    guard.require_on_table(connection, Operation.LEASE, table_id)
     same = MAINTENANCE_LEASES.c.table_id == table_id
     held = connection.execute(sa.select(MAINTENANCE_LEASES).where(same)).one_or_none()
     if held is not None and held.owner != owner and held.expires_ms > now_ms:

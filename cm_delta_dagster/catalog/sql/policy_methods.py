@@ -13,6 +13,7 @@ from cm_delta_dagster.catalog.maintenance import (
 from cm_delta_dagster.catalog.sql import maintenance, names, pins, policies
 from cm_delta_dagster.catalog.sql.database import Database
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.errors import PermissionDeniedError
 
 
 class PolicyMethods:
@@ -67,11 +68,14 @@ class PolicyMethods:
     def authorize_maintenance(
         self, identifier: TableIdentifier, kind: MaintenanceKind, *, table_id: str
     ) -> MaintenanceDecision:
-        """The decision, recorded in the audit."""
+        """The decision, recorded in the audit unless this role of the database cannot write it."""
         now_ms = self._now_ms()
-        return self._database.write(
-            lambda connection: maintenance.authorize(connection, identifier, kind, table_id=table_id, now_ms=now_ms)
-        )
+        try:
+            return self._database.write(
+                lambda connection: maintenance.authorize(connection, identifier, kind, table_id=table_id, now_ms=now_ms)
+            )
+        except PermissionDeniedError:
+            return self.maintenance_decision(identifier, kind, table_id=table_id)
 
     def acquire_maintenance_lease(
         self, table_id: str, kind: MaintenanceKind, *, owner: str, duration_ms: int

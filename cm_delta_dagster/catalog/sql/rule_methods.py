@@ -8,6 +8,7 @@ from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.rules.kinds import checked_rule
 from cm_delta_dagster.catalog.sql import approvals, commit_rule_rows, commit_rules, commits, names
 from cm_delta_dagster.catalog.sql.database import Database
+from cm_delta_dagster.errors import CommitRefusedError, PermissionDeniedError
 
 
 class RuleMethods:
@@ -42,9 +43,15 @@ class RuleMethods:
         """Keep the proposal. Raises CommitRefusedError, TableNotFoundError, CommitRejectedError."""
         names.check_proposal(proposal)
         now_ms = self._now_ms()
-        return self._database.write(
-            lambda connection: commits.request_approval(connection, table_id, proposal, request, now_ms=now_ms)
-        )
+        try:
+            return self._database.write(
+                lambda connection: commits.request_approval(connection, table_id, proposal, request, now_ms=now_ms)
+            )
+        except PermissionDeniedError as error:
+            raise CommitRefusedError(
+                f"The commit of version {proposal.version} of table {table_id} needs an approval, and this role of the database "
+                f"cannot have the catalog keep it ({error}). Nothing was committed. Ask the owner of the catalog to make the commit."
+            ) from error
 
     def approvals(
         self, scope: str = "", *, table_id: str | None = None, with_closed: bool = False

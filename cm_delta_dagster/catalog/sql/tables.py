@@ -13,9 +13,10 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
-from cm_delta_dagster.catalog.sql import commits, definitions, policies
+from cm_delta_dagster.catalog.sql import commits, definitions, guard, policies
 from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.commit_rows import COMMIT_COLUMNS, ratified_commits_of, unknown_table
+from cm_delta_dagster.catalog.sql.guard import Operation
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE,
     COMMITS,
@@ -100,6 +101,7 @@ def create_staging_table(
     connection: sa.Connection, identifier: TableIdentifier, *, warehouse: str, now_ms: int
 ) -> StagingTable:
     """Insert a row in state STAGING, to which no name resolves."""
+    guard.require(connection, Operation.CREATE, identifier)
     if connection.execute(_HOLDER, name_parameters(identifier)).first() is not None:
         raise name_taken(identifier)
     table_id = str(uuid.uuid4())
@@ -145,6 +147,7 @@ def register_table(
                 f"be registered as {identifier}. Rename the table instead."
             )
         return load_table(connection, identifier)
+    guard.require(connection, Operation.CREATE, identifier)
     try:
         connection.execute(
             _ACTIVATE,
@@ -217,6 +220,7 @@ def set_definition(
     head = commits.locked_head(connection, table_id)
     if head is None:
         raise unknown_table(table_id)
+    guard.require_on_table(connection, Operation.REPAIR, table_id)
     if head.latest_version != version:
         return False
     definitions.record(
@@ -235,6 +239,7 @@ def drop_table(
     connection: sa.Connection, identifier: TableIdentifier, *, table_id: str | None = None, now_ms: int
 ) -> None:
     """Remove the name; the row, the commits and every file stay."""
+    guard.require_on_scope(connection, Operation.DROP, str(identifier))
     parameters = {"now_ms": now_ms, **name_parameters(identifier)}
     if table_id is None:
         dropped = connection.execute(_DROP, parameters).scalar_one_or_none()
