@@ -9,7 +9,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.approvals import Approval, ApprovalRequest
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy
 from cm_delta_dagster.catalog.ratification import (
     CACHED_CONTENT_BYTES,
@@ -25,7 +24,7 @@ from cm_delta_dagster.catalog.ratification import (
     RefusedTogether,
     VersionTaken,
 )
-from cm_delta_dagster.catalog.sql import approvals, commit_checks, commit_content, definitions, guard, rule_check
+from cm_delta_dagster.catalog.sql import approvals, commit_checks, commit_content, definitions, guard
 from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.commit_context import CommitContext, ProposalKind
 from cm_delta_dagster.catalog.sql.commit_rows import (
@@ -50,9 +49,10 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
-_CHECKED_HEAD = sa.select(*HEAD_COLUMNS, *NAME_COLUMNS, commit_checks.ACTIVE).where(THE_TABLE)
-_LOCKED_HEAD = Prepared(_CHECKED_HEAD.with_for_update())
-_UNLOCKED_HEAD = Prepared(_CHECKED_HEAD)
+CHECKED_HEAD = sa.select(*HEAD_COLUMNS, *NAME_COLUMNS, commit_checks.ACTIVE).where(THE_TABLE)
+"""The head of a table with what its checks need."""
+
+_LOCKED_HEAD = Prepared(CHECKED_HEAD.with_for_update())
 _ADVANCE = Prepared(
     sa.update(TABLES)
     .where(TABLES.c.table_id == sa.bindparam("of_table"))
@@ -98,7 +98,7 @@ def commit(
     connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int, max_ahead_ms: int
 ) -> CommitOutcome:
     """Compare and set the latest version, under the lock of the table's row."""
-    head = _required_head(connection, table_id)
+    head = required_head(connection, table_id)
     answer = _answer_without_effect(connection, table_id, proposal, head)
     if answer is not None:
         return answer
@@ -113,7 +113,7 @@ def commit_together(
     The rows are locked in the order of the ids, and before the feed counter, so that commits do not wait for each other in a
     circle.
     """
-    heads = {table_id: _required_head(connection, table_id) for table_id in sorted(proposals)}
+    heads = {table_id: required_head(connection, table_id) for table_id in sorted(proposals)}
     answers = {
         table_id: _answer_without_effect(connection, table_id, proposals[table_id], head)
         for table_id, head in heads.items()
@@ -148,32 +148,8 @@ def commit_together(
     return RatifiedTogether(commits=accepted)
 
 
-def request_approval(
-    connection: sa.Connection, table_id: str, proposal: CommitProposal, request: ApprovalRequest, *, now_ms: int
-) -> Approval | None:
-    """Keep a proposal that needs an approval, under the lock of the table's row; None if it needs none."""
-    head = _required_head(connection, table_id)
-    context = _context(connection, table_id, proposal, head, kind=ProposalKind.PROPOSED, now_ms=now_ms)
-    try:
-        commit_checks.run(connection, context)
-    except ApprovalRequiredError as needed:
-        return approvals.insert(connection, context, request, what=needed.what, contacts=needed.ask)
-    return None
-
-
-def check_rules(connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int) -> None:
-    """Check the proposal for the next version against the commit rules of the table, without a lock.
-
-    Raises CommitRefusedError, ApprovalRequiredError.
-    """
-    rows = _UNLOCKED_HEAD.rows(connection, {"of_table": table_id})
-    if not rows or proposal.version <= rows[0].latest_version or rule_check.NAME not in (rows[0].active_checks or ""):
-        return
-    kind = ProposalKind.PROPOSED
-    rule_check.check(connection, _context(connection, table_id, proposal, rows[0], kind=kind, now_ms=now_ms))
-
-
-def _required_head(connection: sa.Connection, table_id: str) -> Any:
+def required_head(connection: sa.Connection, table_id: str) -> Any:
+    """The locked head of the table. Raises TableNotFoundError."""
     head = locked_head(connection, table_id)
     if head is None:
         raise unknown_table(table_id)
@@ -228,14 +204,15 @@ def _check(
     connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any, *, kind: ProposalKind, now_ms: int
 ) -> None:
     """Run the checks; an approved proposal closes its request."""
-    context = _context(connection, table_id, proposal, head, kind=kind, now_ms=now_ms)
+    context = context_of(connection, table_id, proposal, head, kind=kind, now_ms=now_ms)
     approvals.settle(connection, context)
     commit_checks.run(connection, context)
 
 
-def _context(
+def context_of(
     connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any, *, kind: ProposalKind, now_ms: int
 ) -> CommitContext:
+    """What the checks of the proposal know of it."""
     return CommitContext(
         table_id=table_id,
         identifier=identifier_of(head),

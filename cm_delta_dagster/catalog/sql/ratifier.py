@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitProposal, MultiTableOutcome
-from cm_delta_dagster.catalog.sql import commits, guard, protected_catalog, single_statement_commit
+from cm_delta_dagster.catalog.sql import commits, guard, guarded_proposals, protected_catalog, single_statement_commit
 from cm_delta_dagster.catalog.sql.database import Database
 from cm_delta_dagster.catalog.sql.database_errors import code_of
 from cm_delta_dagster.errors import CatalogError, PermissionDeniedError
@@ -95,7 +95,7 @@ class Ratifier:
         """Check proposals against commit rules before the function is called, which knows grants only."""
         self._database.read(
             lambda connection: [
-                commits.check_rules(connection, table_id, proposal, now_ms=now_ms)
+                guarded_proposals.check_rules(connection, table_id, proposal, now_ms=now_ms)
                 for table_id, proposal in proposals.items()
             ]
         )

@@ -6,7 +6,7 @@ from cm_delta_dagster.catalog.approvals import Approval, ApprovalRequest, Approv
 from cm_delta_dagster.catalog.commit_rules import CommitRule
 from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.rules.kinds import checked_rule
-from cm_delta_dagster.catalog.sql import approvals, commit_rule_rows, commit_rules, commits, names
+from cm_delta_dagster.catalog.sql import approvals, commit_rule_rows, commit_rules, guarded_proposals, names
 from cm_delta_dagster.catalog.sql.database import Database
 from cm_delta_dagster.errors import CommitRefusedError, PermissionDeniedError
 
@@ -45,12 +45,14 @@ class RuleMethods:
         now_ms = self._now_ms()
         try:
             return self._database.write(
-                lambda connection: commits.request_approval(connection, table_id, proposal, request, now_ms=now_ms)
+                lambda connection: guarded_proposals.request_approval(
+                    connection, table_id, proposal, request, now_ms=now_ms
+                )
             )
         except PermissionDeniedError as error:
             raise CommitRefusedError(
                 f"The commit of version {proposal.version} of table {table_id} needs an approval, and this role of the database "
-                f"cannot have the catalog keep it ({error}). Nothing was committed. Ask the owner of the catalog to make the commit."
+                f"cannot have the catalog keep it ({error}). Nothing was committed. Ask the owner of the catalog to make it."
             ) from error
 
     def approvals(
