@@ -32,7 +32,7 @@ class RuleMethods(ClientSession):
             on_violation: ``refuse``, or ``approval``: the catalog keeps the commit until an owner approves or rejects it.
             reason: shown in refusals.
             contact: whom to ask, free text; by default the principal who sets the rule.
-            confirm: set the rule although nobody could make, or approve, the commits that it stops.
+            confirm: set the rule although no principal could make, or approve, the commits that it stops.
             arguments: of the kind: ``columns``, ``properties``, ``constraints``, ``tags``, ``principals`` (names), ``rows`` or
                 ``files`` (a number), ``fraction`` (of the table, 0 to 1), ``pattern`` (a regular expression).
 

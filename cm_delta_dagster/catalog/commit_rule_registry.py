@@ -16,7 +16,7 @@ class CommitRuleRegistry(typing.Protocol):
         """Create a rule, or replace the one of that scope and name; returns it as stored.
 
         Args:
-            confirmed: set it although nobody could make, or approve, the commits that it stops.
+            confirmed: set it although no principal could make, or approve, the commits that it stops.
 
         Raises:
             InvalidArgumentError: malformed; or it covers a table or a scope whose commits are made put-if-absent; or it locks

@@ -1,4 +1,4 @@
-"""Values of commit rules: what the commits to a table must satisfy, whoever makes them.
+"""Values of commit rules: what the commits to a table must satisfy, for every writer.
 
 A rule belongs to a catalog, a schema or a table. All rules of the three scopes apply; a narrower rule does not replace a wider
 one. ``catalog.rules`` has one module for each kind. ``catalog.commit_policy`` is something else: how commits are made.

@@ -39,7 +39,7 @@ def _decision(
     kind: MaintenanceKind, rule: MaintenanceRule, rules: Sequence[MaintenanceRule], *, allowed: bool, reason: str
 ) -> MaintenanceDecision:
     allowing = [each.conditions for each in rules if each.allowed]
-    floors = [each.min_retention_ms for each in allowing if each.min_retention_ms is not None]
+    retentions = [each.min_retention_ms for each in allowing if each.min_retention_ms is not None]
     files = [each.max_files for each in allowing if each.max_files is not None]
     sizes = [each.max_bytes for each in allowing if each.max_bytes is not None]
     return MaintenanceDecision(
@@ -47,7 +47,7 @@ def _decision(
         allowed=allowed,
         reason=reason,
         decided_by=rule.scope,
-        min_retention_ms=max(floors, default=None),
+        min_retention_ms=max(retentions, default=None),
         max_files=min(files, default=None),
         max_bytes=min(sizes, default=None),
     )

@@ -57,29 +57,19 @@ def list_rules(context: click.Context, scope: str, as_json: bool) -> None:
 @click.option("--contact", default="", help="Whom to ask; by default the principal who sets the rule.")
 @click.option("--confirm", is_flag=True, help="Set the rule although it locks everybody out.")
 @click.pass_context
-def add_rule(
-    context: click.Context,
-    scope: str,
-    kind: str,
-    arguments: tuple[str, ...],
-    name: str | None,
-    approval: bool,
-    reason: str,
-    contact: str,
-    confirm: bool,
-) -> None:
+def add_rule(context: click.Context, /, **given: Any) -> None:
     """Set a rule of KIND for SCOPE; names in a VALUE are separated by commas, e.g. columns=id,day."""
     rule = CommitRule(
-        scope=scope,
-        name=name or kind,
-        kind=CommitRuleKind(kind),
-        arguments=dict(map(_argument, arguments)),
-        on_violation=OnViolation.APPROVAL if approval else OnViolation.REFUSE,
-        reason=reason,
-        contact=contact,
+        scope=given["scope"],
+        name=given["name"] or given["kind"],
+        kind=CommitRuleKind(given["kind"]),
+        arguments=dict(map(_argument, given["arguments"])),
+        on_violation=OnViolation.APPROVAL if given["approval"] else OnViolation.REFUSE,
+        reason=given["reason"],
+        contact=given["contact"],
     )
     with open_catalog(context) as catalog:
-        stored = catalog.set_commit_rule(rule, confirmed=confirm)
+        stored = catalog.set_commit_rule(rule, confirmed=given["confirm"])
     click.echo(f"The rule {stored} is set.")
 
 

@@ -59,7 +59,7 @@ def over_limit(arguments: Arguments, key: str, removed: int | None, commit: Guar
 
     Args:
         key: ``rows`` or ``files``: the argument that is the limit, unless ``fraction`` is.
-        removed: None if it cannot be told; that is a violation, since the limit may be exceeded.
+        removed: None if it is not known; that is a violation, since the limit may be exceeded.
     """
     if removed == 0:
         return None

@@ -14,7 +14,7 @@ class CommitAuthor:
     """Who proposes a commit.
 
     Attributes:
-        principal: empty if the connection names nobody.
+        principal: empty if the connection names none.
         roles: the roles of the principal.
         is_owner: whether the principal owns the table, its schema or its catalog. True for everybody while grants are off.
     """

@@ -37,7 +37,11 @@ def _violation(arguments: Arguments, commit: GuardedCommit) -> str | None:
             or _stable(before.schema_string) == _stable(metadata.schema_string)
         )
     )
-    return None if same else f"changes the schema as {author.principal or 'nobody'}, and not as {who}"
+    return (
+        None
+        if same
+        else f"changes the schema as {author.principal or 'a client without a principal'}, and not as {who}"
+    )
 
 
 def _stable(text: str) -> StructType:

@@ -86,7 +86,7 @@ def insert(
     return get(connection, approval_id, now_ms=context.now_ms).approval
 
 
-def settle(connection: sa.Connection, context: CommitContext) -> None:
+def close_ratified(connection: sa.Connection, context: CommitContext) -> None:
     """Close the request of a proposal that is being ratified as committed.
 
     Raises:

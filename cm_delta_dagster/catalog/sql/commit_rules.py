@@ -111,10 +111,10 @@ def _put_if_absent(connection: sa.Connection, scope: str) -> list[str]:
 
 
 def _lock_out(connection: sa.Connection, rule: CommitRule) -> str | None:
-    """Why nobody could make or approve what the rule stops, as a clause; None if somebody could."""
+    """Why no principal could make or approve what the rule stops, as a clause; None if a principal could."""
     principals = rule.arguments.get("principals")
     if isinstance(principals, tuple) and not any(_exists(connection, name) for name in principals):
-        return f"nobody could change the schema: the roles {', '.join(principals)} have no member"
+        return f"no principal could change the schema: the roles {', '.join(principals)} have no member"
     needs_owner = rule.on_violation is OnViolation.APPROVAL or (
         rule.kind is CommitRuleKind.SCHEMA_CHANGE and principals is None
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy
 from cm_delta_dagster.catalog.ratification import (
     CACHED_CONTENT_BYTES,
     CommitOutcome,
@@ -205,7 +205,7 @@ def _check(
 ) -> None:
     """Run the checks; an approved proposal closes its request."""
     context = context_of(connection, table_id, proposal, head, kind=kind, now_ms=now_ms)
-    approvals.settle(connection, context)
+    approvals.close_ratified(connection, context)
     commit_checks.run(connection, context)
 
 
@@ -361,7 +361,6 @@ def insert_initial_commit(
         file_size=0 if initial is None else initial.file_size,
         file_modification_time=0 if initial is None else initial.file_modification_time,
         summary=summary,
-        mode=CommitMode.STAGED,
         content=None if initial is None or initial.file_size > CACHED_CONTENT_BYTES else initial.content,
         metadata=None if initial is None else initial.metadata,
         protocol=None if initial is None else initial.protocol,

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+import sqlalchemy as sa
+
 from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitProposal, MultiTableOutcome
 from cm_delta_dagster.catalog.sql import commits, guard, guarded_proposals, protected_catalog, single_statement_commit
 from cm_delta_dagster.catalog.sql.database import Database
@@ -93,12 +95,12 @@ class Ratifier:
 
     def _check_rules(self, proposals: Mapping[str, CommitProposal], now_ms: int) -> None:
         """Check proposals against commit rules before the function is called, which knows grants only."""
-        self._database.read(
-            lambda connection: [
+
+        def check(connection: sa.Connection) -> None:
+            for table_id, proposal in proposals.items():
                 guarded_proposals.check_rules(connection, table_id, proposal, now_ms=now_ms)
-                for table_id, proposal in proposals.items()
-            ]
-        )
+
+        self._database.read(check)
 
     def _chosen(
         self,

@@ -1,4 +1,4 @@
-"""A digest of what a commit changes, equal for all attempts of one transaction.
+"""A digest of what a commit changes, equal for all attempts of one transaction (protocol heading "Actions").
 
 Attempts differ in their version and in what depends on the commits before: times, row ids, and properties that name a version.
 """
