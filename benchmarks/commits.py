@@ -29,10 +29,19 @@ WRITERS = 8
 COMMITS_EACH = 60
 APPENDERS, ROWS_EACH = 4, 25
 MODES = ("staged", "inline", "put_if_absent")
+RULED = "ruled"
+"""Schema of the table whose commits must satisfy :data:`RULES`; they are staged."""
+
+RULES: dict[str, dict[str, Any]] = {
+    "append_only": {},
+    "max_removed_rows": {"fraction": 0.4},
+    "protected_columns": {"columns": ["id"]},
+    "protected_properties": {"properties": ["delta.appendOnly"]},
+}
 SCHEMA = pa.schema([("id", pa.int64()), ("label", pa.string())])
 _ROW = pa.table({"id": [1], "label": ["x"]}, schema=SCHEMA)
 TASKS = (
-    *(f"commit_{mode}" for mode in MODES), "refresh_cached", "one_writer",
+    *(f"commit_{mode}" for mode in MODES), "commit_ruled", "refresh_cached", "one_writer",
     "two_writers_one_table", "writers_one_table", "writers_eight_tables",
     "one_row_appends",
 )  # fmt: skip
@@ -61,6 +70,7 @@ class CommitBench:
         alone = {f"commit_{mode}": self._committing(mode) for mode in MODES}
         return {
             **alone,
+            "commit_ruled": self._committing("ruled"),
             "refresh_cached": self._refresh,
             "one_writer": lambda: self._run_writers(commit_prepared, [self._new()], WRITERS * COMMITS_EACH),
             "two_writers_one_table": lambda: self._run_writers(
@@ -78,9 +88,13 @@ class CommitBench:
 
     def _new(self, mode: str = "staged") -> str:
         self._made += 1
-        name = f"main.bench.{mode}_{self._made}"
+        name = f"main.{RULED if mode == RULED else 'bench'}.{mode}_{self._made}"
         self._lake.create_table(name, schema=SCHEMA)
-        self._lake.set_commit_mode(name, mode)
+        if mode != RULED:
+            self._lake.set_commit_mode(name, mode)
+            return name
+        for kind, arguments in RULES.items():
+            self._lake.add_commit_rule(f"main.{RULED}", kind, **arguments)
         return name
 
     def _table(self, mode: str) -> Any:

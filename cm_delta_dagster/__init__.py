@@ -23,8 +23,18 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.api.table_alterer import TableAlterer
     from cm_delta_dagster.api.table_reads import PathDeltaTable
     from cm_delta_dagster.arrow.dataset import DeltaDataset
+    from cm_delta_dagster.catalog.access import Caller, CallerSource, Grant, Privilege, Role
+    from cm_delta_dagster.catalog.approvals import Approval, ApprovalState
+    from cm_delta_dagster.catalog.audit import AuditEntry, AuditOutcome
     from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyKind, CommitPolicyRule
-    from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind, MaintenanceRule
+    from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
+    from cm_delta_dagster.catalog.maintenance import (
+        MaintenanceConditions,
+        MaintenanceDecision,
+        MaintenanceKind,
+        MaintenanceRule,
+    )
+    from cm_delta_dagster.catalog.maintenance_windows import MaintenanceWindow
     from cm_delta_dagster.catalog.recovery import AdoptedState
     from cm_delta_dagster.catalog.sql import SqlCatalog
     from cm_delta_dagster.catalog.tables import InactiveState, InactiveTable, TableEntry, TableIdentifier
@@ -35,6 +45,8 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.client.snapshots.snapshot import Snapshot
     from cm_delta_dagster.client.table import Table
     from cm_delta_dagster.errors import (
+        ApprovalClosedError,
+        ApprovalRequiredError,
         CatalogBehindStorageError,
         CatalogError,
         CatalogManagedAccessError,
@@ -44,6 +56,7 @@ if typing.TYPE_CHECKING:
         CmDeltaError,
         CommitConflictError,
         CommitError,
+        CommitRefusedError,
         CommitRejectedError,
         CommitRetriesExceededError,
         CommitStateUnknownError,
@@ -61,11 +74,13 @@ if typing.TYPE_CHECKING:
         NotCatalogManagedError,
         ObjectAlreadyExistsError,
         ObjectNotFoundError,
+        OperationRefusedError,
         PartitionMismatchError,
         PermissionDeniedError,
         ProtocolError,
         PurgeRefusedError,
         RecoveryError,
+        Refusal,
         RetentionTooShortError,
         SchemaMismatchError,
         StorageError,
@@ -124,6 +139,7 @@ if typing.TYPE_CHECKING:
     )
     from cm_delta_dagster.operations.tables.alter import AlterResult
     from cm_delta_dagster.operations.tables.alterations import NewColumn
+    from cm_delta_dagster.operations.tables.approve_commit import ApprovedCommit
     from cm_delta_dagster.operations.tables.clone import CloneMode, CloneResult
     from cm_delta_dagster.operations.tables.purge import PurgeCandidate, PurgePlan, PurgeResult
     from cm_delta_dagster.operations.tables.replace import CreationMode
@@ -173,8 +189,17 @@ __all__ = [
     "AlterResult",
     "AlwaysTrue",
     "And",
+    "Approval",
+    "ApprovalClosedError",
+    "ApprovalRequiredError",
+    "ApprovalState",
+    "ApprovedCommit",
     "Arrangement",
     "ArrayType",
+    "AuditEntry",
+    "AuditOutcome",
+    "Caller",
+    "CallerSource",
     "CatalogBehindStorageError",
     "CatalogError",
     "CatalogManagedAccessError",
@@ -201,8 +226,11 @@ __all__ = [
     "CommitPolicy",
     "CommitPolicyKind",
     "CommitPolicyRule",
+    "CommitRefusedError",
     "CommitRejectedError",
     "CommitRetriesExceededError",
+    "CommitRule",
+    "CommitRuleKind",
     "CommitStateUnknownError",
     "CompactLogResult",
     "Comparison",
@@ -225,6 +253,7 @@ __all__ = [
     "FileDifference",
     "Finding",
     "FoundCommit",
+    "Grant",
     "HistoryEntry",
     "Idempotency",
     "IdempotencyRule",
@@ -240,12 +269,14 @@ __all__ = [
     "JavaNotFoundError",
     "KeptHistory",
     "LostCommit",
+    "MaintenanceConditions",
     "MaintenanceDecision",
     "MaintenanceError",
     "MaintenanceInProgressError",
     "MaintenanceKind",
     "MaintenanceNotPermittedError",
     "MaintenanceRule",
+    "MaintenanceWindow",
     "MapType",
     "MergeBuilder",
     "MergeMode",
@@ -260,7 +291,9 @@ __all__ = [
     "ObjectAlreadyExistsError",
     "ObjectNotFoundError",
     "OnCatalogBehind",
+    "OnViolation",
     "Opaque",
+    "OperationRefusedError",
     "OptimizeOutcome",
     "OptimizePlan",
     "OptimizeResult",
@@ -272,6 +305,7 @@ __all__ = [
     "PathDeltaTable",
     "PermissionDeniedError",
     "PrimitiveType",
+    "Privilege",
     "Problem",
     "Protocol",
     "ProtocolError",
@@ -285,6 +319,7 @@ __all__ = [
     "RecoveryError",
     "RecoveryPlan",
     "RecoveryResult",
+    "Refusal",
     "RegisteredPath",
     "RejectedCommit",
     "ReleasePlan",
@@ -298,6 +333,7 @@ __all__ = [
     "RestoreResult",
     "RetentionCheck",
     "RetentionTooShortError",
+    "Role",
     "SchemaMismatchError",
     "SchemaMode",
     "SetTransaction",
@@ -352,8 +388,15 @@ _MODULES = {
     "AlterResult": "cm_delta_dagster.operations.tables.alter",
     "AlwaysTrue": "cm_delta_dagster.protocol.predicates.predicates",
     "And": "cm_delta_dagster.protocol.predicates.predicates",
+    "Approval": "cm_delta_dagster.catalog.approvals",
+    "ApprovalState": "cm_delta_dagster.catalog.approvals",
+    "ApprovedCommit": "cm_delta_dagster.operations.tables.approve_commit",
     "Arrangement": "cm_delta_dagster.operations.maintenance.arrangement",
     "ArrayType": "cm_delta_dagster.protocol.schema.types",
+    "AuditEntry": "cm_delta_dagster.catalog.audit",
+    "AuditOutcome": "cm_delta_dagster.catalog.audit",
+    "Caller": "cm_delta_dagster.catalog.access",
+    "CallerSource": "cm_delta_dagster.catalog.access",
     "ChangeHandling": "cm_delta_dagster.protocol.changes.batch_planning",
     "CheckpointResult": "cm_delta_dagster.operations.maintenance.checkpoint",
     "CleanLogPlan": "cm_delta_dagster.operations.maintenance.clean_log",
@@ -371,6 +414,8 @@ _MODULES = {
     "CommitPolicy": "cm_delta_dagster.catalog.commit_policy",
     "CommitPolicyKind": "cm_delta_dagster.catalog.commit_policy",
     "CommitPolicyRule": "cm_delta_dagster.catalog.commit_policy",
+    "CommitRule": "cm_delta_dagster.catalog.commit_rules",
+    "CommitRuleKind": "cm_delta_dagster.catalog.commit_rules",
     "CompactLogResult": "cm_delta_dagster.operations.maintenance.compact_log",
     "Comparison": "cm_delta_dagster.protocol.predicates.predicates",
     "ComparisonOperator": "cm_delta_dagster.protocol.predicates.predicates",
@@ -388,6 +433,7 @@ _MODULES = {
     "FileDifference": "cm_delta_dagster.protocol.log.restoration",
     "Finding": "cm_delta_dagster.operations.doctor.findings",
     "FoundCommit": "cm_delta_dagster.operations.recovery.plan",
+    "Grant": "cm_delta_dagster.catalog.access",
     "HistoryEntry": "cm_delta_dagster.client.snapshots.history",
     "Idempotency": "cm_delta_dagster.client.commits.context",
     "IdempotencyRule": "cm_delta_dagster.client.commits.context",
@@ -399,9 +445,11 @@ _MODULES = {
     "IsNull": "cm_delta_dagster.protocol.predicates.predicates",
     "KeptHistory": "cm_delta_dagster.operations.recovery.plan",
     "LostCommit": "cm_delta_dagster.operations.recovery.plan",
+    "MaintenanceConditions": "cm_delta_dagster.catalog.maintenance",
     "MaintenanceDecision": "cm_delta_dagster.catalog.maintenance",
     "MaintenanceKind": "cm_delta_dagster.catalog.maintenance",
     "MaintenanceRule": "cm_delta_dagster.catalog.maintenance",
+    "MaintenanceWindow": "cm_delta_dagster.catalog.maintenance_windows",
     "MapType": "cm_delta_dagster.protocol.schema.types",
     "MergeBuilder": "cm_delta_dagster.api.merge_builder",
     "MergeMode": "cm_delta_dagster.operations.writing.merge",
@@ -413,6 +461,7 @@ _MODULES = {
     "NewColumn": "cm_delta_dagster.operations.tables.alterations",
     "Not": "cm_delta_dagster.protocol.predicates.predicates",
     "OnCatalogBehind": "cm_delta_dagster.client.settings",
+    "OnViolation": "cm_delta_dagster.catalog.commit_rules",
     "Opaque": "cm_delta_dagster.protocol.predicates.predicates",
     "OptimizeOutcome": "cm_delta_dagster.operations.maintenance.optimize",
     "OptimizePlan": "cm_delta_dagster.operations.maintenance.optimize",
@@ -423,6 +472,7 @@ _MODULES = {
     "PartitionOverwrite": "cm_delta_dagster.operations.writing.write",
     "PathDeltaTable": "cm_delta_dagster.api.table_reads",
     "PrimitiveType": "cm_delta_dagster.protocol.schema.types",
+    "Privilege": "cm_delta_dagster.catalog.access",
     "Problem": "cm_delta_dagster.operations.doctor.findings",
     "Protocol": "cm_delta_dagster.protocol.actions.actions",
     "PublishResult": "cm_delta_dagster.operations.maintenance.publish",
@@ -433,8 +483,8 @@ _MODULES = {
     "RecoveredTable": "cm_delta_dagster.operations.recovery.plan",
     "RecoveryPlan": "cm_delta_dagster.operations.recovery.plan",
     "RecoveryResult": "cm_delta_dagster.operations.recovery.plan",
-    "RejectedCommit": "cm_delta_dagster.operations.recovery.plan",
     "RegisteredPath": "cm_delta_dagster.operations.onboarding.register",
+    "RejectedCommit": "cm_delta_dagster.operations.recovery.plan",
     "ReleasePlan": "cm_delta_dagster.operations.onboarding.release",
     "ReleaseResult": "cm_delta_dagster.operations.onboarding.release",
     "RelocationPlan": "cm_delta_dagster.operations.recovery.relocate",
@@ -445,6 +495,7 @@ _MODULES = {
     "RestorePlan": "cm_delta_dagster.operations.tables.restore",
     "RestoreResult": "cm_delta_dagster.operations.tables.restore",
     "RetentionCheck": "cm_delta_dagster.operations.maintenance.vacuum",
+    "Role": "cm_delta_dagster.catalog.access",
     "SchemaMode": "cm_delta_dagster.protocol.schema.evolution",
     "SetTransaction": "cm_delta_dagster.protocol.actions.actions",
     "Severity": "cm_delta_dagster.operations.doctor.findings",

@@ -21,8 +21,11 @@ A message says what happened, why, and what to do about it. The tree::
     ├── CommitError
     │   ├── CommitConflictError
     │   ├── CommitRejectedError
+    │   │   └── CommitRefusedError
     │   ├── CommitRetriesExceededError
-    │   └── CommitStateUnknownError
+    │   ├── CommitStateUnknownError
+    │   ├── ApprovalRequiredError
+    │   └── ApprovalClosedError
     ├── MaintenanceError
     │   ├── MaintenanceNotPermittedError
     │   ├── MaintenanceInProgressError
@@ -42,6 +45,7 @@ A message says what happened, why, and what to do about it. The tree::
     │   ├── CatalogUnavailableError
     │   ├── CatalogVersionError
     │   ├── PermissionDeniedError
+    │   │   └── OperationRefusedError
     │   ├── CatalogBehindStorageError
     │   ├── WarehouseMismatchError
     │   └── RecoveryError
@@ -53,9 +57,44 @@ This module imports no other module of the package. Each layer maps the exceptio
 those of fsspec and the operating system, ``catalog.sql`` those of SQLAlchemy, ``spark`` those of Spark.
 """
 
+from dataclasses import dataclass
+
 
 class CmDeltaError(Exception):
     """Root of every error that this package raises."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Which rule of the catalog refused what.
+
+    Attributes:
+        what: what was refused, as the subject of a sentence, e.g. ``The commit of version 3 to main.sales.orders``.
+        reason: why, as a clause, e.g. ``it removes rows, which requires the privilege modify``.
+        rule: name of the rule, e.g. ``grants``.
+        scope: where the rule applies: a table, a schema, a catalog, or ``*`` for all of them.
+        set_by: principal that set the rule; None if it is not known.
+        ask: principals who can permit it.
+        table_id: id of the table; None if it concerns no single table.
+        is_recorded: whether the audit has an entry of it already.
+    """
+
+    what: str
+    reason: str
+    rule: str
+    scope: str
+    set_by: str | None = None
+    ask: tuple[str, ...] = ()
+    table_id: str | None = None
+    is_recorded: bool = False
+
+    def __str__(self) -> str:
+        set_by = "" if self.set_by is None else f", set by {self.set_by}"
+        ask = " or ".join(self.ask) or "an owner of the catalog"
+        return (
+            f"{self.what} was refused: {self.reason} (rule {self.rule} of {self.scope}{set_by}). Nothing was changed. "
+            f"Ask {ask} to permit it."
+        )
 
 
 class InvalidArgumentError(CmDeltaError, ValueError):
@@ -131,12 +170,13 @@ class UnsupportedFeatureError(ProtocolError):
 class CommitError(CmDeltaError):
     """A commit was not made, or its outcome is unknown.
 
-    A commit has one of five outcomes. It succeeds, and the call returns the version. Or it raises
+    A commit has one of six outcomes. It succeeds, and the call returns the version. Or it raises
 
     * CommitConflictError: another commit changed what this one depends on; nothing was committed. Run the operation again.
     * CommitRejectedError: the catalog refused it; nothing was committed, and a retry does not help.
     * CommitRetriesExceededError: compatible commits won every attempt; nothing was committed. Run the operation again.
     * CommitStateUnknownError: it may have been committed. Check the table's history before any other action.
+    * ApprovalRequiredError: nothing was committed; the catalog keeps the commit until an owner approves or rejects it.
 
     Faults that are found before a proposal raise other errors, e.g. IllegalCommitError or StorageError.
     """
@@ -158,6 +198,18 @@ class CommitConflictError(CommitError):
 
 class CommitRejectedError(CommitError):
     """The catalog refused the proposal, for a reason other than a taken version; a retry does not help."""
+
+
+class CommitRefusedError(CommitRejectedError):
+    """A rule of the catalog refused the proposal: a missing privilege, a policy, an expired lease. It is never retried.
+
+    Attributes:
+        refusal: the rule, its scope, who set it and whom to ask.
+    """
+
+    def __init__(self, message: str, *, refusal: Refusal | None = None) -> None:
+        super().__init__(message)
+        self.refusal = refusal
 
 
 class CommitRetriesExceededError(CommitError):
@@ -184,6 +236,39 @@ class CommitStateUnknownError(CommitError):
         super().__init__(message)
         self.txn_id = txn_id
         self.version = version
+
+
+class ApprovalRequiredError(CommitError):
+    """A rule of the catalog lets the commit pass only with an approval. The table is unchanged, and the files of the commit stay.
+
+    Attributes:
+        approval_id: id of the request that waits; None if the proposer did not keep the commit.
+        what: what the commit does against which rule, one sentence for each.
+        ask: whom to ask.
+        is_repeated: the same write waits already; the files of this attempt are not needed.
+        refusal: the first rule; None once the commit is kept.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        approval_id: str | None = None,
+        what: tuple[str, ...] = (),
+        ask: tuple[str, ...] = (),
+        is_repeated: bool = False,
+        refusal: Refusal | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.refusal = refusal
+        self.approval_id = approval_id
+        self.what = what
+        self.ask = ask
+        self.is_repeated = is_repeated
+
+
+class ApprovalClosedError(CommitError):
+    """A request for approval was decided before, has expired, or belongs to another commit. Nothing was committed."""
 
 
 class MaintenanceError(CmDeltaError):
@@ -261,7 +346,19 @@ class CatalogVersionError(CatalogError):
 
 
 class PermissionDeniedError(CatalogError):
-    """This client lacks a right in the catalog's database."""
+    """This client lacks a right in the catalog, or in its database."""
+
+
+class OperationRefusedError(PermissionDeniedError):
+    """A rule of the catalog refused an operation other than a commit, because the caller lacks a privilege.
+
+    Attributes:
+        refusal: the rule, its scope, who set it and whom to ask.
+    """
+
+    def __init__(self, message: str, *, refusal: Refusal | None = None) -> None:
+        super().__init__(message)
+        self.refusal = refusal
 
 
 class CatalogBehindStorageError(CatalogError):
@@ -317,3 +414,8 @@ NOT_COMMITTED = (
 A storage failure after the proposal, or a table dropped concurrently, raises :class:`CommitStateUnknownError`. A StorageError or
 TableNotFoundError is raised before the proposal.
 """
+
+
+def needs_no_files(error: BaseException) -> bool:
+    """Whether the files written for a commit that ended with ``error`` can be deleted: nothing refers to them."""
+    return isinstance(error, NOT_COMMITTED) or (isinstance(error, ApprovalRequiredError) and error.is_repeated)

@@ -16,12 +16,14 @@ from typing import Any, Self
 
 from pyspark.sql import SparkSession
 
+from cm_delta_dagster.api.access_methods import AccessMethods
 from cm_delta_dagster.api.creation_methods import CreationMethods
 from cm_delta_dagster.api.delta_table import DeltaTable
 from cm_delta_dagster.api.multi_table_transaction import MultiTableTransaction
 from cm_delta_dagster.api.onboarding_methods import OnboardingMethods
 from cm_delta_dagster.api.policy_methods import PolicyMethods
 from cm_delta_dagster.api.recovery_methods import RecoveryMethods
+from cm_delta_dagster.api.rule_methods import RuleMethods
 from cm_delta_dagster.api.sql_methods import SqlMethods
 from cm_delta_dagster.api.table_reads import PathDeltaTable
 from cm_delta_dagster.catalog.sql import SqlCatalog
@@ -64,6 +66,7 @@ def connect(
     spark: SparkSession | None = None,
     settings: ClientSettings | None = None,
     time_zone: tzinfo | str | None = None,
+    principal: str | None = None,
 ) -> "Connection":
     """Open a catalog; the first use creates its database. Use the result in a ``with`` block, or close it.
 
@@ -81,6 +84,8 @@ def connect(
             ``ClientSettings(max_commit_attempts=50)``.
         time_zone: time zone of times that state none, in partition values of ``timestamp`` columns, in conditions and as
             ``timestamp``: a region such as ``"Europe/Berlin"``, an offset or a ``tzinfo``. By default that of the Spark session.
+        principal: who uses the connection, for grants and the audit: the name of a user or a pipeline. By default that of the
+            environment variable CM_DELTA_PRINCIPAL. On PostgreSQL it is the role that logs in.
 
     Raises:
         InvalidArgumentError: an unusable URL or warehouse, contradicting storage options, or an argument of another type.
@@ -98,12 +103,14 @@ def connect(
     if time_zone is not None:
         settings = replace(settings or ClientSettings(), time_zone=time_zone)
     options = StorageOptions.of(storage_options, warehouse=warehouse)
-    catalog = SqlCatalog(catalog_url, warehouse=warehouse)
+    catalog = SqlCatalog(catalog_url, warehouse=warehouse, principal=principal)
     client = DeltaClient(catalog, stores=Stores(storage_options=options), settings=settings)
     return Connection(client, spark=spark)
 
 
-class Connection(CreationMethods, OnboardingMethods, PolicyMethods, RecoveryMethods, SqlMethods):
+class Connection(
+    AccessMethods, CreationMethods, OnboardingMethods, PolicyMethods, RecoveryMethods, RuleMethods, SqlMethods
+):
     """One open catalog. Threads can share it; do not use it after :meth:`close`.
 
     Attributes:

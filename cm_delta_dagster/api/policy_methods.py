@@ -1,8 +1,11 @@
 """Methods of a connection that set policies of the catalog: commit modes and permissions for maintenance."""
 
+from collections.abc import Iterable
+
 from cm_delta_dagster.api.delta_table import maintenance_kind
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind, CommitPolicyRule
-from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.catalog.maintenance import MaintenanceConditions, MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.catalog.maintenance_windows import MaintenanceWindow
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.tables.set_commit_mode import choose_commit_policy
@@ -40,17 +43,57 @@ class PolicyMethods:
         """Return the mode of every scope that has one. Without a mode, commits are staged."""
         return self.client.commit_policies.commit_policies()
 
-    def allow(self, scope: str, kind: MaintenanceKind | str, reason: str = "") -> None:
+    def allow(
+        self,
+        scope: str,
+        kind: MaintenanceKind | str,
+        reason: str = "",
+        *,
+        principals: Iterable[str] = (),
+        windows: Iterable[str] = (),
+        min_retention_ms: int | None = None,
+        max_files: int | None = None,
+        max_bytes: int | None = None,
+    ) -> None:
         """Allow a kind of maintenance for ``catalog``, ``catalog.schema`` or ``catalog.schema.table``.
 
-        Raises:
-            InvalidArgumentError: an unknown kind or a malformed scope.
-        """
-        self._set_rule(scope, kind, reason, allowed=True)
+        Args:
+            principals: principals and roles; with none everybody. Others are denied it.
+            windows: times such as ``22:00-06:00`` (UTC) or ``Mon-Fri 22:00-06:00 Europe/Berlin``; with none always.
+            min_retention_ms: least retention of a run that deletes files, in milliseconds, also if a shorter one is passed.
+            max_files: most files that one run may delete or rewrite.
+            max_bytes: most bytes of them.
 
-    def deny(self, scope: str, kind: MaintenanceKind | str, reason: str = "") -> None:
-        """Deny a kind of maintenance; arguments and errors as in :meth:`allow`. The longest scope decides."""
-        self._set_rule(scope, kind, reason, allowed=False)
+        Raises:
+            InvalidArgumentError: an unknown kind, or a malformed scope, time or number.
+            OperationRefusedError: the caller does not own the scope.
+        """
+        conditions = MaintenanceConditions(
+            principals=tuple(principals),
+            windows=tuple(map(MaintenanceWindow.parse, windows)),
+            min_retention_ms=min_retention_ms,
+            max_files=max_files,
+            max_bytes=max_bytes,
+        )
+        self._set_rule(scope, kind, reason, allowed=True, conditions=conditions)
+
+    def deny(
+        self,
+        scope: str,
+        kind: MaintenanceKind | str,
+        reason: str = "",
+        *,
+        principals: Iterable[str] = (),
+        windows: Iterable[str] = (),
+    ) -> None:
+        """Deny a kind of maintenance to ``principals`` in ``windows``; arguments and errors as in :meth:`allow`.
+
+        The longest scope decides. A denial does not concern other principals and times; for them the wider scope decides.
+        """
+        conditions = MaintenanceConditions(
+            principals=tuple(principals), windows=tuple(map(MaintenanceWindow.parse, windows))
+        )
+        self._set_rule(scope, kind, reason, allowed=False, conditions=conditions)
 
     def reset_policy(self, scope: str, kind: MaintenanceKind | str) -> None:
         """Remove the rule of that scope and kind, so that the wider scope or the default decides again.
@@ -63,8 +106,18 @@ class PolicyMethods:
         """Return every rule. Without a rule, checkpoint, log compaction and checksum are allowed; other kinds are denied."""
         return self.client.maintenance_policies.maintenance_rules()
 
-    def _set_rule(self, scope: str, kind: MaintenanceKind | str, reason: str, *, allowed: bool) -> None:
-        rule = MaintenanceRule(scope=scope, kind=maintenance_kind(kind), allowed=allowed, reason=reason)
+    def _set_rule(
+        self,
+        scope: str,
+        kind: MaintenanceKind | str,
+        reason: str,
+        *,
+        allowed: bool,
+        conditions: MaintenanceConditions,
+    ) -> None:
+        rule = MaintenanceRule(
+            scope=scope, kind=maintenance_kind(kind), allowed=allowed, reason=reason, conditions=conditions
+        )
         self.client.maintenance_policies.set_maintenance_rule(rule)
 
 

@@ -7,9 +7,13 @@ SQLAlchemy; ``tests/contracts`` checks the guarantees of each interface for ever
 
 import typing
 
+from cm_delta_dagster.catalog.access_control import AccessControl
+from cm_delta_dagster.catalog.approval_requests import ApprovalRequests
+from cm_delta_dagster.catalog.audit import AuditLog
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.commit_feed import CommitFeed
 from cm_delta_dagster.catalog.commit_policies import CommitPolicies
+from cm_delta_dagster.catalog.commit_rule_registry import CommitRuleRegistry
 from cm_delta_dagster.catalog.leases import Leases
 from cm_delta_dagster.catalog.maintenance_policies import MaintenancePolicies
 from cm_delta_dagster.catalog.recovery import RecoverableCatalog
@@ -21,11 +25,15 @@ class Catalog(
     TableRegistry,
     CommitCoordinator,
     CommitPolicies,
+    CommitRuleRegistry,
+    ApprovalRequests,
     MaintenancePolicies,
     Leases,
     CommitFeed,
     VersionPins,
     RecoverableCatalog,
+    AccessControl,
+    AuditLog,
     typing.Protocol,
 ):
     """Every interface of a catalog, and the end of its use.

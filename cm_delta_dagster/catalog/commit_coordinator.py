@@ -8,6 +8,7 @@ import typing
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
+from cm_delta_dagster.catalog.approvals import Approval, ApprovalRequest
 from cm_delta_dagster.catalog.ratification import (
     CommitOutcome,
     CommitProposal,
@@ -39,9 +40,22 @@ class CommitCoordinator(typing.Protocol):
         commit has the version, the answer is ``VersionTaken``; the rest of the proposal is not checked.
 
         Raises:
+            ApprovalRequiredError: a rule lets the commit pass only with an approval; see :meth:`request_approval`.
+            ApprovalClosedError: ``approval_id`` names a request that is not pending, or another commit.
             CommitRejectedError: the version leaves a gap; the published version is not below the version; the in-commit
                 timestamp is too far ahead of the catalog's clock and does not directly follow the previous one; or the
                 proposal contradicts itself.
+            TableNotFoundError: unknown or dropped table.
+        """
+        ...
+
+    def request_approval(self, table_id: str, proposal: CommitProposal, request: ApprovalRequest) -> Approval | None:
+        """Keep a proposal that needs an approval; None if it needs none any more.
+
+        If a pending request has the same ``app_id`` and ``app_version``, that request is the answer and nothing is kept.
+
+        Raises:
+            CommitRefusedError: a rule refuses the commit, with or without an approval.
             TableNotFoundError: unknown or dropped table.
         """
         ...

@@ -3,8 +3,11 @@
 Protocol heading "Maintenance Operations on Catalog-managed Tables".
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+from cm_delta_dagster.catalog.maintenance_windows import MaintenanceWindow
+from cm_delta_dagster.errors import InvalidArgumentError
 
 
 class MaintenanceKind(StrEnum):
@@ -35,25 +38,78 @@ class MaintenanceKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceConditions:
+    """Whom a maintenance rule concerns, when, and how much it lets a run do.
+
+    Attributes:
+        principals: principals and roles; everybody if empty.
+        windows: open times; always if empty.
+        min_retention_ms: least retention of a run that deletes files, in milliseconds; also for a retention that is passed.
+        max_files, max_bytes: most files, and bytes, that one run may delete or rewrite.
+    """
+
+    principals: tuple[str, ...] = ()
+    windows: tuple[MaintenanceWindow, ...] = ()
+    min_retention_ms: int | None = None
+    max_files: int | None = None
+    max_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("min_retention_ms", "max_files", "max_bytes"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+                raise InvalidArgumentError(
+                    f"{name} of a maintenance rule is {value!r}; give a whole number of at least 0."
+                )
+
+    @property
+    def limits(self) -> tuple[int | None, int | None, int | None]:
+        """``min_retention_ms``, ``max_files`` and ``max_bytes``."""
+        return self.min_retention_ms, self.max_files, self.max_bytes
+
+
+NO_CONDITIONS = MaintenanceConditions()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceRule:
     """A permission or a denial. ``scope`` is ``catalog``, ``catalog.schema`` or ``catalog.schema.table``; the narrowest one
-    applies.
+    applies. The limits of wider rules that allow the kind hold too.
+
+    An allowing rule denies maintenance to other principals and at other times. A denying rule concerns only its principals and
+    times; for others the wider rule applies.
     """
 
     scope: str
     kind: MaintenanceKind
     allowed: bool
     reason: str = ""
+    conditions: MaintenanceConditions = NO_CONDITIONS
+    set_by: str | None = field(default=None, compare=False)
+    set_ms: int | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.allowed and self.conditions.limits != (None, None, None):
+            raise InvalidArgumentError(
+                f"The rule that denies {self.kind.value} for {self.scope} cannot have a least retention or a largest run; set them "
+                "with a rule that allows it."
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceDecision:
-    """The catalog's decision for one table and kind. ``decided_by`` is the scope of the rule, or ``default``."""
+    """The catalog's decision for one table and kind. ``decided_by`` is the scope of the rule, or ``default``.
+
+    ``min_retention_ms``, ``max_files`` and ``max_bytes`` are the strictest limits of the rules that allow it.
+    """
 
     kind: MaintenanceKind
     allowed: bool
     reason: str
     decided_by: str
+    min_retention_ms: int | None = None
+    max_files: int | None = None
+    max_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

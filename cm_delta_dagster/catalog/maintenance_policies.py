@@ -32,3 +32,12 @@ class MaintenancePolicies(typing.Protocol):
         With ``table_id`` the rules of that table's current name apply, in case it was renamed.
         """
         ...
+
+    def authorize_maintenance(
+        self, identifier: TableIdentifier, kind: MaintenanceKind, *, table_id: str
+    ) -> MaintenanceDecision:
+        """:meth:`maintenance_decision` for a run that starts now; the audit records the decision.
+
+        Kinds that are permitted by default are recorded only if they are denied.
+        """
+        ...

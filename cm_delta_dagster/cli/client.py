@@ -22,6 +22,7 @@ class CommandOptions:
 
     url: str | None
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    principal: str | None = None
 
 
 def parse_storage_options(pairs: Iterable[str], environment: str | None) -> dict[str, Any]:
@@ -62,7 +63,7 @@ def _decoded(text: str, key: str) -> Any:
 @contextmanager
 def open_catalog(context: click.Context) -> Iterator[SqlCatalog]:
     """Open the catalog, which must exist; errors of this package end the command with their message."""
-    with _errors_as_messages(), SqlCatalog(_url_of(context), if_missing=IfMissing.REFUSE) as catalog:
+    with _errors_as_messages(), _catalog(context) as catalog:
         yield catalog
 
 
@@ -72,7 +73,7 @@ def open_client(
 ) -> Iterator[DeltaClient]:
     """Open a client of the catalog; errors of this package end the command with their message."""
     with _errors_as_messages():
-        catalog = SqlCatalog(_url_of(context), warehouse=warehouse, if_missing=if_missing)
+        catalog = _catalog(context, warehouse, if_missing=if_missing)
         with _closing_client(catalog, context, warehouse) as client:
             yield client
 
@@ -91,12 +92,18 @@ def open_planning_client(context: click.Context, warehouse: str) -> Iterator[Del
 
 
 def _has_catalog(context: click.Context) -> bool:
-    with _errors_as_messages(), SqlCatalog(_url_of(context), if_missing=IfMissing.REFUSE) as catalog:
+    with _errors_as_messages(), _catalog(context) as catalog:
         try:
             catalog.identity()
         except CatalogNotFoundError:
             return False
     return True
+
+
+def _catalog(
+    context: click.Context, warehouse: str | None = None, *, if_missing: IfMissing = IfMissing.REFUSE
+) -> SqlCatalog:
+    return SqlCatalog(_url_of(context), warehouse=warehouse, if_missing=if_missing, principal=context.obj.principal)
 
 
 def _url_of(context: click.Context) -> str:

@@ -10,25 +10,27 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any
 
 import click
 
 from cm_delta_dagster.catalog.commit_feed import FeedEntry
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
-from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.cli.access_commands import ACCESS_COMMANDS
 from cm_delta_dagster.cli.alter_commands import alter
 from cm_delta_dagster.cli.client import CommandOptions, open_catalog, open_client, parse_storage_options
 from cm_delta_dagster.cli.clone_command import clone
 from cm_delta_dagster.cli.hints import HintingGroup
 from cm_delta_dagster.cli.onboarding_commands import ONBOARDING_COMMANDS
 from cm_delta_dagster.cli.optimize_command import optimize
+from cm_delta_dagster.cli.policy_commands import nothing_in, policy
 from cm_delta_dagster.cli.read_commands import READ_COMMANDS
 from cm_delta_dagster.cli.recovery_commands import RECOVERY_COMMANDS
 from cm_delta_dagster.cli.restore_command import restore
+from cm_delta_dagster.cli.rule_commands import RULE_COMMANDS
 from cm_delta_dagster.cli.spark_commands import spark_jars
 from cm_delta_dagster.client.warehouse import absolute_location
 from cm_delta_dagster.operations.doctor import Depth, RepairPlan
@@ -48,21 +50,6 @@ _PAGE = 1000
 _DAY_MS = 24 * 60 * 60 * 1000
 
 
-class _Kind(click.ParamType):  # type: ignore[type-arg]  # Generic since a recent click only.
-    """A kind of maintenance, in upper or lower case."""
-
-    name = "kind"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> MaintenanceKind:
-        try:
-            return MaintenanceKind(str(value).upper())
-        except ValueError:
-            self.fail(f"{str(value)!r} is not a kind of maintenance; the kinds are {_KINDS}.", param, ctx)
-
-
-_KINDS = ", ".join(kind.value for kind in MaintenanceKind)
-
-
 @click.group(name="cm-delta", cls=HintingGroup)
 @click.option(
     "--catalog",
@@ -78,12 +65,18 @@ _KINDS = ", ".join(kind.value for kind in MaintenanceKind)
     help="Option of the object store, or PREFIX={JSON} for the locations below a prefix; may be repeated. Other users of the "
     "machine can see arguments: put secrets as JSON into the environment variable CM_DELTA_STORAGE_OPTIONS.",
 )
+@click.option(
+    "--principal",
+    envvar="CM_DELTA_PRINCIPAL",
+    help="Who runs the command: the name of a user or a pipeline. Default: environment variable CM_DELTA_PRINCIPAL. On PostgreSQL "
+    "it is the role that logs in.",
+)
 @click.version_option(__version__, prog_name="cm-delta")
 @click.pass_context
-def main(context: click.Context, url: str | None, storage_options: tuple[str, ...]) -> None:
+def main(context: click.Context, url: str | None, storage_options: tuple[str, ...], principal: str | None) -> None:
     """Catalog-managed Delta tables."""
     options = parse_storage_options(storage_options, os.environ.get("CM_DELTA_STORAGE_OPTIONS"))
-    context.obj = CommandOptions(url=url, storage_options=options)
+    context.obj = CommandOptions(url=url, storage_options=options, principal=principal)
 
 
 @main.command()
@@ -94,7 +87,7 @@ def tables(context: click.Context, scope: str) -> None:
     with open_catalog(context) as catalog:
         found = catalog.list_tables(scope)
         if scope and not found:
-            raise click.ClickException(_nothing_in(catalog, scope))
+            raise click.ClickException(nothing_in(catalog, scope))
         for identifier in found:
             click.echo(str(identifier))
 
@@ -273,80 +266,10 @@ def orphan_files(context: click.Context, warehouse: str) -> None:
     click.echo(f"{counted(len(found), 'location')} without a table in this catalog.")
 
 
-for _command in (*READ_COMMANDS, *RECOVERY_COMMANDS, *ONBOARDING_COMMANDS, alter, clone, optimize, restore, spark_jars):
+_SINGLE_COMMANDS = (alter, clone, optimize, policy, restore, spark_jars)
+_GROUPS = (READ_COMMANDS, RECOVERY_COMMANDS, ONBOARDING_COMMANDS, ACCESS_COMMANDS, RULE_COMMANDS, _SINGLE_COMMANDS)
+for _command in chain.from_iterable(_GROUPS):
     main.add_command(_command)
-
-
-@main.group()
-def policy() -> None:
-    """Show and set which maintenance is allowed. The rule of the narrowest scope decides."""
-
-
-@policy.command()
-@click.argument("name", default="")
-@click.pass_context
-def show(context: click.Context, name: str) -> None:
-    """List every rule, or what applies to the table NAME (catalog.schema.table)."""
-    with open_catalog(context) as catalog:
-        if name:
-            identifier = TableIdentifier.parse(name)
-            catalog.load_table(identifier)
-            for kind in MaintenanceKind:
-                decision = catalog.maintenance_decision(identifier, kind)
-                click.echo(f"{_verdict(decision.allowed)}  {kind.value:<19}  {decision.decided_by}: {decision.reason}")
-            return
-        for rule in catalog.maintenance_rules():
-            click.echo(f"{_verdict(rule.allowed)}  {rule.kind.value:<19}  {rule.scope}{_suffix(rule.reason)}")
-        exempt = ", ".join(kind.value for kind in MaintenanceKind if kind.allowed_by_default)
-        click.echo(f"Without a rule: {exempt} are allowed, everything else is denied.")
-
-
-def _rule_command(function: Callable[..., None]) -> Callable[..., None]:
-    for decorator in (
-        click.pass_context,
-        click.option("--reason", default="", help="Shown with the decision."),
-        click.argument("kind", type=_Kind()),
-        click.argument("scope"),
-    ):
-        function = decorator(function)
-    return function
-
-
-@policy.command(epilog=f"KIND is one of {_KINDS}, in upper or lower case.")
-@_rule_command
-def allow(context: click.Context, scope: str, kind: MaintenanceKind, reason: str) -> None:
-    """Allow KIND for SCOPE (catalog, catalog.schema or catalog.schema.table)."""
-    _set_rule(context, MaintenanceRule(scope=scope, kind=kind, allowed=True, reason=reason))
-    click.echo(f"Allowed {kind} for {scope}.")
-
-
-@policy.command(epilog=f"KIND is one of {_KINDS}, in upper or lower case.")
-@_rule_command
-def deny(context: click.Context, scope: str, kind: MaintenanceKind, reason: str) -> None:
-    """Deny KIND for SCOPE (catalog, catalog.schema or catalog.schema.table)."""
-    _set_rule(context, MaintenanceRule(scope=scope, kind=kind, allowed=False, reason=reason))
-    click.echo(f"Denied {kind} for {scope}.")
-
-
-@policy.command(epilog=f"KIND is one of {_KINDS}, in upper or lower case.")
-@click.argument("scope")
-@click.argument("kind", type=_Kind())
-@click.pass_context
-def reset(context: click.Context, scope: str, kind: MaintenanceKind) -> None:
-    """Remove the rule for KIND at SCOPE: the wider scope, or the default, decides again."""
-    with open_catalog(context) as catalog:
-        if not any((rule.scope, rule.kind) == (scope, kind) for rule in catalog.maintenance_rules()):
-            _warn(f"there was no rule for {kind} at {scope}.")
-        catalog.remove_maintenance_rule(scope, kind)
-    click.echo(f"There is no rule for {kind} at {scope} now.")
-
-
-def _set_rule(context: click.Context, rule: MaintenanceRule) -> None:
-    """Set a rule; warn if its scope has no table, since a rule may be set before its tables are created."""
-    with open_catalog(context) as catalog:
-        catalog.set_maintenance_rule(rule)
-        if not _tables_in(catalog, rule.scope):
-            _warn(f"{_nothing_in(catalog, rule.scope)} The rule was set and applies to tables that are created later.")
 
 
 @main.group("commit-mode")
@@ -391,21 +314,6 @@ def reset_commit_mode(context: click.Context, scope: str) -> None:
     click.echo(f"There is no commit mode for {scope} now.")
 
 
-def _tables_in(catalog: SqlCatalog, scope: str) -> tuple[TableIdentifier, ...]:
-    parts = scope.split(".")
-    return tuple(found for found in catalog.list_tables(".".join(parts[:2])) if str(found) == scope or len(parts) < 3)
-
-
-def _nothing_in(catalog: SqlCatalog, scope: str) -> str:
-    known = sorted({f"{found.catalog}.{found.schema}" for found in catalog.list_tables()})
-    shown = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
-    return f"The catalog has no table in {scope!r}; names are case-sensitive. Its schemas are: {shown or 'none'}."
-
-
-def _warn(message: str) -> None:
-    click.echo(f"Warning: {message}", err=True)
-
-
 def _feed_of(catalog: SqlCatalog, identifier: TableIdentifier) -> Iterator[FeedEntry]:
     after = 0
     while page := catalog.feed(after=after, limit=_PAGE, identifiers=(identifier,)):
@@ -415,14 +323,6 @@ def _feed_of(catalog: SqlCatalog, identifier: TableIdentifier) -> Iterator[FeedE
 
 def _time(epoch_ms: int) -> str:
     return datetime.datetime.fromtimestamp(epoch_ms / 1000, tz=datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _verdict(allowed: object) -> str:
-    return "allowed" if allowed else "denied "
-
-
-def _suffix(reason: str) -> str:
-    return f": {reason}" if reason else ""
 
 
 if __name__ == "__main__":

@@ -6,10 +6,14 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from cm_delta_dagster.catalog.access_control import AccessControl
+from cm_delta_dagster.catalog.approval_requests import ApprovalRequests
+from cm_delta_dagster.catalog.audit import AuditLog
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.commit_feed import CommitFeed
 from cm_delta_dagster.catalog.commit_policies import CommitPolicies
+from cm_delta_dagster.catalog.commit_rule_registry import CommitRuleRegistry
 from cm_delta_dagster.catalog.leases import Leases
 from cm_delta_dagster.catalog.maintenance_policies import MaintenancePolicies
 from cm_delta_dagster.catalog.recovery import RecoverableCatalog
@@ -37,8 +41,9 @@ class DeltaClient:
     Safe to share between threads. Latest snapshots are cached by table id, so that a refresh reads only newer commits. ``close``
     waits for asynchronous work and closes the catalog.
 
-    ``registry``, ``coordinator``, ``feed``, ``leases``, ``pins``, ``commit_policies``, ``maintenance_policies`` and ``recovery``
-    are the catalog, each with the type of one of its interfaces. Code that uses a client names the interface that it needs.
+    ``registry``, ``coordinator``, ``feed``, ``leases``, ``pins``, ``commit_policies``, ``commit_rules``, ``approvals``,
+    ``maintenance_policies`` and ``recovery`` are the catalog, each with the type of one of its interfaces. Code that uses a client
+    names the interface that it needs.
 
     Attributes:
         catalog: the whole catalog, for those who create another client of it.
@@ -63,8 +68,12 @@ class DeltaClient:
         self.leases: Leases = catalog
         self.pins: VersionPins = catalog
         self.commit_policies: CommitPolicies = catalog
+        self.commit_rules: CommitRuleRegistry = catalog
+        self.approvals: ApprovalRequests = catalog
         self.maintenance_policies: MaintenancePolicies = catalog
         self.recovery: RecoverableCatalog = catalog
+        self.access: AccessControl = catalog
+        self.audit_log: AuditLog = catalog
         self.stores = stores
         self.settings = settings or ClientSettings()
         self.now_ms: Callable[[], int] = CheckedClock(

@@ -3,6 +3,7 @@
 import typing
 from collections.abc import Callable
 
+from cm_delta_dagster.catalog.approval_requests import ApprovalRequests
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.commit_policies import CommitPolicies
 from cm_delta_dagster.catalog.leases import Leases
@@ -19,12 +20,14 @@ from cm_delta_dagster.storage.store import StoreRegistry
 
 
 class Services(typing.Protocol):
-    """What a table, and the operations on one table, need of its client. The first six are interfaces of the catalog."""
+    """What a table, and the operations on one table, need of its client. The first seven are interfaces of the catalog."""
 
     @property
     def registry(self) -> TableRegistry: ...
     @property
     def coordinator(self) -> CommitCoordinator: ...
+    @property
+    def approvals(self) -> ApprovalRequests: ...
     @property
     def commit_policies(self) -> CommitPolicies: ...
     @property

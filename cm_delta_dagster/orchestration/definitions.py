@@ -266,7 +266,7 @@ def _tables_of(catalog: CatalogResource, wanted: Collection[TableIdentifier]) ->
         DagsterError: a variable of the environment is not set.
     """
     with catalog.process_config_and_initialize_cm() as resolved:
-        opened = SqlCatalog(resolved.url, if_missing=IfMissing.REFUSE)
+        opened = SqlCatalog(resolved.url, if_missing=IfMissing.REFUSE, principal=resolved.principal)
         try:
             return {entry.identifier: entry.location for entry in opened.load_tables(wanted)}
         finally:

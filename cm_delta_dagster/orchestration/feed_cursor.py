@@ -44,6 +44,7 @@ class WatchedCommit:
     changed: tuple[Mapping[str, str | None], ...] | None = None
     metrics: Mapping[str, str] = field(default_factory=dict)
     engine: str | None = None
+    principal: str | None = None
     user_metadata: str | None = None
     num_rows: int | None = None
     num_files: int | None = None
@@ -71,6 +72,7 @@ class WatchedCommit:
             changed=_changed(summary.tags.get(CHANGED_PARTITIONS_TAG)),
             metrics=dict(summary.metrics),
             engine=summary.engine_info,
+            principal=entry.principal,
             user_metadata=summary.user_metadata,
             num_rows=None if counts is None else counts.num_rows,
             num_files=None if counts is None else counts.num_files,

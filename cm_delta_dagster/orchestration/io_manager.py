@@ -30,6 +30,7 @@ from cm_delta_dagster.orchestration.inputs import TableInput, allows_none, never
 from cm_delta_dagster.orchestration.metadata_keys import DEFAULT_READ_KEYS, WRITE_KEYS, own_entries, own_run_tags
 from cm_delta_dagster.orchestration.output import OutputWrite, write_output
 from cm_delta_dagster.orchestration.output_events import WrittenOutput, observe_instead, partitions_of, report
+from cm_delta_dagster.orchestration.refusals import without_retries
 from cm_delta_dagster.orchestration.resources import CatalogResource, HasSparkSession, SparkResource
 from cm_delta_dagster.orchestration.run_checks import checked_warehouse
 from cm_delta_dagster.orchestration.runs import WriteOrigin, asset_metadata, raise_pinned_version, run_tags
@@ -84,10 +85,11 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         write = self._output_write(context)
         group = self._groups.group_of(self.catalog.client, context, write.contract, write.origin.step_context)
         if group is None:
-            output = self._write(context, obj, write, together=None)
+            with without_retries():
+                output = self._write(context, obj, write, together=None)
             committed = tuple(one for one in (output,) if one is not None)
         else:
-            with self._groups.discarding_on_error(group):
+            with self._groups.discarding_on_error(group), without_retries():
                 committed = group.add(context.name, self._write(context, obj, write, together=group.writes))
         for one in committed:
             written = one.written

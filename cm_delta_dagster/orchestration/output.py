@@ -31,6 +31,7 @@ from cm_delta_dagster.operations.writing.write_result import already_committed, 
 from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from cm_delta_dagster.orchestration.merge_clauses import condition_of_keys, merge_change
 from cm_delta_dagster.orchestration.partitions import PartitionSlice, partition_columns, partition_slice
+from cm_delta_dagster.orchestration.refusals import refuse_waiting
 from cm_delta_dagster.orchestration.runs import EarlierWrite, WriteOrigin, idempotency, refuse_other_asset
 from cm_delta_dagster.orchestration.write_contract import OnConflict, WriteContract, WriteMode
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
@@ -128,6 +129,7 @@ def _write(
     if isinstance(identity, EarlierWrite):
         version = identity.version
         return already_committed(table, table.snapshot(), version=version, data_version=version), part, ()
+    refuse_waiting(table, write.origin)
     context = write.origin.commit_context()
     altered: tuple[int, ...] = ()
     if not is_already_committed(snapshot, identity):

@@ -97,6 +97,11 @@ class CatalogResource(dg.ConfigurableResource[Any]):
         description="Options of the warehouse's object store, e.g. keys and endpoint, or options by prefix of the location. "
         "An EnvVar holds all of them as a JSON object.",
     )
+    principal: str | None = Field(
+        default=None,
+        description="Who the runs are, for grants and the audit. Default: environment variable CM_DELTA_PRINCIPAL. On PostgreSQL "
+        "it is the role that logs in.",
+    )
     settings: ClientSettingsConfig = Field(
         default_factory=ClientSettingsConfig,
         description="Settings of the Delta client: retries, threads, delays, caches.",
@@ -140,7 +145,7 @@ class CatalogResource(dg.ConfigurableResource[Any]):
         _check_environment(self.storage_options)
         options = StorageOptions.of(self.storage_options, warehouse=self.warehouse)
         return DeltaClient(
-            SqlCatalog(self.url, warehouse=self.warehouse),
+            SqlCatalog(self.url, warehouse=self.warehouse, principal=self.principal),
             stores=Stores(storage_options=options),
             settings=self.settings.client_settings(),
         )

@@ -102,6 +102,15 @@ def idempotency(table: WriteTarget, origin: WriteOrigin) -> Idempotency | Earlie
     return Idempotency(app_id=origin.app_id, version=own, rule=IdempotencyRule.EXACT)
 
 
+def earlier_numbers(origin: WriteOrigin) -> tuple[int, ...]:
+    """The run numbers under which an earlier attempt of the step can have written; empty if this is the first attempt."""
+    step = origin.step_context
+    if step is None:
+        return ()
+    continued = tuple(run_number(run_id) for run_id in _continued_runs(origin))
+    return (run_number(step.run_id), *continued) if continued or step.previous_attempt_count else ()
+
+
 def _continued_runs(origin: WriteOrigin) -> Iterator[str]:
     """Ids of the failed runs that this run continues and in which this step did not succeed."""
     instance = origin.step_context.instance

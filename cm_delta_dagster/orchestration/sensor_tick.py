@@ -263,6 +263,8 @@ class SensorTick:
         }
         if commit.engine is not None:
             metadata["cm_delta/engine"] = commit.engine
+        if commit.principal is not None:
+            metadata["cm_delta/principal"] = commit.principal
         if commit.user_metadata is not None:
             metadata["cm_delta/user_metadata"] = commit.user_metadata
         if run is not None:

@@ -8,6 +8,7 @@ from _pytest.mark import ParameterSet
 
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.sql import SqlCatalog
+from tests.contracts.access_control_contract import ACCESS_CONTROL_CONTRACT
 from tests.contracts.catalog_bench import Bench, Rule
 from tests.contracts.commit_coordinator_concurrency_contract import COMMIT_COORDINATOR_CONCURRENCY_CONTRACT
 from tests.contracts.commit_coordinator_content_contract import COMMIT_COORDINATOR_CONTENT_CONTRACT
@@ -16,6 +17,7 @@ from tests.contracts.commit_coordinator_lock_contract import COMMIT_COORDINATOR_
 from tests.contracts.commit_coordinator_together_contract import COMMIT_COORDINATOR_TOGETHER_CONTRACT
 from tests.contracts.commit_feed_contract import COMMIT_FEED_CONTRACT
 from tests.contracts.commit_policies_contract import COMMIT_POLICIES_CONTRACT
+from tests.contracts.commit_rules_contract import COMMIT_RULES_CONTRACT
 from tests.contracts.leases_contract import LEASES_CONTRACT
 from tests.contracts.maintenance_policies_contract import MAINTENANCE_POLICIES_CONTRACT
 from tests.contracts.onboarding_contract import ONBOARDING_CONTRACT
@@ -24,6 +26,7 @@ from tests.contracts.table_registry_clones_contract import TABLE_REGISTRY_CLONES
 from tests.contracts.table_registry_contract import TABLE_REGISTRY_CONTRACT
 from tests.contracts.table_registry_definition_contract import TABLE_REGISTRY_DEFINITION_CONTRACT
 from tests.contracts.version_pins_contract import VERSION_PINS_CONTRACT
+from tests.support.database_roles import create_role, url_as
 
 CONTRACT = (
     *TABLE_REGISTRY_CONTRACT,
@@ -35,12 +38,14 @@ CONTRACT = (
     *COMMIT_COORDINATOR_CONTENT_CONTRACT,
     *COMMIT_COORDINATOR_TOGETHER_CONTRACT,
     *COMMIT_POLICIES_CONTRACT,
+    *COMMIT_RULES_CONTRACT,
     *MAINTENANCE_POLICIES_CONTRACT,
     *LEASES_CONTRACT,
     *COMMIT_FEED_CONTRACT,
     *VERSION_PINS_CONTRACT,
     *RECOVERABLE_CATALOG_CONTRACT,
     *ONBOARDING_CONTRACT,
+    *ACCESS_CONTROL_CONTRACT,
 )
 
 
@@ -51,6 +56,12 @@ class _Connect:
     def __call__(self, clock: Callable[[], int]) -> Catalog:
         return SqlCatalog(self.url, warehouse="memory://warehouse", now_ms=clock)
 
+    def as_principal(self, clock: Callable[[], int], name: str) -> Catalog:
+        if self.url.startswith("sqlite"):
+            return SqlCatalog(self.url, warehouse="memory://warehouse", now_ms=clock, principal=name)
+        url = self.url if name == "owner" else url_as(self.url, create_role(self.url, name))
+        return SqlCatalog(url, warehouse="memory://warehouse", now_ms=clock)
+
 
 def _case(rule: Rule) -> ParameterSet:
     is_slow = any(word in rule.__name__ for word in ("process", "thousand"))
@@ -60,4 +71,5 @@ def _case(rule: Rule) -> ParameterSet:
 @pytest.mark.parametrize("rule", [_case(rule) for rule in CONTRACT])
 def test_the_catalog_fulfils_its_contract(rule: Rule, catalog_url: str) -> None:
     """CM-C1 to CM-C15, CM-M4, CM-M5, CM-M7, CM-D1 to CM-D8, CM-W6"""
-    rule(Bench(connect=_Connect(catalog_url)))
+    connect = _Connect(catalog_url)
+    rule(Bench(connect=connect, connect_as=connect.as_principal))

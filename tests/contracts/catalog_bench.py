@@ -43,14 +43,27 @@ class Clock:
 
 @dataclass
 class Bench:
-    """``connect(clock)`` opens a client of the catalog; it can be pickled."""
+    """``connect(clock)`` opens a client of the catalog; it can be pickled.
+
+    ``connect_as(clock, name)`` opens one of a principal; the name of the principal may be longer. ``owner`` owns the database.
+    """
 
     connect: Callable[[Callable[[], int]], Catalog]
+    connect_as: Callable[[Callable[[], int], str], Catalog] | None = None
     clock: Clock = field(default_factory=Clock)
 
     @contextmanager
     def client(self) -> Iterator[Catalog]:
         catalog = self.connect(self.clock)
+        try:
+            yield catalog
+        finally:
+            catalog.close()
+
+    @contextmanager
+    def client_of(self, principal: str) -> Iterator[Catalog]:
+        assert self.connect_as is not None
+        catalog = self.connect_as(self.clock, principal)
         try:
             yield catalog
         finally:

@@ -161,6 +161,7 @@ def run(
     mode: str = "staged",
     warehouse: str = "local",
     pairs: bool = False,
+    rules: bool = False,
 ) -> Outcome:
     """Execute a run and its checks.
 
@@ -168,6 +169,7 @@ def run(
         mode: the commit mode as in ``cm-delta``, or :data:`SWITCHED`.
         warehouse: ``local``, ``s3``, ``gofakes3``, ``azure`` or ``gcs``.
         pairs: half of the writes go to two tables in one transaction.
+        rules: commit rules change, and commits wait for approvals.
     """
     journals = directory / "journals"
     journals.mkdir(parents=True)
@@ -178,6 +180,7 @@ def run(
             str(journals),
             switches=mode == SWITCHED,
             pairs=pairs,
+            rules=rules,
             server=storage.server,
             proxy=storage.proxy,
         )
@@ -287,6 +290,8 @@ def _check(place: Place, outcome: Outcome) -> None:
         live = [path for path in snapshot.files["path"].to_pylist() if path not in missing]
         rows = rows_of(place, table, live)
         outcome.counts.update({"versions": snapshot.version, "rows": sum(rows.values()), "files": snapshot.num_files})
+        if place.rules:
+            outcome.check("approved commits, and no others, became versions once", _wrong_approvals(client, table))
         if place.pairs:
             _check_twin(place, client, outcome, rows)
         check_rows(outcome, rows, {what: [words[1] for words in lines] for what, lines in events.items()})
@@ -328,6 +333,18 @@ def _check_twin(place: Place, client: DeltaClient, outcome: Outcome, rows: Count
     report = doctor(twin, repair=True)
     findings = [str(finding) for finding in report.findings if finding.severity is not Severity.NOTE]
     outcome.check("the doctor finds nothing in the second table", [*findings, *report.failed])
+
+
+def _wrong_approvals(client: DeltaClient, table: Table) -> Iterator[str]:
+    """Yield the requests whose commit is not exactly the version that the request names, or a version without an approval."""
+    last = table.snapshot().version
+    records = table.services.coordinator.commit_records(table.table_id, start=0, end=last)
+    versions: dict[str, list[int]] = {}
+    for record in records:
+        versions.setdefault(record.txn_id, []).append(record.version)
+    for approval in client.approvals.approvals(with_closed=True):
+        if versions.get(approval.txn_id, []) != ([] if approval.version is None else [approval.version]):
+            yield f"request {approval.approval_id} ({approval.state}) became {versions.get(approval.txn_id)}"
 
 
 def _wrong_reads(table: Table, reads: list[list[str]]) -> Iterator[str]:

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
+from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.catalog.ratification import CACHED_CONTENT_BYTES
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
@@ -31,13 +32,14 @@ from cm_delta_dagster.client.commits.multi_table_commit import MultiTableCommit,
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import CmDeltaError, CommitStateUnknownError
+from cm_delta_dagster.errors import ApprovalRequiredError, CmDeltaError, CommitStateUnknownError
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.maintenance.clean_staged_commits import clean_staged_commits
 from cm_delta_dagster.operations.maintenance.compact_log import compact_log
 from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, vacuum
 from cm_delta_dagster.operations.reading.consistent_snapshots import load_snapshots
+from cm_delta_dagster.operations.tables.approve_commit import approve_commit
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
@@ -68,7 +70,8 @@ _RETENTION_MS = 60 * 1000
 class Place:
     """The locations of a run, and whether the maintainer switches the commit mode.
 
-    With ``pairs`` half of the writes go to two tables in one transaction. ``server`` is the address of the server of an object
+    With ``pairs`` half of the writes go to two tables in one transaction. With ``rules`` the maintainer sets and removes commit
+    rules, and approves and rejects commits. ``server`` is the address of the server of an object
     store, ``proxy`` the address under which this package reaches it.
     """
 
@@ -77,6 +80,7 @@ class Place:
     journals: str
     switches: bool = False
     pairs: bool = False
+    rules: bool = False
     server: str = ""
     proxy: str = ""
 
@@ -249,6 +253,9 @@ def _outcome_of(journal: Journal, what: str, path: str) -> Iterator[Callable[...
         yield lambda *words: journal.note(f"{what}ack", path, *words)
     except CommitStateUnknownError:
         journal.note(f"{what}unknown", path)
+    except ApprovalRequiredError as error:  # The maintainer may approve it.
+        journal.note(f"{what}unknown", path)
+        journal.note("parked", error.approval_id, path)
     except CmDeltaError as error:
         journal.note(f"{what}refused", path, type(error).__name__)
         time.sleep(0.02)
@@ -291,8 +298,10 @@ def _publish(client: DeltaClient, place: Place, journal: Journal, tag: str) -> N
 def _maintain(client: DeltaClient, place: Place, journal: Journal, tag: str) -> None:
     table = client.table(TABLE)
     verbs = ("checkpoint", "compact", "clean", "rearrange", "vacuum")
-    verb = random.choice((*verbs, "switch") if place.switches else verbs)
-    if verb == "checkpoint":
+    verb = random.choice((*verbs, *(("switch",) if place.switches else ()), *(_RULE_VERBS if place.rules else ())))
+    if verb in _RULE_VERBS:
+        _change_rules(client, journal, verb)
+    elif verb == "checkpoint":
         checkpoint(table)
     elif verb == "compact":
         end = table.snapshot().published_version
@@ -311,6 +320,31 @@ def _maintain(client: DeltaClient, place: Place, journal: Journal, tag: str) -> 
     elif _rearrange(place, table):
         journal.note("rearranged", table.snapshot().version)
     journal.note("maintained", verb)
+
+
+_RULE_VERBS = ("rule", "decide")
+
+
+def _change_rules(client: DeltaClient, journal: Journal, verb: str) -> None:
+    """Set or remove a rule that concerns the deletes, or decide about one that waits."""
+    if verb == "decide":
+        waiting = client.approvals.approvals()
+        if waiting and random.random() < 0.3:
+            client.approvals.reject_approval(waiting[0].approval_id, reason="chaos")
+            journal.note("rejected", waiting[0].approval_id)
+        elif waiting:
+            done = approve_commit(client, waiting[0].approval_id)
+            journal.note("approved", waiting[0].approval_id, done.version)
+        return
+    known = client.commit_rules.commit_rules()
+    if known and random.random() < 0.4:
+        client.commit_rules.remove_commit_rule(known[0].scope, known[0].name)
+        return
+    action = random.choice((OnViolation.REFUSE, OnViolation.APPROVAL, OnViolation.APPROVAL))
+    scope = random.choice(("main", "main.chaos", TABLE))
+    rule = CommitRule(scope=scope, name="keep", kind=CommitRuleKind.APPEND_ONLY, on_violation=action)
+    client.commit_rules.set_commit_rule(rule)
+    journal.note("rule", scope, action.value)
 
 
 def _rearrange(place: Place, table: Table) -> bool:

@@ -56,6 +56,15 @@ def test_processes_killed_at_random_commit_two_tables_or_none(tmp_path: Path) ->
 
 
 @pytest.mark.slow
+def test_rules_that_change_while_writers_are_killed_lose_and_forge_nothing(tmp_path: Path) -> None:
+    """Of the commits that wait, exactly those that are approved become versions, each once."""
+    counts = {"ack": 40, "kills": 20, "rule": 5, "parked": 3, "approved": 1, "read": 3}
+    length = Length(seconds=10, counts=counts, limit=LIMIT_SECONDS)
+    outcome = run(length=length, catalog="sqlite", writers=4, directory=tmp_path, seed=12, rules=True)
+    check_outcome(outcome, counts)
+
+
+@pytest.mark.slow
 def test_processes_killed_at_random_with_their_files_in_s3_lose_nothing(tmp_path: Path) -> None:
     """CM-6, CM-C1, CM-C5, CM-C6, CM-C15, CM-P3: requests fail and connections are cut too."""
     counts = {"ack": 5, "kills": 5}

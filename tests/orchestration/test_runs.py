@@ -6,6 +6,8 @@ from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run
 from pyspark.sql import DataFrame
 
+from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
+from cm_delta_dagster.operations.tables.approve_commit import approve_commit
 from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager
 from cm_delta_dagster.orchestration.runs import WriteOrigin, run_number
 
@@ -134,3 +136,31 @@ def test_the_transaction_is_named_by_asset_and_partitions():
     origin = WriteOrigin(name="sales/orders", partition_keys=("2026-01-01",))
     assert origin.app_id == "dagster:sales/orders:2026-01-01"
     assert WriteOrigin(name="a").app_id == "dagster:a"
+
+
+def test_a_step_whose_commit_waits_fails_once_and_is_done_after_the_approval(world):
+    """It is not retried, its re-execution finds the request, and after the approval the commit."""
+    attempts = []
+
+    @dg.asset(retry_policy=dg.RetryPolicy(max_retries=3))
+    def t(context: dg.AssetExecutionContext) -> DataFrame:
+        attempts.append(context.run_id)
+        return world.frame([(9,)], "id int")
+
+    world.materialize(t)
+    rule = CommitRule(
+        scope="main", name="keep", kind=CommitRuleKind.APPEND_ONLY, on_violation=OnViolation.APPROVAL, contact="ada"
+    )
+    world.client.commit_rules.set_commit_rule(rule)
+    job = job_of(world, t, world.resources)
+    failed = job.execute_in_process(instance=world.instance, raise_on_error=False)
+    assert not failed.success and len(attempts) == 2 and world.version("main.default.t") == 0
+    (waiting,) = world.client.approvals.approvals()
+    (failure,) = failed.get_step_failure_events()
+    metadata = failure.step_failure_data.user_failure_data.metadata
+    assert metadata["cm_delta/approve_command"].value == f"cm-delta approve {waiting.approval_id}"
+    assert not re_executed(world, job, failed.run_id, resume=True).success
+    assert [one.approval_id for one in world.client.approvals.approvals()] == [waiting.approval_id]
+    approve_commit(world.client, waiting.approval_id)
+    assert re_executed(world, job, failed.run_id, resume=True).success
+    assert world.version("main.default.t") == 1 and world.rows("main.default.t") == [(9,)]

@@ -18,7 +18,7 @@ OTHER_ATTRIBUTES = frozenset(
         "orchestration/io_manager.py: self.catalog",
         "orchestration/sensors.py: self.catalog",
         "orchestration/write_contract.py: names.catalog",
-        "cli/main.py: found.catalog",
+        "cli/policy_commands.py: found.catalog",
         "operations/sql/listings.py: one.catalog",
         "operations/sql/merge_statements.py: own.catalog",
         "operations/sql/qualifiers.py: identifier.catalog",

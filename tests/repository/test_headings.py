@@ -29,6 +29,7 @@ UNCITED = {
     "log/markers.py": "not part of the Delta protocol",
     "predicates/boolean_structure.py": "conditions are Spark SQL",
     "predicates/normal_forms.py": "conditions are Spark SQL",
+    "predicates/predicate_json.py": "a format of this library",
     "predicates/predicates.py": "conditions are Spark SQL",
     "predicates/references.py": "expressions are Spark SQL",
     "predicates/sql_expressions.py": "conditions are Spark SQL",

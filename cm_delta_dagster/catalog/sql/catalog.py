@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import sqlalchemy as sa
+
 from cm_delta_dagster.catalog.commit_feed import FeedEntry, FeedPage
 from cm_delta_dagster.catalog.ratification import (
     MAX_CLOCK_DIFFERENCE_MS,
@@ -31,15 +33,20 @@ from cm_delta_dagster.catalog.sql import (
     commits,
     committed_files,
     feed,
+    guard,
     lifecycle,
     names,
     recovery,
     registered_paths,
-    single_statement_commit,
     tables,
 )
-from cm_delta_dagster.catalog.sql.database import Database, IfMissing
+from cm_delta_dagster.catalog.sql.access_methods import AccessMethods
+from cm_delta_dagster.catalog.sql.audited_database import AuditedDatabase
+from cm_delta_dagster.catalog.sql.callers import environment_principal
+from cm_delta_dagster.catalog.sql.database import IfMissing
 from cm_delta_dagster.catalog.sql.policy_methods import PolicyMethods
+from cm_delta_dagster.catalog.sql.ratifier import Ratifier
+from cm_delta_dagster.catalog.sql.rule_methods import RuleMethods
 from cm_delta_dagster.catalog.tables import (
     CatalogIdentity,
     InactiveTable,
@@ -54,7 +61,7 @@ from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 _log = logging.getLogger(__name__)
 
 
-class SqlCatalog(PolicyMethods):
+class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods):
     """Implements :class:`~cm_delta_dagster.catalog.catalog.Catalog` over SQLite (one machine) or PostgreSQL (shared).
 
     The first use opens the database, and creates or migrates it. Thread-safe. Each ratification is one SQL transaction. Close
@@ -67,6 +74,9 @@ class SqlCatalog(PolicyMethods):
         if_missing: whether a missing catalog is created; with REFUSE the first use raises CatalogError.
         now_ms: clock, epoch milliseconds; by default the server's, for SQLite the machine's.
         max_clock_difference_ms: commits whose in-commit timestamp is further ahead of that clock are refused.
+        principal: who uses this client: the name of a user or a pipeline; by default that of the environment variable
+            CM_DELTA_PRINCIPAL. PostgreSQL knows it from the login, and the first use
+            raises InvalidArgumentError for another name.
 
     Raises:
         InvalidArgumentError: the URL or the warehouse is malformed.
@@ -80,11 +90,13 @@ class SqlCatalog(PolicyMethods):
         if_missing: IfMissing = IfMissing.CREATE,
         now_ms: Callable[[], int] | None = None,
         max_clock_difference_ms: int = MAX_CLOCK_DIFFERENCE_MS,
+        principal: str | None = None,
     ) -> None:
-        self._database = Database(url, if_missing=if_missing)
+        self._database = AuditedDatabase(url, if_missing=if_missing, principal=principal or environment_principal())
         self._warehouse = None if warehouse is None else names.checked_warehouse(warehouse)
         self._now_ms = self._database.now_ms if now_ms is None else now_ms
         self._max_clock_difference_ms = max_clock_difference_ms
+        self._ratifier = Ratifier(self._database, now_ms=self._now_ms, max_ahead_ms=max_clock_difference_ms)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process opens the same database with its own connections, and does not create it."""
@@ -94,6 +106,7 @@ class SqlCatalog(PolicyMethods):
             warehouse=self._warehouse,
             if_missing=IfMissing.REFUSE,
             max_clock_difference_ms=self._max_clock_difference_ms,
+            principal=self._database.principal,
         )
         return create, ()
 
@@ -158,16 +171,20 @@ class SqlCatalog(PolicyMethods):
 
     def load_table(self, identifier: TableIdentifier) -> TableEntry:
         """Resolve a name, in one statement. Raises TableNotFoundError."""
-        return self._database.read(lambda connection: tables.load_table(connection, identifier))
+        return self._database.read(lambda connection: _readable(connection, tables.load_table(connection, identifier)))
 
     def load_tables(self, identifiers: Iterable[TableIdentifier]) -> tuple[TableEntry, ...]:
         """Resolve several names, in one statement."""
         wanted = tuple(identifiers)
-        return self._database.read(lambda connection: tables.load_tables(connection, wanted))
+        return self._database.read(
+            lambda connection: tuple(_readable(connection, entry) for entry in tables.load_tables(connection, wanted))
+        )
 
     def load_table_by_id(self, table_id: str) -> TableEntry:
         """Load a table by id, in one statement. Raises TableNotFoundError."""
-        return self._database.read(lambda connection: tables.load_table_by_id(connection, table_id))
+        return self._database.read(
+            lambda connection: _readable(connection, tables.load_table_by_id(connection, table_id))
+        )
 
     def set_definition(self, table_id: str, *, version: int, metadata: Metadata, protocol: Protocol) -> bool:
         """Store the definition at ``version``, unless there is a later version. Raises TableNotFoundError."""
@@ -249,18 +266,7 @@ class SqlCatalog(PolicyMethods):
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
         """Ratify. Raises CommitRejectedError, TableNotFoundError, CatalogUnavailableError (unknown commit outcome)."""
         names.check_proposal(proposal)
-        now_ms, ahead_ms = self._now_ms(), self._max_clock_difference_ms
-        if self._database.has_single_statement_commit:
-            ratified = self._database.read(
-                lambda connection: single_statement_commit.commit(
-                    connection, table_id, proposal, now_ms=now_ms, max_ahead_ms=ahead_ms
-                )
-            )
-            if ratified is not None:
-                return ratified
-        return self._database.write(
-            lambda connection: commits.commit(connection, table_id, proposal, now_ms=now_ms, max_ahead_ms=ahead_ms)
-        )
+        return self._ratifier.commit(table_id, proposal)
 
     def commit_together(self, proposals: Mapping[str, CommitProposal]) -> MultiTableOutcome:
         """Ratify all or none. Raises CommitRejectedError, TableNotFoundError, CatalogError, InvalidArgumentError."""
@@ -268,10 +274,7 @@ class SqlCatalog(PolicyMethods):
             raise InvalidArgumentError("No commits were proposed together; give a proposal for at least one table.")
         for proposal in proposals.values():
             names.check_proposal(proposal)
-        now_ms, ahead_ms = self._now_ms(), self._max_clock_difference_ms
-        return self._database.write(
-            lambda connection: commits.commit_together(connection, proposals, now_ms=now_ms, max_ahead_ms=ahead_ms)
-        )
+        return self._ratifier.commit_together(proposals)
 
     def commit_lock(self, table_id: str, *, seconds: float) -> AbstractContextManager[bool]:
         """The advisory commit lock of the table. Raises nothing."""
@@ -325,9 +328,7 @@ class SqlCatalog(PolicyMethods):
 
     def set_published_version(self, table_id: str, version: int) -> None:
         """Raise the published version. Raises InvalidArgumentError above the latest version, TableNotFoundError."""
-        # Both statements may run twice, and content may be deleted later: PostgreSQL needs no transaction.
-        run = self._database.read if self._database.has_single_statement_commit else self._database.write
-        run(lambda connection: commits.set_published_version(connection, table_id, version))
+        self._ratifier.set_published_version(table_id, version)
 
     def feed(
         self, *, after: int, limit: int, identifiers: Iterable[TableIdentifier] | None = None
@@ -407,3 +408,9 @@ class SqlCatalog(PolicyMethods):
     def close(self) -> None:
         """Close the connections."""
         self._database.close()
+
+
+def _readable(connection: sa.Connection, entry: TableEntry) -> TableEntry:
+    """The entry, if the caller may read the table. Raises OperationRefusedError."""
+    guard.require_embedded(connection, guard.Operation.READ, entry.table_id)
+    return entry

@@ -10,8 +10,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.sql import tables
+from cm_delta_dagster.catalog.sql import guard, tables
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table
+from cm_delta_dagster.catalog.sql.guard import Operation
 from cm_delta_dagster.catalog.sql.schema import ACTIVE, CLONES, DROPPED, PURGED, PURGING, STAGING, TABLES, identifier_of
 from cm_delta_dagster.catalog.tables import InactiveState, RelatedTable, StagingTable, TableIdentifier
 
@@ -47,6 +48,7 @@ def reserve(
     source = connection.execute(tables.LOCKED, {"of_table": source_id}).one_or_none()
     if source is None or source.state != ACTIVE:
         raise unknown_table(source_id)
+    guard.require_on_table(connection, Operation.CLONE, source_id)
     staging = tables.create_staging_table(connection, identifier, warehouse=warehouse, now_ms=now_ms)
     further = connection.execute(_SOURCE_IDS, {"of_table": source_id}).scalars().all()
     _insert(connection, staging.table_id, {source_id, *further})
@@ -69,6 +71,7 @@ def sources_of(connection: sa.Connection, table_id: str) -> tuple[RelatedTable, 
 def abandon(connection: sa.Connection, table_id: str) -> None:
     """Make it impossible to register the reserved clones of the table."""
     connection.execute(tables.LOCKED, _of(table_id))
+    guard.require_on_table(connection, Operation.MAINTAIN, table_id)
     connection.execute(_ABANDON, _of(table_id))
 
 

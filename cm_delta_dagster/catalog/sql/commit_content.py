@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.ratification import CACHED_COMMITS, CACHED_CONTENT_BYTES, CommitProposal
 from cm_delta_dagster.catalog.sql.schema import COMMITS, TABLES
 
-_SLIDES_BY = 16
+SLIDES_BY = 16
 """The range moves by this many commits at a time, so that few commits delete content."""
 
 _DELETE_CONTENT = (
@@ -52,12 +52,12 @@ def content_from_after(proposal: CommitProposal, before: int) -> int:
     """The first version of the cached range after ``proposal`` is ratified.
 
     A commit without content, or with a large one, ends the range, so that it has no gaps. A table keeps at most
-    ``CACHED_COMMITS + _SLIDES_BY`` times ``CACHED_CONTENT_BYTES``.
+    ``CACHED_COMMITS + SLIDES_BY`` times ``CACHED_CONTENT_BYTES``.
     """
     if not is_cached(proposal):
         return proposal.version + 1
     oldest = proposal.version - CACHED_COMMITS + 1
-    return oldest if oldest - before >= _SLIDES_BY else before
+    return oldest if oldest - before >= SLIDES_BY else before
 
 
 def content_from_after_sql(
@@ -65,4 +65,4 @@ def content_from_after_sql(
 ) -> sa.ColumnElement[int]:
     """:func:`content_from_after` as an SQL expression."""
     oldest = version - (CACHED_COMMITS - 1)
-    return sa.case((sa.not_(cached), version + 1), (oldest - before >= _SLIDES_BY, oldest), else_=before)
+    return sa.case((sa.not_(cached), version + 1), (oldest - before >= SLIDES_BY, oldest), else_=before)

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy
 from cm_delta_dagster.catalog.ratification import CommitProposal, RatifiedCommit, RatifiedCommits
+from cm_delta_dagster.catalog.sql import guard
 from cm_delta_dagster.catalog.sql.policies import EFFECTIVE_POLICY
 from cm_delta_dagster.catalog.sql.prepared import Prepared
 from cm_delta_dagster.catalog.sql.schema import COMMITS, IS_ACTIVE, TABLES
@@ -90,6 +91,7 @@ def get_ratified_commits(
     rows = _RATIFIED.rows(connection, parameters)
     if not rows:
         raise unknown_table(table_id)
+    guard.require_embedded(connection, guard.Operation.READ, table_id)
     return ratified_commits_of(rows[0], rows, preceding_timestamp=rows[0].preceding_timestamp)
 
 
@@ -124,7 +126,7 @@ def ratified_commit(row: Any) -> RatifiedCommit:
     )
 
 
-def values_of(table_id: str, proposal: CommitProposal, *, now_ms: int) -> dict[str, Any]:
+def values_of(table_id: str, proposal: CommitProposal, *, now_ms: int, principal: str | None = None) -> dict[str, Any]:
     """The row of a commit without ``position`` and ``data_version``, which the database computes."""
     summary = proposal.summary
     return {
@@ -148,6 +150,7 @@ def values_of(table_id: str, proposal: CommitProposal, *, now_ms: int) -> dict[s
         "num_rows": None if summary.counts is None else summary.counts.num_rows,
         "num_files": None if summary.counts is None else summary.counts.num_files,
         "size_bytes": None if summary.counts is None else summary.counts.size_bytes,
+        "principal": principal,
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy
 from cm_delta_dagster.catalog.ratification import (
     CACHED_CONTENT_BYTES,
     CommitOutcome,
@@ -24,7 +24,9 @@ from cm_delta_dagster.catalog.ratification import (
     RefusedTogether,
     VersionTaken,
 )
-from cm_delta_dagster.catalog.sql import commit_content, definitions
+from cm_delta_dagster.catalog.sql import approvals, commit_checks, commit_content, definitions, guard
+from cm_delta_dagster.catalog.sql.callers import caller_of
+from cm_delta_dagster.catalog.sql.commit_context import CommitContext, ProposalKind
 from cm_delta_dagster.catalog.sql.commit_rows import (
     COMMIT_COLUMNS,
     HEAD_COLUMNS,
@@ -35,12 +37,22 @@ from cm_delta_dagster.catalog.sql.commit_rows import (
     values_of,
 )
 from cm_delta_dagster.catalog.sql.prepared import Prepared
-from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED_COUNTER, TABLES
-from cm_delta_dagster.errors import CatalogError, CommitRejectedError, InvalidArgumentError
+from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED_COUNTER, NAME_COLUMNS, TABLES, identifier_of
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.errors import (
+    ApprovalRequiredError,
+    CatalogError,
+    CommitRefusedError,
+    CommitRejectedError,
+    InvalidArgumentError,
+)
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
-_LOCKED_HEAD = Prepared(sa.select(*HEAD_COLUMNS).where(THE_TABLE).with_for_update())
+CHECKED_HEAD = sa.select(*HEAD_COLUMNS, *NAME_COLUMNS, commit_checks.ACTIVE).where(THE_TABLE)
+"""The head of a table with what its checks need."""
+
+_LOCKED_HEAD = Prepared(CHECKED_HEAD.with_for_update())
 _ADVANCE = Prepared(
     sa.update(TABLES)
     .where(TABLES.c.table_id == sa.bindparam("of_table"))
@@ -86,7 +98,7 @@ def commit(
     connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int, max_ahead_ms: int
 ) -> CommitOutcome:
     """Compare and set the latest version, under the lock of the table's row."""
-    head = _required_head(connection, table_id)
+    head = required_head(connection, table_id)
     answer = _answer_without_effect(connection, table_id, proposal, head)
     if answer is not None:
         return answer
@@ -101,7 +113,7 @@ def commit_together(
     The rows are locked in the order of the ids, and before the feed counter, so that commits do not wait for each other in a
     circle.
     """
-    heads = {table_id: _required_head(connection, table_id) for table_id in sorted(proposals)}
+    heads = {table_id: required_head(connection, table_id) for table_id in sorted(proposals)}
     answers = {
         table_id: _answer_without_effect(connection, table_id, proposals[table_id], head)
         for table_id, head in heads.items()
@@ -122,15 +134,22 @@ def commit_together(
     }
     if refusals:
         return RefusedTogether(refusals=refusals)
-    return RatifiedTogether(
-        commits={
+    try:
+        accepted = {
             table_id: _accept(connection, table_id, proposals[table_id], head, now_ms=now_ms, max_ahead_ms=max_ahead_ms)
             for table_id, head in heads.items()
         }
-    )
+    except ApprovalRequiredError as needed:
+        raise CommitRefusedError(
+            f"{needed} A transaction over several tables cannot wait for an approval, and nothing of it was committed. Write to "
+            "that table outside of the transaction.",
+            refusal=needed.refusal,
+        ) from needed
+    return RatifiedTogether(commits=accepted)
 
 
-def _required_head(connection: sa.Connection, table_id: str) -> Any:
+def required_head(connection: sa.Connection, table_id: str) -> Any:
+    """The locked head of the table. Raises TableNotFoundError."""
     head = locked_head(connection, table_id)
     if head is None:
         raise unknown_table(table_id)
@@ -150,7 +169,7 @@ def _answer_without_effect(
 def _accept(
     connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any, *, now_ms: int, max_ahead_ms: int
 ) -> Ratified:
-    """Ratify the proposal if it is consistent. Raises CommitRejectedError."""
+    """Ratify the proposal if it is consistent and passes the checks. Raises CommitRejectedError, CommitRefusedError."""
     reported = head.published_version if proposal.published_version is None else proposal.published_version
     if reported > head.latest_version:
         raise CommitRejectedError(
@@ -165,9 +184,44 @@ def _accept(
         now_ms=now_ms,
         max_ahead_ms=max_ahead_ms,
     )
+    _check(connection, table_id, proposal, head, kind=ProposalKind.PROPOSED, now_ms=now_ms)
     published = max(reported, head.published_version)
     _ratify(connection, table_id, proposal, head, published=published, now_ms=now_ms)
     return Ratified(version=proposal.version, latest_version=proposal.version, published_version=published)
+
+
+def check_without_lock(connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int) -> None:
+    """Run the checks of a proposal that another transaction ratifies. Raises CommitRefusedError, TableNotFoundError."""
+    head = connection.execute(
+        _HEAD.add_columns(*NAME_COLUMNS, commit_checks.ACTIVE), {"of_table": table_id}
+    ).one_or_none()
+    if head is None:
+        raise unknown_table(table_id)
+    _check(connection, table_id, proposal, head, kind=ProposalKind.PROPOSED, now_ms=now_ms)
+
+
+def _check(
+    connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any, *, kind: ProposalKind, now_ms: int
+) -> None:
+    """Run the checks; an approved proposal closes its request."""
+    context = context_of(connection, table_id, proposal, head, kind=kind, now_ms=now_ms)
+    approvals.close_ratified(connection, context)
+    commit_checks.run(connection, context)
+
+
+def context_of(
+    connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any, *, kind: ProposalKind, now_ms: int
+) -> CommitContext:
+    """What the checks of the proposal know of it."""
+    return CommitContext(
+        table_id=table_id,
+        identifier=identifier_of(head),
+        proposal=proposal,
+        head=head,
+        caller=caller_of(connection),
+        now_ms=now_ms,
+        kind=kind,
+    )
 
 
 def check_timestamp(
@@ -214,6 +268,7 @@ def record_published(
             f"table are made {policy.kind.value} and it is published up to version {head.published_version} of "
             f"{head.latest_version}. A writer added the file to its _delta_log without the catalog."
         )
+    _check(connection, table_id, proposal, head, kind=ProposalKind.PUBLISHED, now_ms=now_ms)
     _ratify(connection, table_id, proposal, head, published=proposal.version, now_ms=now_ms)
     return Ratified(version=proposal.version, latest_version=proposal.version, published_version=proposal.version)
 
@@ -286,24 +341,42 @@ def insert_commit(
     position = next((row.position for row in _NEXT_POSITION.rows(connection, {})), None)
     if position is None:
         raise CatalogError("The catalog's feed has lost its counter; restore the database from a backup.")
-    values = values_of(table_id, proposal, now_ms=now_ms)
+    values = values_of(table_id, proposal, now_ms=now_ms, principal=caller_of(connection))
     _INSERT.run(connection, values | {"position": position, "data_version": data_version})
 
 
 def insert_initial_commit(
-    connection: sa.Connection, table_id: str, summary: CommitSummary, initial: InitialCommit | None, *, now_ms: int
+    connection: sa.Connection,
+    table_id: str,
+    identifier: TableIdentifier,
+    *,
+    summary: CommitSummary,
+    initial: InitialCommit | None,
+    now_ms: int,
 ) -> None:
-    """Insert version 0, which is already published, under its published name."""
+    """Insert version 0, which is already published, under its published name. Raises CommitRefusedError."""
     proposal = CommitProposal(
         version=0,
         file_name=log_files.commit_file_name(0),
         file_size=0 if initial is None else initial.file_size,
         file_modification_time=0 if initial is None else initial.file_modification_time,
         summary=summary,
-        mode=CommitMode.STAGED,
         content=None if initial is None or initial.file_size > CACHED_CONTENT_BYTES else initial.content,
+        metadata=None if initial is None else initial.metadata,
+        protocol=None if initial is None else initial.protocol,
         sha256=None if initial is None else initial.sha256,
+        content_to_check=None if initial is None else initial.content,
     )
+    context = CommitContext(
+        table_id=table_id,
+        identifier=identifier,
+        proposal=proposal,
+        head=None,
+        caller=caller_of(connection),
+        now_ms=now_ms,
+        kind=ProposalKind.REGISTERED,
+    )
+    commit_checks.run(connection, context)
     insert_commit(
         connection,
         table_id,
@@ -332,6 +405,14 @@ def _taken_or_repeated(connection: sa.Connection, table_id: str, proposal: Commi
     return VersionTaken(proposed_version=proposal.version, winners=_winners(head, rows))
 
 
+def winners(connection: sa.Connection, table_id: str, first: int) -> RatifiedCommits:
+    """The commits from version ``first`` on, and the head, without a lock. Raises TableNotFoundError."""
+    head = connection.execute(_HEAD, {"of_table": table_id}).one_or_none()
+    if head is None:
+        raise unknown_table(table_id)
+    return _winners(head, connection.execute(_WINNERS, {"of_table": table_id, "first": first}).all())
+
+
 def _winners(head: Any, rows: Sequence[Any]) -> RatifiedCommits:
     """The winning commits, published or not, with the content that the catalog has."""
     return replace(ratified_commits_of(head, ()), commits=tuple(ratified_commit(row) for row in rows))
@@ -348,6 +429,7 @@ def _repeated(proposal: CommitProposal, head: Any) -> Ratified:
 
 def set_published_version(connection: sa.Connection, table_id: str, version: int) -> None:
     """Raise the published version, at most to the latest one, and delete the content that is no longer needed."""
+    guard.require_embedded(connection, guard.Operation.PUBLISH, table_id)
     if connection.execute(_PUBLISH, {"of_table": table_id, "published": version}).rowcount:
         commit_content.delete_published(connection, table_id, version)
         return

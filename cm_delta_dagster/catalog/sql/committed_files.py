@@ -3,6 +3,7 @@
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
+from cm_delta_dagster.catalog.sql import guard
 from cm_delta_dagster.catalog.sql.commit_rows import COMMIT_COLUMNS, ratified_commit, unknown_table
 from cm_delta_dagster.catalog.sql.schema import COMMITS, IS_ACTIVE, TABLES
 
@@ -39,6 +40,7 @@ def commit_records(connection: sa.Connection, table_id: str, *, start: int, end:
     rows = connection.execute(_RECORDS, {"of_table": table_id, "first": start, "last": end}).all()
     if not rows and connection.execute(_KNOWN, {"of_table": table_id}).first() is None:
         raise unknown_table(table_id)
+    guard.require_embedded(connection, guard.Operation.READ, table_id)
     return tuple(ratified_commit(row) for row in rows)
 
 

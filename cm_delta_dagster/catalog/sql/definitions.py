@@ -57,7 +57,7 @@ def record(
     """
     if metadata is None and protocol is None:
         return
-    reported = {"metadata": _line(metadata), "protocol": _line(protocol)}
+    reported = {"metadata": line_of(metadata), "protocol": line_of(protocol)}
     known = connection.execute(_KNOWN, {"of_table": table_id}).one_or_none()
     since = {"version": version, "in_commit_timestamp": in_commit_timestamp}
     if known is None:
@@ -112,5 +112,17 @@ def definition(row: Any, identifier: TableIdentifier) -> TableDefinition | None:
     )
 
 
-def _line(action: Metadata | Protocol | None) -> str | None:
+def line_of(action: Metadata | Protocol | None) -> str | None:
+    """The line of a commit that sets the action; None without one."""
     return None if action is None else commit_json.encode_action(action)
+
+
+def metadata_of(connection: sa.Connection, table_id: str) -> Metadata | None:
+    """The stored metadata of a table; None if it is missing or unreadable."""
+    row = connection.execute(_KNOWN, {"of_table": table_id}).one_or_none()
+    if row is None or row.metadata is None:
+        return None
+    try:
+        return commit_json.decode_commit(f"{row.metadata}\n".encode(), version=row.version).metadata
+    except CorruptLogError:
+        return None

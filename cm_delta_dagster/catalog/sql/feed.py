@@ -144,4 +144,5 @@ def _entry(row: sa.Row[Any]) -> FeedEntry:
             if row.num_files is None or row.size_bytes is None
             else TableCounts(num_rows=row.num_rows, num_files=row.num_files, size_bytes=row.size_bytes),
         ),
+        principal=row.principal,
     )

@@ -7,8 +7,9 @@ deleted, and never back.
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.sql import clones, definitions, locations, maintenance, tables
+from cm_delta_dagster.catalog.sql import clones, commit_rules, definitions, guard, locations, maintenance, tables
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table
+from cm_delta_dagster.catalog.sql.guard import Operation
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE,
     COMMITS,
@@ -53,6 +54,7 @@ def undrop_table(connection: sa.Connection, table_id: str) -> TableEntry:
     """DROPPED to ACTIVE. The unique index over active names admits one of several concurrent calls."""
     row = _locked(connection, table_id)
     identifier = identifier_of(row)
+    guard.require(connection, Operation.UNDROP, identifier, table_id=table_id)
     if row.state == ACTIVE:
         return tables.load_table(connection, identifier)
     if row.state != DROPPED:
@@ -63,22 +65,29 @@ def undrop_table(connection: sa.Connection, table_id: str) -> TableEntry:
         connection.execute(_UNDROP, {"of_table": table_id})
     except sa.exc.IntegrityError as error:
         raise tables.name_taken(identifier) from error
+    commit_rules.check_covered(connection, table_id, identifier)
     return tables.load_table(connection, identifier)
 
 
 def rename_table(connection: sa.Connection, table_id: str, identifier: TableIdentifier) -> TableEntry:
-    """Give an active table another name. Maintenance that was denied under the old name stays denied."""
+    """Give an active table another name. Commit rules of the old name, and what it denies of maintenance, hold for the
+    new name too.
+    """
     row = _locked(connection, table_id)
     if row.state != ACTIVE:
         raise unknown_table(table_id)
     before = identifier_of(row)
+    guard.require(connection, Operation.RENAME, before, table_id=table_id)
     if before != identifier:
+        guard.require(connection, Operation.CREATE, identifier)
         try:
             connection.execute(_RENAME, {"of_table": table_id, **tables.name_parameters(identifier)})
         except sa.exc.IntegrityError as error:
             raise tables.name_taken(identifier) from error
         definitions.change_etag(connection, table_id)
         maintenance.carry_denials(connection, before, identifier)
+        commit_rules.carry(connection, before, identifier)
+        commit_rules.check_covered(connection, table_id, identifier)
     return tables.load_table(connection, identifier)
 
 
@@ -89,6 +98,7 @@ def begin_purge(
     if min_age_ms < 0:
         raise InvalidArgumentError(f"min_age_ms is {min_age_ms}; give the milliseconds to wait, at least 0.")
     row = _locked(connection, table_id)
+    guard.require(connection, Operation.PURGE, identifier_of(row), table_id=table_id)
     what = f"{identifier_of(row)} (table id {table_id})"
     if row.state == PURGED:
         raise unknown_table(table_id)
@@ -127,6 +137,7 @@ def finish_purge(connection: sa.Connection, table_id: str) -> None:
     row = connection.execute(tables.LOCKED, {"of_table": table_id}).one_or_none()
     if row is None or row.state == PURGED:
         return
+    guard.require(connection, Operation.PURGE, identifier_of(row), table_id=table_id)
     if row.state != PURGING:
         raise PurgeRefusedError(
             f"The purge of table {table_id} was not finished: it was never begun; the table is {_state_text(row.state)}. "

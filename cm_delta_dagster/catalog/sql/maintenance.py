@@ -4,16 +4,26 @@ Protocol heading "Maintenance Operations on Catalog-managed Tables". Functions o
 maintenance runs from a table, not writers.
 """
 
+import json
+from dataclasses import replace
+from typing import Any
+
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.maintenance import (
     LeaseGranted,
     LeaseHeldByAnother,
+    MaintenanceConditions,
     MaintenanceDecision,
     MaintenanceKind,
     MaintenanceRule,
 )
+from cm_delta_dagster.catalog.maintenance_decisions import decide, described
+from cm_delta_dagster.catalog.maintenance_windows import MaintenanceWindow
+from cm_delta_dagster.catalog.sql import audit, guard
+from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table
+from cm_delta_dagster.catalog.sql.guard import Operation
 from cm_delta_dagster.catalog.sql.schema import (
     IS_ACTIVE,
     MAINTENANCE_LEASES,
@@ -23,7 +33,7 @@ from cm_delta_dagster.catalog.sql.schema import (
     identifier_of,
 )
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.errors import InvalidArgumentError, OperationRefusedError
 
 _RULES = sa.select(MAINTENANCE_RULES)
 _DECIDING = _RULES.where(
@@ -33,70 +43,176 @@ _DECIDING = _RULES.where(
 _LOCKED_TABLE = (
     sa.select(TABLES.c.table_id).where(TABLES.c.table_id == sa.bindparam("of_table"), IS_ACTIVE).with_for_update()
 )
+_CALLER = sa.select(guard.NAMES.c.name)
 _NAME_NOW = sa.select(*NAME_COLUMNS).where(TABLES.c.table_id == sa.bindparam("of_table"))
 
 
-def set_rule(connection: sa.Connection, rule: MaintenanceRule) -> None:
+def set_rule(connection: sa.Connection, rule: MaintenanceRule, *, now_ms: int) -> None:
     """Insert or replace the rule of that scope and kind."""
-    values = {"allowed": rule.allowed, "reason": rule.reason}
-    same = sa.and_(MAINTENANCE_RULES.c.scope == rule.scope, MAINTENANCE_RULES.c.kind == rule.kind.value)
-    if connection.execute(sa.update(MAINTENANCE_RULES).where(same).values(values)).rowcount:
-        return
-    row = {"scope": rule.scope, "kind": rule.kind.value, **values}
-    try:
-        with connection.begin_nested():
-            connection.execute(sa.insert(MAINTENANCE_RULES).values(row))
-    except sa.exc.IntegrityError:  # Another client inserted the rule concurrently; the later call replaces it.
-        connection.execute(sa.update(MAINTENANCE_RULES).where(same).values(values))
+    guard.require_on_scope(connection, Operation.SET_POLICY, rule.scope)
+    before = _stored(connection, rule.scope, rule.kind)
+    _write(connection, replace(rule, set_by=caller_of(connection), set_ms=now_ms))
+    _record(connection, rule.scope, rule.kind, before=before, after=rule, reason=rule.reason, now_ms=now_ms)
 
 
-def remove_rule(connection: sa.Connection, scope: str, kind: MaintenanceKind) -> None:
+def remove_rule(connection: sa.Connection, scope: str, kind: MaintenanceKind, *, now_ms: int) -> None:
     """Delete the rule if there is one."""
-    connection.execute(
-        sa.delete(MAINTENANCE_RULES).where(MAINTENANCE_RULES.c.scope == scope, MAINTENANCE_RULES.c.kind == kind.value)
-    )
+    guard.require_on_scope(connection, Operation.SET_POLICY, scope)
+    before = _stored(connection, scope, kind)
+    if before is None:
+        return
+    connection.execute(sa.delete(MAINTENANCE_RULES).where(_same(scope, kind)))
+    _record(connection, scope, kind, before=before, after=None, reason="", now_ms=now_ms)
 
 
 def carry_denials(connection: sa.Connection, before: TableIdentifier, after: TableIdentifier) -> None:
     """Copy the rules that deny maintenance under the old name to the new name: a rename must not permit anything."""
     denials = _RULES.where(MAINTENANCE_RULES.c.scope == str(before), MAINTENANCE_RULES.c.allowed.is_(False))
     for row in connection.execute(denials).all():
-        reason = f"denied as {before} before its rename{f': {row.reason}' if row.reason else ''}"
-        set_rule(
-            connection, MaintenanceRule(scope=str(after), kind=MaintenanceKind(row.kind), allowed=False, reason=reason)
-        )
+        rule = _rule(row)
+        reason = f"denied as {before} before its rename{f': {rule.reason}' if rule.reason else ''}"
+        _write(connection, replace(rule, scope=str(after), reason=reason))
 
 
 def rules(connection: sa.Connection) -> tuple[MaintenanceRule, ...]:
     """Every rule, by scope and kind."""
-    found = (
-        MaintenanceRule(scope=row.scope, kind=MaintenanceKind(row.kind), allowed=row.allowed, reason=row.reason)
-        for row in connection.execute(_RULES)
-    )
-    return tuple(sorted(found, key=lambda rule: (rule.scope, rule.kind)))
+    return tuple(sorted(map(_rule, connection.execute(_RULES)), key=lambda rule: (rule.scope, rule.kind)))
 
 
 def decision(
-    connection: sa.Connection, identifier: TableIdentifier, kind: MaintenanceKind, *, table_id: str | None = None
+    connection: sa.Connection,
+    identifier: TableIdentifier,
+    kind: MaintenanceKind,
+    *,
+    table_id: str | None = None,
+    now_ms: int,
 ) -> MaintenanceDecision:
-    """The rule of the narrowest scope applies; without a rule, the default of the protocol."""
-    if table_id is not None:
-        row = connection.execute(_NAME_NOW, {"of_table": table_id}).one_or_none()
-        if row is not None:
-            identifier = identifier_of(row)
+    """What the rules of the table's scopes say; without a rule, the default of the protocol."""
+    identifier = _name_now(connection, table_id) or identifier
+    refused = _refused_by_grants(connection, identifier, kind, table_id)
+    if refused is not None:
+        return refused
     schema_scope = f"{identifier.catalog}.{identifier.schema}"
     parameters = {"of_kind": kind.value, "scopes": [identifier.catalog, schema_scope, str(identifier)]}
-    found = connection.execute(_DECIDING, parameters).all()
-    if found:
-        rule = max(found, key=lambda row: row.scope.count("."))
-        reason = rule.reason or f"{'allowed' if rule.allowed else 'denied'} by the rule for {rule.scope}"
-        return MaintenanceDecision(kind=kind, allowed=rule.allowed, reason=reason, decided_by=rule.scope)
-    reason = (
-        "requires no permission, and no rule denies it"
-        if kind.allowed_by_default
-        else "requires a rule that allows it, and there is none for the table, its schema or its catalog"
+    found = [_rule(row) for row in connection.execute(_DECIDING, parameters)]
+    names: set[str] = set()
+    if any(rule.conditions.principals for rule in found):
+        caller = {"caller": caller_of(connection)}
+        names = {name for name in connection.execute(_CALLER, caller).scalars() if name is not None}
+    return decide(kind, found, caller=names, now_ms=now_ms)
+
+
+def authorize(
+    connection: sa.Connection, identifier: TableIdentifier, kind: MaintenanceKind, *, table_id: str, now_ms: int
+) -> MaintenanceDecision:
+    """:func:`decision` for a run that starts now. The audit has it, except for what is permitted by default."""
+    found = decision(connection, identifier, kind, table_id=table_id, now_ms=now_ms)
+    if found.allowed and kind.allowed_by_default:
+        return found
+    verdict = "allowed" if found.allowed else "denied"
+    change = audit.Change(
+        action="maintenance",
+        scope=str(_name_now(connection, table_id) or identifier),
+        after=f"{kind.value}: {verdict} by {found.decided_by}",
+        reason=found.reason,
+        table_id=table_id,
     )
-    return MaintenanceDecision(kind=kind, allowed=kind.allowed_by_default, reason=reason, decided_by="default")
+    audit.record(connection, change, now_ms=now_ms)
+    return found
+
+
+def _name_now(connection: sa.Connection, table_id: str | None) -> TableIdentifier | None:
+    if table_id is None:
+        return None
+    row = connection.execute(_NAME_NOW, {"of_table": table_id}).one_or_none()
+    return None if row is None else identifier_of(row)
+
+
+def _same(scope: str, kind: MaintenanceKind) -> sa.ColumnElement[bool]:
+    return sa.and_(MAINTENANCE_RULES.c.scope == scope, MAINTENANCE_RULES.c.kind == kind.value)
+
+
+def _stored(connection: sa.Connection, scope: str, kind: MaintenanceKind) -> MaintenanceRule | None:
+    row = connection.execute(_RULES.where(_same(scope, kind))).one_or_none()
+    return None if row is None else _rule(row)
+
+
+def _write(connection: sa.Connection, rule: MaintenanceRule) -> None:
+    conditions = rule.conditions
+    values = {
+        "allowed": rule.allowed,
+        "reason": rule.reason,
+        "principals": json.dumps(conditions.principals),
+        "windows": json.dumps([str(window) for window in conditions.windows]),
+        "min_retention_ms": conditions.min_retention_ms,
+        "max_files": conditions.max_files,
+        "max_bytes": conditions.max_bytes,
+        "set_by": rule.set_by,
+        "set_ms": rule.set_ms,
+    }
+    same = _same(rule.scope, rule.kind)
+    if connection.execute(sa.update(MAINTENANCE_RULES).where(same).values(values)).rowcount:
+        return
+    try:
+        with connection.begin_nested():
+            connection.execute(sa.insert(MAINTENANCE_RULES).values(scope=rule.scope, kind=rule.kind.value, **values))
+    except sa.exc.IntegrityError:  # Another client inserted the rule concurrently; the later call replaces it.
+        connection.execute(sa.update(MAINTENANCE_RULES).where(same).values(values))
+
+
+def _rule(row: Any) -> MaintenanceRule:
+    return MaintenanceRule(
+        scope=row.scope,
+        kind=MaintenanceKind(row.kind),
+        allowed=row.allowed,
+        reason=row.reason,
+        conditions=MaintenanceConditions(
+            principals=tuple(json.loads(row.principals)),
+            windows=tuple(map(MaintenanceWindow.parse, json.loads(row.windows))),
+            min_retention_ms=row.min_retention_ms,
+            max_files=row.max_files,
+            max_bytes=row.max_bytes,
+        ),
+        set_by=row.set_by,
+        set_ms=row.set_ms,
+    )
+
+
+def _record(
+    connection: sa.Connection,
+    scope: str,
+    kind: MaintenanceKind,
+    *,
+    before: MaintenanceRule | None,
+    after: MaintenanceRule | None,
+    reason: str,
+    now_ms: int,
+) -> None:
+    change = audit.Change(
+        action="set maintenance rule" if after is not None else "remove maintenance rule",
+        scope=scope,
+        before=None if before is None else described(before),
+        after=None if after is None else described(after),
+        reason=reason,
+    )
+    audit.record(connection, change, now_ms=now_ms)
+
+
+def _refused_by_grants(
+    connection: sa.Connection, identifier: TableIdentifier, kind: MaintenanceKind, table_id: str | None
+) -> MaintenanceDecision | None:
+    """The denial of maintenance for which the caller lacks the privilege. What needs no permission needs no privilege."""
+    if kind.allowed_by_default:
+        return None
+    operation = Operation.PURGE if kind is MaintenanceKind.TABLE_PURGE else Operation.MAINTAIN
+    try:
+        if table_id is None:
+            guard.require_on_scope(connection, operation, str(identifier))
+        else:
+            guard.require(connection, operation, identifier, table_id=table_id)
+    except OperationRefusedError as error:
+        return MaintenanceDecision(kind=kind, allowed=False, reason=str(error), decided_by=guard.RULE)
+    return None
 
 
 def acquire_lease(
@@ -109,6 +225,7 @@ def acquire_lease(
         )
     if connection.execute(_LOCKED_TABLE, {"of_table": table_id}).first() is None:
         raise unknown_table(table_id)
+    guard.require_on_table(connection, Operation.LEASE, table_id)
     same = MAINTENANCE_LEASES.c.table_id == table_id
     held = connection.execute(sa.select(MAINTENANCE_LEASES).where(same)).one_or_none()
     if held is not None and held.owner != owner and held.expires_ms > now_ms:

@@ -5,6 +5,7 @@ Functions over an open connection; the caller opens the transaction. Of concurre
 
 import sqlalchemy as sa
 
+from cm_delta_dagster.catalog.sql import guard
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table
 from cm_delta_dagster.catalog.sql.schema import VERSION_PINS
 from cm_delta_dagster.catalog.version_pins import PIN_LIFETIME_MS
@@ -47,6 +48,7 @@ def _insert(connection: sa.Connection, table_id: str, version: int, *, owner: st
         )
     if pinned(connection, table_id, owner=owner) is not None:
         return False
+    guard.require_on_table(connection, guard.Operation.PIN, table_id)
     connection.execute(_DELETE_EXPIRED, {"before_ms": now_ms - PIN_LIFETIME_MS})
     row = {"owner": owner, "table_id": table_id, "version": version, "pinned_ms": now_ms}
     try:

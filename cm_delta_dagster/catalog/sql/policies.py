@@ -13,6 +13,8 @@ from cm_delta_dagster.catalog.commit_policy import (
     CommitPolicyRule,
     PolicyChange,
 )
+from cm_delta_dagster.catalog.sql import commit_rules, guard
+from cm_delta_dagster.catalog.sql.guard import Operation
 from cm_delta_dagster.catalog.sql.schema import COMMIT_POLICIES, COMMITS, IS_ACTIVE, NAME_COLUMNS, TABLES, identifier_of
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 
@@ -36,7 +38,13 @@ EFFECTIVE_POLICY = sa.func.coalesce(
 """The policy of a row of ``TABLES``: the table's own, its schema's, its catalog's, or the default."""
 
 _LOCKED = (
-    sa.select(TABLES.c.commit_policy, TABLES.c.barrier_after, TABLES.c.latest_version, TABLES.c.published_version)
+    sa.select(
+        *NAME_COLUMNS,
+        TABLES.c.commit_policy,
+        TABLES.c.barrier_after,
+        TABLES.c.latest_version,
+        TABLES.c.published_version,
+    )
     .where(TABLES.c.table_id == sa.bindparam("of_table"), IS_ACTIVE)
     .with_for_update()
 )
@@ -67,6 +75,10 @@ def set_rule(connection: sa.Connection, rule: CommitPolicyRule) -> None:
             f"The commit policy {rule.policy} was not set for {rule.scope!r}: a rule is for a catalog or a schema; a table's "
             "own policy is changed with the table's id, and only the catalog sets switching."
         )
+    guard.require_on_scope(connection, Operation.SET_POLICY, rule.scope)
+    _refuse_without_check(connection, rule.policy)
+    if rule.policy == _PUT_IF_ABSENT:
+        commit_rules.refuse_put_if_absent(connection, rule.scope)
     of_scope = COMMIT_POLICIES.c.scope == rule.scope
     values = {"policy": str(rule.policy)}
     if connection.execute(sa.update(COMMIT_POLICIES).where(of_scope).values(values)).rowcount:
@@ -80,6 +92,7 @@ def set_rule(connection: sa.Connection, rule: CommitPolicyRule) -> None:
 
 def remove_rule(connection: sa.Connection, scope: str) -> None:
     """Delete the rule if there is one."""
+    guard.require_on_scope(connection, Operation.SET_POLICY, scope)
     connection.execute(sa.delete(COMMIT_POLICIES).where(COMMIT_POLICIES.c.scope == scope))
 
 
@@ -107,8 +120,11 @@ def change(connection: sa.Connection, table_id: str, policy: CommitPolicy | None
         raise TableNotFoundError(
             f"No registered table has the id {table_id}: its commit policy was not changed. Load the table by its name again."
         )
+    guard.require_on_table(connection, Operation.SET_POLICY, table_id)
+    _refuse_without_check(connection, policy)
     current = None if row.commit_policy is None else CommitPolicy.parse(row.commit_policy)
     if policy == _PUT_IF_ABSENT:
+        commit_rules.refuse_put_if_absent(connection, str(identifier_of(row)))
         if row.published_version == row.latest_version:
             return _write(connection, table_id, policy, None, PolicyChange.DONE)
         return _write(connection, table_id, _SWITCHING, row.barrier_after, PolicyChange.PUBLISH_FIRST)
@@ -119,6 +135,15 @@ def change(connection: sa.Connection, table_id: str, policy: CommitPolicy | None
         if connection.execute(_BARRIER, parameters).first() is None:
             return PolicyChange.BARRIER_FIRST
     return _write(connection, table_id, policy, None, PolicyChange.DONE)
+
+
+def _refuse_without_check(connection: sa.Connection, policy: CommitPolicy | None) -> None:
+    """Refuse put-if-absent while grants are enabled: the catalog cannot refuse a commit that is made by creating its file."""
+    if policy == _PUT_IF_ABSENT and guard.is_enabled(connection):
+        raise InvalidArgumentError(
+            "The commit mode put_if_absent was not set: the catalog enforces grants, and it cannot refuse commits that are made by "
+            "creating their files. Nothing was changed. Use staged, inline or auto."
+        )
 
 
 def _write(

@@ -13,6 +13,7 @@ from cm_delta_dagster.catalog.maintenance import (
 from cm_delta_dagster.catalog.sql import maintenance, names, pins, policies
 from cm_delta_dagster.catalog.sql.database import Database
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.errors import PermissionDeniedError
 
 
 class PolicyMethods:
@@ -42,12 +43,14 @@ class PolicyMethods:
     def set_maintenance_rule(self, rule: MaintenanceRule) -> None:
         """Create or replace the rule. Raises InvalidArgumentError for a malformed scope."""
         names.scope_parts(rule.scope)
-        self._database.write(lambda connection: maintenance.set_rule(connection, rule))
+        now_ms = self._now_ms()
+        self._database.write(lambda connection: maintenance.set_rule(connection, rule, now_ms=now_ms))
 
     def remove_maintenance_rule(self, scope: str, kind: MaintenanceKind) -> None:
         """Delete the rule of ``scope``. Raises InvalidArgumentError for a malformed scope."""
         names.scope_parts(scope)
-        self._database.write(lambda connection: maintenance.remove_rule(connection, scope, kind))
+        now_ms = self._now_ms()
+        self._database.write(lambda connection: maintenance.remove_rule(connection, scope, kind, now_ms=now_ms))
 
     def maintenance_rules(self) -> tuple[MaintenanceRule, ...]:
         """Every rule, by scope and kind."""
@@ -57,9 +60,22 @@ class PolicyMethods:
         self, identifier: TableIdentifier, kind: MaintenanceKind, *, table_id: str | None = None
     ) -> MaintenanceDecision:
         """The rule of the narrowest scope, else the default. The table need not exist."""
+        now_ms = self._now_ms()
         return self._database.read(
-            lambda connection: maintenance.decision(connection, identifier, kind, table_id=table_id)
+            lambda connection: maintenance.decision(connection, identifier, kind, table_id=table_id, now_ms=now_ms)
         )
+
+    def authorize_maintenance(
+        self, identifier: TableIdentifier, kind: MaintenanceKind, *, table_id: str
+    ) -> MaintenanceDecision:
+        """The decision, recorded in the audit unless this role of the database cannot write it."""
+        now_ms = self._now_ms()
+        try:
+            return self._database.write(
+                lambda connection: maintenance.authorize(connection, identifier, kind, table_id=table_id, now_ms=now_ms)
+            )
+        except PermissionDeniedError:
+            return self.maintenance_decision(identifier, kind, table_id=table_id)
 
     def acquire_maintenance_lease(
         self, table_id: str, kind: MaintenanceKind, *, owner: str, duration_ms: int

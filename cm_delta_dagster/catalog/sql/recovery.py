@@ -8,10 +8,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from cm_delta_dagster.catalog.access import WHOLE_CATALOG
 from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.recovery import FEED_GAP, AdoptedState, AdoptedTable, CommitHistory, HistoryStart
-from cm_delta_dagster.catalog.sql import clones, commits, definitions, locations, policies, tables
+from cm_delta_dagster.catalog.sql import clones, commits, definitions, guard, locations, policies, tables
+from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table, values_of
+from cm_delta_dagster.catalog.sql.guard import Operation
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE,
     COMMITS,
@@ -64,6 +67,7 @@ def take_in_commits(
     now_ms: int,
 ) -> bool:
     """Under the lock of the table's row; see :meth:`RecoverableCatalog.take_in_commits`."""
+    guard.require(connection, Operation.RECOVER, WHOLE_CATALOG)
     head = commits.locked_head(connection, table_id)
     if head is None:
         raise unknown_table(table_id)
@@ -149,6 +153,7 @@ def _record(
 
 def adopt_table(connection: sa.Connection, table: AdoptedTable, *, now_ms: int) -> TableEntry | None:
     """Insert the table with its commits; see :meth:`RecoverableCatalog.adopt_table`."""
+    guard.require(connection, Operation.ADOPT, table.identifier)
     last = table.history.proposals[-1]
     row = connection.execute(tables.LOCKED, {"of_table": table.table_id}).one_or_none()
     if row is not None:
@@ -177,6 +182,7 @@ def adopt_table(connection: sa.Connection, table: AdoptedTable, *, now_ms: int) 
         "created_ms": now_ms,
         "dropped_ms": None if table.state is AdoptedState.ACTIVE else now_ms,
         "is_external": table.is_external,
+        "owner": caller_of(connection),
     }
     try:
         connection.execute(sa.insert(TABLES), values)
@@ -197,6 +203,7 @@ def adopt_table(connection: sa.Connection, table: AdoptedTable, *, now_ms: int) 
 
 def relocate_table(connection: sa.Connection, table_id: str, *, location: str, moved_from: str) -> None:
     """Set the location; see :meth:`RecoverableCatalog.relocate_table`."""
+    guard.require(connection, Operation.RECOVER, WHOLE_CATALOG)
     row = connection.execute(tables.LOCKED, {"of_table": table_id}).one_or_none()
     if row is None or row.state == PURGED:
         raise TableNotFoundError(
@@ -231,6 +238,7 @@ def release_table(connection: sa.Connection, table_id: str) -> None:
         return
     if row is None or row.state != ACTIVE:
         raise unknown_table(table_id)
+    guard.require(connection, Operation.RELEASE, identifier_of(row), table_id=table_id)
     names = [str(clone.identifier) for clone in clones.clones_of(connection, table_id)]
     if names:
         raise RecoveryError(

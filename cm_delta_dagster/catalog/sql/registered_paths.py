@@ -5,7 +5,8 @@ Functions over an open connection; the caller opens the transaction.
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.sql import tables
+from cm_delta_dagster.catalog.sql import guard, tables
+from cm_delta_dagster.catalog.sql.guard import Operation
 from cm_delta_dagster.catalog.sql.schema import IS_ACTIVE, NAME_COLUMNS, REGISTERED_PATHS, TABLES, identifier_of
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import TableAlreadyExistsError, TableNotFoundError
@@ -15,6 +16,7 @@ _NAME = (REGISTERED_PATHS.c.catalog_name, REGISTERED_PATHS.c.schema_name, REGIST
 
 def register(connection: sa.Connection, identifier: TableIdentifier, location: str) -> None:
     """Insert the name; see :meth:`TableRegistry.register_path`."""
+    guard.require(connection, Operation.REGISTER_PATH, identifier)
     known = find(connection, identifier)
     if known == location:
         return
@@ -41,6 +43,7 @@ def find(connection: sa.Connection, identifier: TableIdentifier) -> str | None:
 
 def unregister(connection: sa.Connection, identifier: TableIdentifier) -> None:
     """Delete the name."""
+    guard.require(connection, Operation.REGISTER_PATH, identifier)
     if not connection.execute(sa.delete(REGISTERED_PATHS).where(*_of(_NAME, identifier))).rowcount:
         raise TableNotFoundError(f"No path is registered as {identifier}: check the name. Names are case-sensitive.")
 

@@ -13,8 +13,10 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
-from cm_delta_dagster.catalog.sql import commits, definitions, locations, policies
+from cm_delta_dagster.catalog.sql import commits, definitions, guard, locations, policies
+from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.commit_rows import COMMIT_COLUMNS, ratified_commits_of, unknown_table
+from cm_delta_dagster.catalog.sql.guard import Operation
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE,
     COMMITS,
@@ -80,6 +82,7 @@ _ACTIVATE = (
         schema_name=sa.bindparam("of_schema"),
         table_name=sa.bindparam("of_name"),
         created_ms=sa.bindparam("now_ms"),
+        owner=sa.bindparam("of_owner"),
     )
 )
 _DROP = (
@@ -121,6 +124,7 @@ def reserve_at(connection: sa.Connection, identifier: TableIdentifier, *, locati
 def _reserve(
     connection: sa.Connection, identifier: TableIdentifier, *, location: str, is_external: bool, now_ms: int
 ) -> StagingTable:
+    guard.require(connection, Operation.CREATE, identifier)
     if connection.execute(_HOLDER, name_parameters(identifier)).first() is not None:
         raise name_taken(identifier)
     table_id = str(uuid.uuid4())
@@ -166,13 +170,25 @@ def register_table(
                 f"be registered as {identifier}. Rename the table instead."
             )
         return load_table(connection, identifier)
+    guard.require(connection, Operation.CREATE, identifier)
     try:
-        connection.execute(_ACTIVATE, {"of_table": table_id, "now_ms": now_ms, **name_parameters(identifier)})
+        connection.execute(
+            _ACTIVATE,
+            {"of_table": table_id, "now_ms": now_ms, "of_owner": caller_of(connection), **name_parameters(identifier)},
+        )
     except sa.exc.IntegrityError as error:
         raise name_taken(identifier) from error
     policies.adopt(connection, table_id)
-    commits.insert_initial_commit(connection, table_id, summary, initial, now_ms=now_ms)
+    commits.insert_initial_commit(connection, table_id, identifier, summary=summary, initial=initial, now_ms=now_ms)
     return load_table(connection, identifier)
+
+
+def id_of(connection: sa.Connection, identifier: TableIdentifier) -> str:
+    """The id of the table that has the name. Raises TableNotFoundError."""
+    found = connection.execute(_HOLDER, name_parameters(identifier)).scalar_one_or_none()
+    if found is None:
+        raise _no_such_name(identifier)
+    return str(found)
 
 
 def load_table(connection: sa.Connection, identifier: TableIdentifier) -> TableEntry:
@@ -227,6 +243,7 @@ def set_definition(
     head = commits.locked_head(connection, table_id)
     if head is None:
         raise unknown_table(table_id)
+    guard.require_on_table(connection, Operation.REPAIR, table_id)
     if head.latest_version != version:
         return False
     definitions.record(
@@ -245,6 +262,7 @@ def drop_table(
     connection: sa.Connection, identifier: TableIdentifier, *, table_id: str | None = None, now_ms: int
 ) -> None:
     """Remove the name; the row, the commits and every file stay."""
+    guard.require_on_scope(connection, Operation.DROP, str(identifier))
     parameters = {"now_ms": now_ms, **name_parameters(identifier)}
     if table_id is None:
         dropped = connection.execute(_DROP, parameters).scalar_one_or_none()

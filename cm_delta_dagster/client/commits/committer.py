@@ -12,6 +12,7 @@ from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitPolicyCha
 from cm_delta_dagster.client.commits.backlog import limit_backlog
 from cm_delta_dagster.client.commits.commit_lock import CommitLock
 from cm_delta_dagster.client.commits.outcomes import CommitProposer
+from cm_delta_dagster.client.commits.parked_commit import request_approval
 from cm_delta_dagster.client.commits.proposal import PreparedCommit, ProposalRules, prepare_commit
 from cm_delta_dagster.client.commits.put_if_absent import ratified_commits
 from cm_delta_dagster.client.commits.rebase import Rebase, describe
@@ -20,7 +21,7 @@ from cm_delta_dagster.client.post_commit.hook_services import RatifiedWrite
 from cm_delta_dagster.client.post_commit.hooks import PostCommitHooks
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot, advance
-from cm_delta_dagster.errors import CommitRetriesExceededError
+from cm_delta_dagster.errors import ApprovalRequiredError, CommitRetriesExceededError
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.storage.store import Store
@@ -104,7 +105,11 @@ class TableCommitter:
         """Prepare and propose the version after ``base`` under the commit policy of ``base``."""
         if base.commit_policy.through_catalog:
             prepared = self._prepare(transaction, base, None)
-            return prepared, self._proposer.propose(base, prepared)
+            try:
+                return prepared, self._proposer.propose(base, prepared)
+            except ApprovalRequiredError:
+                request_approval(transaction, base, prepared, coordinator=self._coordinator)
+                return None, CommitPolicyChanged(policy=base.commit_policy)  # It needs none any more: propose it again.
         # Only this call, before each attempt, prevents a writer from creating files after the policy has changed.
         known = self._coordinator.get_ratified_commits(base.table_id)
         if known.latest_version != base.version:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from cm_delta_dagster.catalog.ratification import TableCounts
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.commits.table_counts import counts_after
+from cm_delta_dagster.client.commits.transaction_intent import TransactionIntent
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import IllegalCommitError
 from cm_delta_dagster.protocol.actions.actions import (
@@ -27,6 +28,8 @@ from cm_delta_dagster.protocol.actions.actions import (
     RemoveFile,
     SetTransaction,
 )
+from cm_delta_dagster.protocol.actions.commit_json import CommitActions
+from cm_delta_dagster.protocol.actions.file_columns import table_to_adds, table_to_removes
 from cm_delta_dagster.protocol.actions.paths import file_keys
 from cm_delta_dagster.protocol.commits.candidate_files import KnownFiles
 from cm_delta_dagster.protocol.commits.commit_validation import check_commit
@@ -104,6 +107,8 @@ class Transaction:
         """Whether the rows of removed files that are in added files keep their ids."""
         self.used_row_ids = -1
         """The highest row id of added files that bring their own ids."""
+        self.approval_id: str | None = None
+        """The request whose approval lets this commit pass."""
         self.writer: TransactionWriter | None = None
         self.txn_id = str(uuid.uuid4())
         self.committer = committer
@@ -327,6 +332,37 @@ class Transaction:
         check_commit(actions)
         self._check_metadata(base)
         return actions
+
+    @property
+    def intent(self) -> TransactionIntent:
+        """What :meth:`resume` needs besides the commit."""
+        return TransactionIntent(
+            txn_id=self.txn_id,
+            operation=self.operation,
+            parameters=self.parameters,
+            metrics=dict(self.metrics),
+            context=self.context,
+            read_version=self.snapshot.version,
+            reads=tuple(self._reads),
+            reads_whole_table=self._reads_whole_table,
+            noted=tuple(sorted(self._noted)),
+            updated=tuple(self._updated),
+            domains=tuple(sorted(self._domains)),
+            keeps_row_ids=self.keeps_row_ids,
+            drops_feature=self._drops_feature,
+        )
+
+    def resume(self, intent: TransactionIntent, commit: CommitActions) -> None:
+        """Become the transaction of ``intent``, of which ``commit`` is an attempt that was not ratified."""
+        self.txn_id, self.metrics, self.keeps_row_ids = intent.txn_id, dict(intent.metrics), intent.keeps_row_ids
+        self._reads, self._reads_whole_table = list(intent.reads), intent.reads_whole_table
+        self._adds = [row_tracking.without_ids_of(add, commit.version) for add in table_to_adds(commit.adds)]
+        self._removes, self._changes = table_to_removes(commit.removes), list(commit.cdc)
+        self._updated, self._noted = list(intent.updated), set(intent.noted)
+        self._metadata, self._protocol = commit.metadata, commit.protocol
+        self._drops_feature = intent.drops_feature
+        self._transactions = {each.app_id: each for each in commit.transactions}
+        self._domains = {each.domain: each for each in commit.domains if each.domain in intent.domains}
 
     def _metadata_at(self, base: Snapshot, *, version: int, timestamp_ms: int) -> Metadata:
         """The new metadata with the properties that depend on the version of the commit."""

@@ -21,7 +21,9 @@ from cm_delta_dagster.errors import (
     CatalogUnavailableError,
     MaintenanceInProgressError,
     MaintenanceNotPermittedError,
+    RetentionTooShortError,
 )
+from cm_delta_dagster.operations.maintenance.sizes import span_text
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
 _log = logging.getLogger(__name__)
@@ -33,13 +35,15 @@ _DEFAULT = "default"
 
 
 def require_permission(table: Table, kind: MaintenanceKind) -> MaintenanceDecision:
-    """Ask the catalog whether the operation is allowed, and return its decision.
+    """Ask the catalog whether the operation is allowed, and return its decision, which the audit of the catalog has.
 
     Raises:
         MaintenanceNotPermittedError: the policy denies the operation; the message names the rule and how to change it.
         CatalogUnavailableError: the catalog did not answer, which counts as a denial.
     """
-    decision = table.maintenance_decision(kind)
+    decision = table.services.maintenance_policies.authorize_maintenance(
+        table.identifier, kind, table_id=table.table_id
+    )
     if decision.kind is kind and decision.allowed is True:
         return decision
     because = f" ({decision.reason})" if decision.reason else ""
@@ -52,6 +56,28 @@ def require_permission(table: Table, kind: MaintenanceKind) -> MaintenanceDecisi
         f"allow it with `cm-delta policy allow {table.identifier} {kind.value} --reason ...`, for this table, or with "
         "its schema or catalog in place of the table's name."
     )
+
+
+def check_retention(table: Table, decision: MaintenanceDecision, retention_ms: int) -> None:
+    """Refuse a run whose retention is shorter than the rules of the catalog demand. Raises RetentionTooShortError."""
+    least_ms = decision.min_retention_ms
+    if least_ms is not None and retention_ms < least_ms:
+        raise RetentionTooShortError(
+            f"{decision.kind.value} on {table.identifier} with a retention of {span_text(retention_ms)} was refused: the rules of "
+            f"the catalog demand at least {span_text(least_ms)} ({decision.reason}; rule for {decision.decided_by!r}). Nothing was "
+            "deleted. Use a longer retention, or ask the owner of the rule to change it."
+        )
+
+
+def check_size(table: Table, decision: MaintenanceDecision, *, num_files: int, num_bytes: int) -> None:
+    """Refuse a run that deletes or rewrites more than the rules of the catalog permit. Raises MaintenanceNotPermittedError."""
+    for limit, found, unit in ((decision.max_files, num_files, "files"), (decision.max_bytes, num_bytes, "bytes")):
+        if limit is not None and found > limit:
+            raise MaintenanceNotPermittedError(
+                f"{decision.kind.value} on {table.identifier} is not permitted for {found} {unit}: the rules of the catalog permit "
+                f"at most {limit} in one run ({decision.reason}; rule for {decision.decided_by!r}). Nothing was done. Check the "
+                "plan, and ask the owner of the rule."
+            )
 
 
 class MaintenanceLease:

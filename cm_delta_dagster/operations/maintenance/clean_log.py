@@ -18,9 +18,12 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectAlreadyExistsError, ObjectNotFoundError
 from cm_delta_dagster.operations.maintenance.authorization import (
     MaintenanceLease,
+    check_retention,
+    check_size,
     maintenance_lease,
     require_permission,
 )
+from cm_delta_dagster.operations.maintenance.parked_commits import staged_files_of_parked
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.features.table_features import check_writable, supports
 from cm_delta_dagster.protocol.log import checkpoint_reading, log_files
@@ -112,7 +115,7 @@ def plan_clean_log(table: Table) -> CleanLogPlan:
     listing = _list(table)
     ratified = table.ratified()
     # The catalog may still return a staged commit of a published version. Readers then read the staged file.
-    served = {commit.file_name for commit in ratified.commits}
+    served = {commit.file_name for commit in ratified.commits} | staged_files_of_parked(table)
     limit = cut_off_timestamp(now_ms, snapshot.properties.log_retention_ms)
     expired = _newest_expired(table, listing.names, ratified.published_version, limit)
     unusable: frozenset[str] = frozenset()
@@ -141,13 +144,16 @@ def clean_log(table: Table) -> CleanLogResult:
 
     Raises:
         CatalogBehindStorageError: storage holds commits that the catalog does not know; nothing was deleted.
-        MaintenanceNotPermittedError: the policy does not allow METADATA_CLEANUP; nothing was deleted.
+        MaintenanceNotPermittedError: the policy does not allow METADATA_CLEANUP, or not for that many files; nothing was deleted.
+        RetentionTooShortError: the rules of the catalog demand a longer retention than the table has; nothing was deleted.
         MaintenanceInProgressError: another maintenance run holds a lease on the table.
     """
     table.refuse_if_behind()
-    require_permission(table, MaintenanceKind.METADATA_CLEANUP)
+    decision = require_permission(table, MaintenanceKind.METADATA_CLEANUP)
+    check_retention(table, decision, table.snapshot().properties.log_retention_ms)
     with maintenance_lease(table, MaintenanceKind.METADATA_CLEANUP) as lease:
         plan = plan_clean_log(table)
+        check_size(table, decision, num_files=plan.num_files, num_bytes=plan.num_bytes)
         _copy_checkpoint(table, plan)
         _delete(table, log_files.log_directory(table.location), plan.log_names, lease)
         _delete(table, log_files.staged_commits_directory(table.location), plan.staged_names, lease)

@@ -1,7 +1,8 @@
 """Delete staged commit files that no client needs (protocol heading "Metadata Cleanup").
 
 A commit leaves its staged file behind, and each lost commit attempt leaves another. A staged file of a published version is a
-copy or a lost attempt. A staged file of a later version may still be ratified and is never deleted.
+copy or a lost attempt. A staged file of a later version may still be ratified and is never deleted, nor is that of a commit that
+waits for an approval.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,8 @@ from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.snapshots.commit_sources import is_ratified, published_source
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, ObjectNotFoundError
-from cm_delta_dagster.operations.maintenance.authorization import maintenance_lease, require_permission
+from cm_delta_dagster.operations.maintenance.authorization import check_size, maintenance_lease, require_permission
+from cm_delta_dagster.operations.maintenance.parked_commits import staged_files_of_parked
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.cleanup import orphaned_staged_commits
@@ -65,7 +67,7 @@ def plan_clean_staged_commits(table: Table, *, safety_age_ms: int = SAFETY_AGE_M
     ratified = table.ratified()
     names = orphaned_staged_commits(
         [(status.name, status.modification_time) for status in staged],
-        ratified_names=frozenset(commit.file_name for commit in ratified.commits),
+        ratified_names={commit.file_name for commit in ratified.commits} | staged_files_of_parked(table),
         published_version=ratified.published_version,
         now_ms=table.services.now_ms(),
         safety_age_ms=safety_age_ms,
@@ -86,9 +88,10 @@ def clean_staged_commits(table: Table, *, safety_age_ms: int = SAFETY_AGE_MS) ->
         MaintenanceInProgressError: another maintenance run holds a lease on the table.
     """
     table.refuse_if_behind()
-    require_permission(table, MaintenanceKind.METADATA_CLEANUP)
+    decision = require_permission(table, MaintenanceKind.METADATA_CLEANUP)
     with maintenance_lease(table, MaintenanceKind.METADATA_CLEANUP) as lease:
         plan = plan_clean_staged_commits(table, safety_age_ms=safety_age_ms)
+        check_size(table, decision, num_files=plan.num_files, num_bytes=plan.num_bytes)
         directory = log_files.staged_commits_directory(table.location)
         for number, name in enumerate(plan.names):
             if number % _CHECK_EVERY == 0:

@@ -38,6 +38,7 @@ from cm_delta_dagster.operations.maintenance.arrangement import (
 )
 from cm_delta_dagster.operations.maintenance.authorization import (
     MaintenanceLease,
+    check_size,
     maintenance_lease,
     require_permission,
 )
@@ -225,11 +226,12 @@ def optimize(
         CommitConflictError: a concurrent commit changed the files; nothing was committed.
         IllegalCommitError: the new files do not hold as many rows as the files they replace; nothing was committed.
     """
-    require_permission(table, MaintenanceKind.DATA_REORGANIZATION)
+    decision = require_permission(table, MaintenanceKind.DATA_REORGANIZATION)
     with maintenance_lease(table, MaintenanceKind.DATA_REORGANIZATION) as lease:
         plan = plan_optimize(
             table, where=where, target_size=target_size, min_size=min_size, z_order_by=z_order_by, full=full
         )
+        check_size(table, decision, num_files=plan.num_files, num_bytes=plan.num_bytes)
         return apply_plan(table, plan, spark=spark, lease=lease, context=context)
 
 

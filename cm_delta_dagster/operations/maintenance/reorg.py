@@ -13,7 +13,7 @@ from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.operations.maintenance.authorization import maintenance_lease, require_permission
+from cm_delta_dagster.operations.maintenance.authorization import check_size, maintenance_lease, require_permission
 from cm_delta_dagster.operations.maintenance.optimize import TARGET_SIZE, OptimizePlan, OptimizeResult, apply_plan
 from cm_delta_dagster.operations.maintenance.packing import pack
 from cm_delta_dagster.operations.maintenance.partition_filter import partition_predicate, stored_partitions
@@ -65,9 +65,11 @@ def reorg(
         MaintenanceInProgressError: another maintenance run holds a lease on the table.
         CommitConflictError: a concurrent commit changed the files; nothing was committed.
     """
-    require_permission(table, MaintenanceKind.DATA_REORGANIZATION)
+    decision = require_permission(table, MaintenanceKind.DATA_REORGANIZATION)
     with maintenance_lease(table, MaintenanceKind.DATA_REORGANIZATION) as lease:
-        return apply_plan(table, plan_reorg(table, where=where), spark=spark, lease=lease, context=context)
+        plan = plan_reorg(table, where=where)
+        check_size(table, decision, num_files=plan.num_files, num_bytes=plan.num_bytes)
+        return apply_plan(table, plan, spark=spark, lease=lease, context=context)
 
 
 def _with_dropped_columns(store: Store, snapshot: Snapshot, files: pa.Table) -> pa.Array:

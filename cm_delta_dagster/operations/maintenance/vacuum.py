@@ -25,10 +25,13 @@ from cm_delta_dagster.errors import RetentionTooShortError
 from cm_delta_dagster.operations.arguments import check_milliseconds
 from cm_delta_dagster.operations.maintenance.authorization import (
     MaintenanceLease,
+    check_retention,
+    check_size,
     maintenance_lease,
     require_permission,
 )
 from cm_delta_dagster.operations.maintenance.clone_files import files_of_clones
+from cm_delta_dagster.operations.maintenance.parked_commits import files_of_parked
 from cm_delta_dagster.operations.recovery.set_aside import files_set_aside
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.actions.paths import file_keys, normalise_location
@@ -116,6 +119,7 @@ def plan_vacuum(
         )
     now_ms = table.services.now_ms()
     files = _list_files(table, older_than_ms=now_ms - kept_ms)
+    parked = files_of_parked(table)
     # This snapshot includes the commits made during the listing, so their files are kept.
     snapshot = _checked_snapshot(table)
     refuse_contradiction(table.store, snapshot)
@@ -129,6 +133,7 @@ def plan_vacuum(
         removes=removes,
         deletion_vector_files=vector_files(table.location, snapshot.files)
         | vector_files(table.location, unexpired)
+        | parked
         | files_set_aside(table)
         | files_of_clones(table, now_ms=now_ms),
         partition_columns=snapshot.partition_columns,
@@ -148,16 +153,20 @@ def vacuum(
 
     Raises:
         CatalogBehindStorageError: storage holds commits that the catalog does not know; nothing was deleted.
-        MaintenanceNotPermittedError: the policy does not allow DATA_CLEANUP; nothing was deleted.
+        MaintenanceNotPermittedError: the policy does not allow DATA_CLEANUP, or not for that many files; nothing was deleted.
+        RetentionTooShortError: also if the rules of the catalog demand a longer retention.
         MaintenanceInProgressError: another maintenance run holds a lease on the table.
         StorageError: a file could not be deleted; run vacuum again to continue.
     """
     table.refuse_if_behind()
-    require_permission(table, MaintenanceKind.DATA_CLEANUP)
+    decision = require_permission(table, MaintenanceKind.DATA_CLEANUP)
+    check_retention(table, decision, _retention(_checked_snapshot(table), retention_ms, retention_check))
     with maintenance_lease(table, MaintenanceKind.DATA_CLEANUP) as lease:
         # Who creates a clone holds the lease until it is registered: a clone that is still reserved now has failed.
         table.services.registry.abandon_clones(table.table_id)
         plan = plan_vacuum(table, retention_ms=retention_ms, retention_check=retention_check)
+        check_retention(table, decision, plan.retention_ms)
+        check_size(table, decision, num_files=plan.num_files, num_bytes=plan.num_bytes)
         deleted = _delete(table, plan, lease)
     return VacuumResult(
         version=plan.version, retention_ms=plan.retention_ms, num_files=deleted, num_bytes=plan.num_bytes

@@ -56,7 +56,7 @@ def files_set_aside(table: Table) -> frozenset[str]:
         file = parse_log_file(status.name)
         if isinstance(file, CommitFile | StagedCommitFile):
             try:
-                found.update(_files_of(table.location, table.store.read(status.location), file.version))
+                found.update(files_added_by(table.location, table.store.read(status.location), file.version))
             except CorruptLogError as error:
                 raise CorruptLogError(
                     f"{status.location}, a commit that was set aside, cannot be read, so that the files that it needs are not "
@@ -76,7 +76,8 @@ def txn_ids_set_aside(store: Store, location: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _files_of(location: str, data: bytes, version: int) -> Iterable[str]:
+def files_added_by(location: str, data: bytes, version: int) -> Iterable[str]:
+    """Return the locations of the data files, change files and deletion vectors that a commit adds."""
     commit = commit_json.decode_commit(data, version=version)
     for path in commit.adds["path"].to_pylist():
         yield resolve_path(location, path)

@@ -19,9 +19,9 @@ from cm_delta_dagster.client.commits.transaction import Committed, Transaction
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import (
-    NOT_COMMITTED,
     CommitConflictError,
     IllegalCommitError,
+    needs_no_files,
 )
 from cm_delta_dagster.operations.writing.target_shape import TargetShape
 from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult, earlier_write, nothing_to_do
@@ -152,7 +152,7 @@ class WriteTransaction:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is not None and (not self.commit_attempted or isinstance(error, NOT_COMMITTED)):
+        if error is not None and (not self.commit_attempted or needs_no_files(error)):
             self.discard()
 
     def discard(self) -> None:

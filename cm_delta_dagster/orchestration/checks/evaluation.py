@@ -28,7 +28,9 @@ from cm_delta_dagster.orchestration.checks.settings import TableCheck
 from cm_delta_dagster.orchestration.maintenance_policy import MaintenancePolicy, MaintenanceTask, due_tasks
 from cm_delta_dagster.orchestration.metadata import PARTITION_ROW_COUNT, stored_figures
 from cm_delta_dagster.orchestration.partitions import keys_text, partition_slice
+from cm_delta_dagster.orchestration.refusals import APPROVAL_ID, APPROVE_COMMAND, approve_command
 from cm_delta_dagster.protocol.features.constraints import check_constraints
+from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
 EXPECTED_SCHEMA = "cm_delta/expected_schema"
 
@@ -332,6 +334,41 @@ def _plain(expression: str) -> str:
     return "".join(expression.split()).lower()
 
 
+def _approvals(seen: Observation) -> Outcome:
+    waiting = seen.table.services.approvals.approvals(table_id=seen.table.table_id)
+    entries: dict[str, Any] = {"cm_delta/waiting_commits": len(waiting)}
+    if not waiting:
+        return Outcome(passed=True, text="No commit waits for an approval.", metadata=entries)
+    oldest = waiting[0]
+    entries |= {APPROVAL_ID: oldest.approval_id, APPROVE_COMMAND: approve_command(oldest.approval_id)}
+    names = ("approval_id", "operation", "what", "ask", "until")
+    records = [
+        dict(
+            zip(
+                names,
+                (
+                    one.approval_id,
+                    one.operation,
+                    "; ".join(one.what),
+                    ", ".join(one.contacts),
+                    utc_text(one.expires_ms),
+                ),
+                strict=True,
+            )
+        )
+        for one in waiting[:_MAX_FINDINGS]
+    ]
+    entries["cm_delta/approvals"] = dg.MetadataValue.table(
+        records=[dg.TableRecord(record) for record in records],
+        schema=dg.TableSchema(columns=[dg.TableColumn(name, "string") for name in names]),
+    )
+    text = (
+        f"{_counted(len(waiting), 'commit')} of {seen.table.identifier} wait for an approval, first: {'; '.join(oldest.what)}. "
+        f"Ask {' or '.join(oldest.contacts)} to run `{approve_command(oldest.approval_id)}`, or `cm-delta reject`."
+    )
+    return Outcome(passed=False, is_error=True, text=text, metadata=entries)
+
+
 def _maintenance(seen: Observation) -> Outcome:
     policy = seen.settings.policy
     due = due_tasks(seen.table, policy)
@@ -395,5 +432,6 @@ _CHECKS: Mapping[TableCheck, Callable[[Observation], Outcome]] = {
     TableCheck.PARTITION_ROW_COUNT: _partition_row_count,
     TableCheck.SCHEMA_CHANGE: _schema_change,
     TableCheck.CONSTRAINTS: _constraints,
+    TableCheck.APPROVALS: _approvals,
     TableCheck.MAINTENANCE: _maintenance,
 }

@@ -45,6 +45,9 @@ class TableCheck(StrEnum):
     CONSTRAINTS = "constraints"
     """The table has the declared CHECK constraints, so that every write is checked by them. Needs ``constraints``."""
 
+    APPROVALS = "approvals"
+    """No commit to the table waits for an approval."""
+
     MAINTENANCE = "maintenance"
     """No maintenance task is due and denied, or overdue. Needs ``maintenance``."""
 

@@ -31,6 +31,7 @@ _DESCRIPTIONS = {
     TableCheck.PARTITION_ROW_COUNT: "The number of rows of each materialized partition is within bounds.",
     TableCheck.SCHEMA_CHANGE: "The schema is the declared one, or the one accepted last.",
     TableCheck.CONSTRAINTS: "The table has the declared CHECK constraints.",
+    TableCheck.APPROVALS: "No commit waits for an approval.",
     TableCheck.MAINTENANCE: "No maintenance task is due and denied, or overdue.",
 }
 

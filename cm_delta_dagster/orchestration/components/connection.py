@@ -48,9 +48,20 @@ class CatalogSettings(DescribedModel):
         description="Options of the warehouse's object store; {env: NAME} reads them from a variable as a JSON object.",
     )
 
+    principal: str | None = Field(
+        default=None,
+        description="Who the runs are, for grants and the audit. Default: environment variable CM_DELTA_PRINCIPAL. On PostgreSQL "
+        "it is the role that logs in.",
+    )
+
     def resource(self) -> CatalogResource:
         """The Dagster resource with these settings."""
-        return CatalogResource(url=self.url, warehouse=self.warehouse, storage_options=self.storage_options)
+        return CatalogResource(
+            url=self.url,
+            warehouse=self.warehouse,
+            storage_options=self.storage_options,
+            principal=self.principal,
+        )
 
     @contextmanager
     def open_client(self) -> Iterator[DeltaClient]:
@@ -58,7 +69,12 @@ class CatalogSettings(DescribedModel):
         with self.resource().process_config_and_initialize_cm() as resource:
             options = StorageOptions.of(resource.storage_options, warehouse=resource.warehouse)
             client = DeltaClient(
-                SqlCatalog(resource.url, warehouse=resource.warehouse, if_missing=IfMissing.REFUSE),
+                SqlCatalog(
+                    resource.url,
+                    warehouse=resource.warehouse,
+                    if_missing=IfMissing.REFUSE,
+                    principal=resource.principal,
+                ),
                 stores=Stores(storage_options=options),
                 settings=resource.settings.client_settings(),
             )

@@ -164,6 +164,13 @@ def assign_row_ids(adds: Sequence[AddFile], *, high_water_mark: int, version: in
     return FreshRowIds(adds=tuple(numbered), high_water_mark=highest)
 
 
+def without_ids_of(add: AddFile, version: int) -> AddFile:
+    """``add`` without the row ids that an attempt to commit it as ``version`` assigned to it."""
+    if add.default_row_commit_version != version:
+        return add
+    return replace(add, base_row_id=None, default_row_commit_version=None)
+
+
 def _physical_rows(add: AddFile) -> int:
     try:
         rows = json.loads(add.stats or "{}").get("numRecords")

@@ -2,16 +2,20 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from cm_delta_dagster.catalog.maintenance import LeaseGranted, MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.catalog.maintenance import LeaseGranted, MaintenanceConditions, MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.catalog.maintenance_windows import MaintenanceWindow
+from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
     CatalogBehindStorageError,
     CatalogUnavailableError,
     MaintenanceInProgressError,
     MaintenanceNotPermittedError,
+    RetentionTooShortError,
 )
 from cm_delta_dagster.operations.maintenance.authorization import (
     MaintenanceLease,
@@ -23,8 +27,8 @@ from cm_delta_dagster.operations.maintenance.clean_log import clean_log
 from cm_delta_dagster.operations.maintenance.clean_staged_commits import clean_staged_commits
 from cm_delta_dagster.operations.maintenance.compact_log import compact_log
 from cm_delta_dagster.operations.maintenance.optimize import optimize
-from cm_delta_dagster.operations.maintenance.vacuum import vacuum
-from tests.support.lake import Lake
+from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, vacuum
+from tests.support.lake import DAY_MS, Lake
 
 KIND = MaintenanceKind.DATA_CLEANUP
 
@@ -98,7 +102,7 @@ def test_a_catalog_that_does_not_answer_permits_nothing(
     lake.allow(kind)
     lake.client.wait_for_background()
     lake.store.calls.clear()
-    lake.catalog.fails = lambda method, _: CatalogUnavailableError("no") if method == "maintenance_decision" else None
+    lake.catalog.fails = lambda method, _: CatalogUnavailableError("no") if method == "authorize_maintenance" else None
     with pytest.raises(CatalogUnavailableError):
         verb(table)
     assert {method for method, _ in lake.store.calls} <= READS
@@ -219,3 +223,76 @@ def test_a_rule_can_be_removed(lake: Lake) -> None:
     lake.catalog.remove_maintenance_rule("main", KIND)
     with pytest.raises(MaintenanceNotPermittedError):
         require_permission(table, KIND)
+
+
+def conditions(lake: Lake, kind: MaintenanceKind = KIND, *, scope: str = "main", **given: Any) -> None:
+    rule = MaintenanceRule(
+        scope=scope, kind=kind, allowed=True, reason="as agreed", conditions=MaintenanceConditions(**given)
+    )
+    lake.catalog.set_maintenance_rule(rule)
+
+
+def test_a_retention_below_that_of_a_rule_is_refused_even_if_it_is_passed(lake: Lake) -> None:
+    table = lake.new_table()
+    conditions(lake, min_retention_ms=10 * DAY_MS)
+    conditions(lake, scope="main.test")
+    for retention_ms, check in ((None, RetentionCheck.ENFORCED), (9 * DAY_MS, RetentionCheck.OFF)):
+        with pytest.raises(RetentionTooShortError, match="at least 10 days"):
+            vacuum(table, retention_ms=retention_ms, retention_check=check)
+    assert vacuum(table, retention_ms=10 * DAY_MS).retention_ms == 10 * DAY_MS
+    conditions(lake, MaintenanceKind.METADATA_CLEANUP, min_retention_ms=31 * DAY_MS)
+    with pytest.raises(RetentionTooShortError, match="as agreed"):
+        clean_log(table)
+
+
+def test_a_run_that_deletes_more_than_a_rule_permits_does_nothing(lake: Lake) -> None:
+    table = lake.new_table()
+    lake.put(table, "orphan-1.parquet")
+    lake.put(table, "orphan-2.parquet")
+    lake.clock.pass_days(8)
+    for limit in ({"max_files": 1}, {"max_bytes": 199}):
+        conditions(lake, **limit)
+        with pytest.raises(MaintenanceNotPermittedError, match="at most"):
+            vacuum(table)
+        assert "orphan-1.parquet" in lake.data_files(table)
+    conditions(lake, max_files=2, max_bytes=200)
+    assert vacuum(table).num_files == 2
+
+
+def test_rules_permit_some_principals_at_some_times(lake: Lake) -> None:
+    """The clock of the lake starts on a Tuesday at 12:00 UTC; its client states no principal."""
+    table = lake.new_table()
+    conditions(lake, windows=(MaintenanceWindow.parse("11:00-13:00"),))
+    assert require_permission(table, KIND).allowed
+    conditions(lake, windows=(MaintenanceWindow.parse("Wed 11:00-13:00"),))
+    with pytest.raises(MaintenanceNotPermittedError, match="as agreed, but only in the time Wed 11:00-13:00 UTC"):
+        require_permission(table, KIND)
+    conditions(lake, principals=("ops",))
+    with pytest.raises(MaintenanceNotPermittedError, match="only for ops"):
+        require_permission(table, KIND)
+    with SqlCatalog(f"sqlite:///{lake.directory}/catalog.db", now_ms=lake.clock, principal="ada") as catalog:
+        assert not catalog.maintenance_decision(table.identifier, KIND).allowed
+        catalog.add_to_role("ops", ["ada"])
+        assert catalog.maintenance_decision(table.identifier, KIND).allowed
+    denial = MaintenanceConditions(principals=("eve",))
+    lake.catalog.set_maintenance_rule(
+        MaintenanceRule(scope="main.test", kind=MaintenanceKind.CHECKPOINT, allowed=False, conditions=denial)
+    )
+    assert require_permission(table, MaintenanceKind.CHECKPOINT).allowed
+
+
+def test_the_audit_has_changes_of_rules_and_decisions(lake: Lake) -> None:
+    table = lake.new_table()
+    conditions(lake, max_files=1)
+    require_permission(table, KIND)
+    require_permission(table, MaintenanceKind.CHECKPOINT)
+    lake.catalog.remove_maintenance_rule("main", KIND)
+    with pytest.raises(MaintenanceNotPermittedError):
+        require_permission(table, KIND)
+    entries = [(entry.action, entry.after) for entry in lake.sql_catalog.audit()]
+    assert entries == [
+        ("set maintenance rule", "allow DATA_CLEANUP at most 1 files"),
+        ("maintenance", "DATA_CLEANUP: allowed by main"),
+        ("remove maintenance rule", None),
+        ("maintenance", "DATA_CLEANUP: denied by default"),
+    ]

@@ -7,8 +7,9 @@ from datetime import timedelta
 import dagster as dg
 import pytest
 
+from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
-from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.errors import ApprovalRequiredError, InvalidArgumentError
 from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.orchestration import (
     CatalogResource,
@@ -60,7 +61,7 @@ def test_all_default_checks_of_a_small_table_pass(catalog, instance):
     assert {name for name, one in found.items() if not one.passed} == set()
     assert set(found) == {
         *("unpublished_commits", "staged_commits", "small_files", "log_size", "checkpoint_lag"),
-        *("row_count", "schema_change"),
+        *("row_count", "schema_change", "approvals"),
     }
 
 
@@ -253,6 +254,29 @@ def test_due_maintenance_fails_if_it_is_denied_or_overdue(catalog, instance):
     commit(table, partitions=[{}] * 3)
     overdue = check_of(catalog, instance, TableCheck.MAINTENANCE, maintenance=POLICY)
     assert not overdue.passed and overdue.text == "Compact is overdue (6 of 6 files are small)."
+
+
+def test_a_commit_that_waits_for_an_approval_fails_until_it_is_decided(catalog, instance):
+    table = make_table(catalog.client, NAME)
+    commit(table)
+    rule = CommitRule(
+        scope="main",
+        name="keep",
+        kind=CommitRuleKind.APPEND_ONLY,
+        on_violation=OnViolation.APPROVAL,
+        contact="the data team",
+    )
+    catalog.client.commit_rules.set_commit_rule(rule)
+    assert run_one(catalog, instance, TableCheck.APPROVALS).passed
+    with pytest.raises(ApprovalRequiredError) as caught:
+        commit(table, replace=True)
+    waiting = run_one(catalog, instance, TableCheck.APPROVALS)
+    assert (waiting.passed, waiting.severity.value) == (False, "ERROR")
+    command = f"cm-delta approve {caught.value.approval_id}"
+    assert waiting.metadata["cm_delta/approve_command"].value == command
+    assert command in waiting.description and "the data team" in waiting.description
+    catalog.client.approvals.reject_approval(caught.value.approval_id, reason="a mistake")
+    assert run_one(catalog, instance, TableCheck.APPROVALS).passed
 
 
 def test_the_health_check_shows_what_doctor_finds(catalog, instance):

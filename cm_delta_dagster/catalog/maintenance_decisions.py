@@ -1,0 +1,83 @@
+"""The decision about maintenance of one table, from the rules of its scopes. Pure functions."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from cm_delta_dagster.catalog.maintenance import (
+    MaintenanceConditions,
+    MaintenanceDecision,
+    MaintenanceKind,
+    MaintenanceRule,
+)
+
+
+def decide(
+    kind: MaintenanceKind, rules: Iterable[MaintenanceRule], *, caller: Collection[str], now_ms: int
+) -> MaintenanceDecision:
+    """The narrowest rule that applies decides; without one, the default of the protocol.
+
+    Args:
+        rules: those of ``kind`` for the table, its schema and its catalog.
+        caller: the name of the caller and of its roles.
+        now_ms: the catalog's clock, epoch milliseconds.
+    """
+    narrowest_first = sorted(rules, key=lambda rule: rule.scope.count("."), reverse=True)
+    for rule in narrowest_first:
+        obstacle = _obstacle(rule, caller, now_ms)
+        if rule.allowed and obstacle is not None:
+            return _decision(kind, rule, narrowest_first, allowed=False, reason=f"{_reason(rule)}, but {obstacle}")
+        if obstacle is None:
+            return _decision(kind, rule, narrowest_first, allowed=rule.allowed, reason=_reason(rule))
+    reason = (
+        "requires no permission, and no rule denies it"
+        if kind.allowed_by_default
+        else "requires a rule that allows it, and there is none for the table, its schema or its catalog"
+    )
+    return MaintenanceDecision(kind=kind, allowed=kind.allowed_by_default, reason=reason, decided_by="default")
+
+
+def _decision(
+    kind: MaintenanceKind, rule: MaintenanceRule, rules: Sequence[MaintenanceRule], *, allowed: bool, reason: str
+) -> MaintenanceDecision:
+    allowing = [each.conditions for each in rules if each.allowed]
+    retentions = [each.min_retention_ms for each in allowing if each.min_retention_ms is not None]
+    files = [each.max_files for each in allowing if each.max_files is not None]
+    sizes = [each.max_bytes for each in allowing if each.max_bytes is not None]
+    return MaintenanceDecision(
+        kind=kind,
+        allowed=allowed,
+        reason=reason,
+        decided_by=rule.scope,
+        min_retention_ms=max(retentions, default=None),
+        max_files=min(files, default=None),
+        max_bytes=min(sizes, default=None),
+    )
+
+
+def _reason(rule: MaintenanceRule) -> str:
+    verdict = "allowed" if rule.allowed else "denied"
+    return rule.reason or f"{verdict} by the rule for {rule.scope}"
+
+
+def _obstacle(rule: MaintenanceRule, caller: Collection[str], now_ms: int) -> str | None:
+    """Why the rule does not concern this caller now, as a clause; None if it does."""
+    principals, windows = rule.conditions.principals, rule.conditions.windows
+    if principals and not set(principals) & set(caller):
+        return f"only for {' and '.join(principals)}"
+    if windows and not any(window.contains(now_ms) for window in windows):
+        return f"only in the time {' or '.join(map(str, windows))}"
+    return None
+
+
+def described(rule: MaintenanceRule) -> str:
+    """The rule in words, for the audit."""
+    conditions = conditions_text(rule.conditions)
+    return f"{'allow' if rule.allowed else 'deny'} {rule.kind.value} {conditions}".rstrip()
+
+
+def conditions_text(conditions: MaintenanceConditions) -> str:
+    """Conditions in words; empty without one."""
+    parts = [f"for {' and '.join(conditions.principals)}"] if conditions.principals else []
+    parts += [f"in the time {' or '.join(map(str, conditions.windows))}"] if conditions.windows else []
+    limits = zip(("retention at least", "at most", "at most"), conditions.limits, ("ms", "files", "bytes"), strict=True)
+    parts += [f"{word} {limit} {unit}" for word, limit, unit in limits if limit is not None]
+    return ", ".join(parts)

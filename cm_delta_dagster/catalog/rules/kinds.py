@@ -1,0 +1,67 @@
+"""The table of rule kinds, the construction of checked rules, and their evaluation on one commit."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation, RuleViolation
+from cm_delta_dagster.catalog.rules.append_only import APPEND_ONLY
+from cm_delta_dagster.catalog.rules.max_removed_files import MAX_REMOVED_FILES
+from cm_delta_dagster.catalog.rules.max_removed_rows import MAX_REMOVED_ROWS
+from cm_delta_dagster.catalog.rules.protected_columns import PROTECTED_COLUMNS
+from cm_delta_dagster.catalog.rules.protected_properties import PROTECTED_PROPERTIES
+from cm_delta_dagster.catalog.rules.required_constraints import REQUIRED_CONSTRAINTS
+from cm_delta_dagster.catalog.rules.required_tags import REQUIRED_TAGS
+from cm_delta_dagster.catalog.rules.required_user_metadata import REQUIRED_USER_METADATA
+from cm_delta_dagster.catalog.rules.rule_kind import GuardedCommit, RuleKind
+from cm_delta_dagster.catalog.rules.schema_change import SCHEMA_CHANGE
+from cm_delta_dagster.errors import InvalidArgumentError
+
+KINDS: Mapping[CommitRuleKind, RuleKind] = {
+    kind.kind: kind
+    for kind in (
+        APPEND_ONLY,
+        MAX_REMOVED_FILES,
+        MAX_REMOVED_ROWS,
+        PROTECTED_COLUMNS,
+        PROTECTED_PROPERTIES,
+        REQUIRED_CONSTRAINTS,
+        REQUIRED_TAGS,
+        REQUIRED_USER_METADATA,
+        SCHEMA_CHANGE,
+    )
+}
+
+
+def rule_kind(kind: CommitRuleKind | str) -> CommitRuleKind:
+    """The kind with that name. Raises InvalidArgumentError."""
+    try:
+        return CommitRuleKind(kind)
+    except ValueError:
+        known = ", ".join(each.value for each in CommitRuleKind)
+        raise InvalidArgumentError(f"{str(kind)!r} is not a kind of commit rules; the kinds are {known}.") from None
+
+
+def checked_rule(rule: CommitRule) -> CommitRule:
+    """``rule`` with checked arguments. Raises InvalidArgumentError for unknown, missing or malformed ones."""
+    kind = KINDS[rule_kind(rule.kind)]
+    unknown = sorted(key for key, value in rule.arguments.items() if key not in kind.takes and value is not None)
+    if unknown:
+        takes = ", ".join(kind.takes) or "no argument"
+        raise InvalidArgumentError(
+            f"A rule {rule.kind.value} does not take {', '.join(unknown)}; it takes {takes}. Nothing was set."
+        )
+    if not rule.name or len(rule.name) > 120 or not rule.name.isprintable():
+        raise InvalidArgumentError(
+            f"A commit rule needs a name of 1 to 120 printable characters; given was {rule.name!r}."
+        )
+    try:
+        on_violation = OnViolation(rule.on_violation)
+    except ValueError:
+        raise InvalidArgumentError(f"on_violation is {rule.on_violation!r}; it is 'refuse' or 'approval'.") from None
+    return replace(rule, arguments=kind.arguments(rule.arguments), on_violation=on_violation)
+
+
+def violations(rules: Iterable[CommitRule], commit: GuardedCommit) -> tuple[RuleViolation, ...]:
+    """What the commit does against each of ``rules``, in their order."""
+    found = ((rule, KINDS[rule.kind].violation(rule.arguments, commit)) for rule in rules)
+    return tuple(RuleViolation(rule=rule, what=what) for rule, what in found if what is not None)

@@ -1,0 +1,83 @@
+"""What a commit removes from its table: rows and files, from its actions alone."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cm_delta_dagster.catalog.ratification import TableCounts
+from cm_delta_dagster.catalog.rules.rule_kind import Arguments, GuardedCommit
+from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
+
+
+def _changing(files: pa.Table) -> pa.Table:
+    """Those of ``files`` whose ``dataChange`` is not false."""
+    return files.filter(pc.fill_null(files["dataChange"], True)) if files.num_rows else files
+
+
+def removes_data(commit: GuardedCommit) -> bool:
+    """Whether the commit removes rows: a file with ``dataChange``, or more rows than it adds again."""
+    actions = commit.actions
+    if not actions.removes.num_rows:
+        return False
+    if _changing(actions.removes).num_rows:
+        return True
+    lost = removed_rows(commit)
+    return lost is None or lost > 0
+
+
+def removed_rows(commit: GuardedCommit) -> int | None:
+    """Rows that the commit removes minus the rows that it adds, at least 0; None if they are not known.
+
+    An update that writes rows again removes none. Actions that remove files need not state their rows. Then the numbers of rows
+    that the writers state before and after the commit count, if their numbers of files are those of the actions.
+    """
+    actions = commit.actions
+    if not actions.removes.num_rows:
+        return 0
+    gone, added = logical_row_count(actions.removes), logical_row_count(actions.adds)
+    if gone is not None:
+        return max(0, gone - (added or 0))
+    before, after = commit.counts, commit.counts_after
+    if before is None or after is None or before.num_rows is None or after.num_rows is None:
+        return None
+    if after.num_files != before.num_files - actions.removes.num_rows + actions.adds.num_rows:
+        return None
+    return max(0, before.num_rows - after.num_rows)
+
+
+def removed_files(commit: GuardedCommit) -> int:
+    """Files that the commit removes and does not add again, without those that it only rearranges."""
+    actions = commit.actions
+    gone = _changing(actions.removes)
+    if not gone.num_rows:
+        return 0
+    again = pc.is_in(gone["path"], value_set=actions.adds["path"].combine_chunks())
+    return int(pc.sum(pc.invert(again)).as_py() or 0)
+
+
+def over_limit(arguments: Arguments, key: str, removed: int | None, commit: GuardedCommit) -> str | None:
+    """What a commit that removes ``removed`` rows or files does against a limit; None if it is within the limit.
+
+    Args:
+        key: ``rows`` or ``files``: the argument that is the limit, unless ``fraction`` is.
+        removed: None if it is not known; that is a violation, since the limit may be exceeded.
+    """
+    if removed == 0:
+        return None
+    if removed is None:
+        return f"removes files whose number of {key} the log does not have"
+    limit = arguments.get(key)
+    if limit is None:
+        total = _total(commit.counts, key)
+        if total is None:
+            return f"removes {removed} {key} of a table whose number of {key} the catalog does not have"
+        fraction = float(str(arguments["fraction"]))
+        if removed <= fraction * total:
+            return None
+        return f"removes {removed} of {total} {key}, more than the fraction {fraction:g}"
+    return None if removed <= int(str(limit)) else f"removes {removed} {key}, more than {limit}"
+
+
+def _total(counts: TableCounts | None, key: str) -> int | None:
+    if counts is None:
+        return None
+    return counts.num_rows if key == "rows" else counts.num_files

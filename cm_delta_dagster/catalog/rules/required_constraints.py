@@ -1,0 +1,44 @@
+"""Rule ``required_constraints``: CHECK constraints that the table must have when rows are written.
+
+A commit that only changes metadata may leave one out that was missing before, so that several can be added one by one.
+"""
+
+from collections.abc import Mapping
+
+from cm_delta_dagster.catalog.commit_rules import CommitRuleKind, names_of
+from cm_delta_dagster.catalog.rules.rule_kind import Arguments, GuardedCommit, RuleKind, quoted, texts
+from cm_delta_dagster.protocol.actions.actions import Metadata
+from cm_delta_dagster.protocol.features.constraints import constraint_key
+
+
+def _arguments(given: Mapping[str, object]) -> Arguments:
+    return {"constraints": names_of(given, "constraints", kind=CommitRuleKind.REQUIRED_CONSTRAINTS)}
+
+
+def _violation(arguments: Arguments, commit: GuardedCommit) -> str | None:
+    wanted = texts(arguments["constraints"])
+    after = commit.after
+    if after is None:
+        return "is for a table whose constraints the catalog does not have"
+    missing = _missing(wanted, after)
+    if not missing:
+        return None
+    dropped = [name for name in missing if commit.before is not None and name not in _missing(wanted, commit.before)]
+    if dropped:
+        return f"drops the CHECK constraint {quoted(dropped)}"
+    if not commit.actions.adds.num_rows:
+        return None
+    return f"writes to a table without the CHECK constraint {quoted(missing)}"
+
+
+def _missing(wanted: tuple[str, ...], metadata: Metadata) -> list[str]:
+    return [name for name in wanted if constraint_key(metadata.configuration, name) is None]
+
+
+REQUIRED_CONSTRAINTS = RuleKind(
+    kind=CommitRuleKind.REQUIRED_CONSTRAINTS,
+    takes=("constraints",),
+    arguments=_arguments,
+    violation=_violation,
+    summary="CHECK constraints that a table must have when rows are written",
+)

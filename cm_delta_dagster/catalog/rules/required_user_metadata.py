@@ -1,0 +1,43 @@
+"""Rule ``required_user_metadata``: ``commitInfo.userMetadata`` of every commit matches a pattern, or is at least not empty."""
+
+import re
+from collections.abc import Mapping
+
+from cm_delta_dagster.catalog.commit_rules import CommitRuleKind
+from cm_delta_dagster.catalog.rules.rule_kind import Arguments, GuardedCommit, RuleKind
+from cm_delta_dagster.errors import InvalidArgumentError
+
+_ANYTHING = ".+"
+
+
+def _arguments(given: Mapping[str, object]) -> Arguments:
+    pattern = given.get("pattern", _ANYTHING)
+    try:
+        re.compile(str(pattern))
+    except re.error as error:
+        raise InvalidArgumentError(
+            f"A rule required_user_metadata takes pattern: a regular expression; {pattern!r} is none ({error}). Nothing was set."
+        ) from error
+    if not isinstance(pattern, str) or not pattern:
+        raise InvalidArgumentError(
+            f"A rule required_user_metadata takes pattern: a regular expression as text; given was {pattern!r}. Nothing was set."
+        )
+    return {"pattern": pattern}
+
+
+def _violation(arguments: Arguments, commit: GuardedCommit) -> str | None:
+    info = commit.actions.commit_info
+    text = "" if info is None else info.user_metadata or ""
+    pattern = str(arguments["pattern"])
+    if re.fullmatch(pattern, text, re.DOTALL):
+        return None
+    return f"has the userMetadata {text!r}, and the pattern is {pattern!r}" if text else "has no userMetadata"
+
+
+REQUIRED_USER_METADATA = RuleKind(
+    kind=CommitRuleKind.REQUIRED_USER_METADATA,
+    takes=("pattern",),
+    arguments=_arguments,
+    violation=_violation,
+    summary="userMetadata that matches a regular expression, or is at least not empty",
+)

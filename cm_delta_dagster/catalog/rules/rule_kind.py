@@ -1,0 +1,77 @@
+"""What a kind of commit rules consists of, and what it is evaluated on."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from cm_delta_dagster.catalog.commit_rules import CommitRuleKind, RuleArgument
+from cm_delta_dagster.catalog.ratification import TableCounts
+from cm_delta_dagster.protocol.actions.actions import Metadata
+from cm_delta_dagster.protocol.actions.commit_json import CommitActions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitAuthor:
+    """Who proposes a commit.
+
+    Attributes:
+        principal: empty if the connection names none.
+        roles: the roles of the principal.
+        is_owner: whether the principal owns the table, its schema or its catalog. True for everybody while grants are off.
+    """
+
+    principal: str = ""
+    roles: frozenset[str] = frozenset()
+    is_owner: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GuardedCommit:
+    """A commit, and what the catalog knows of its table before it.
+
+    Attributes:
+        before: metadata of the table before the commit; None if the catalog does not have it.
+        counts: rows and files before the commit; None if they are not known.
+        counts_after: rows and files after the commit, as its writer states them.
+    """
+
+    actions: CommitActions
+    before: Metadata | None
+    counts: TableCounts | None
+    counts_after: TableCounts | None
+    author: CommitAuthor
+
+    @property
+    def after(self) -> Metadata | None:
+        """Metadata of the table after the commit; None if not known."""
+        return self.actions.metadata or self.before
+
+
+Arguments = Mapping[str, RuleArgument]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleKind:
+    """One kind.
+
+    Attributes:
+        takes: names of the arguments.
+        arguments: the checked arguments of a rule. Raises InvalidArgumentError.
+        violation: what the commit does against a rule with these arguments, a clause without subject; None if nothing.
+        summary: one line for people, e.g. in the help of a command.
+    """
+
+    kind: CommitRuleKind
+    takes: tuple[str, ...]
+    arguments: Callable[[Mapping[str, object]], Arguments]
+    violation: Callable[[Arguments, GuardedCommit], str | None]
+    summary: str
+
+
+def texts(value: RuleArgument) -> tuple[str, ...]:
+    """The names of a rule's argument."""
+    return value if isinstance(value, tuple) else (str(value),)
+
+
+def quoted(names: tuple[str, ...] | list[str]) -> str:
+    """Names in a message."""
+    return ", ".join(repr(name) for name in names)

@@ -1,0 +1,249 @@
+"""Commits that wait for an approval, in the database.
+
+Functions over an open connection; the caller opens the transaction. A request is closed under the lock of its row: by the
+transaction that ratifies its commit, or by one that only closes it.
+"""
+
+import json
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.approvals import (
+    PROTECTED_AFTER_EXPIRY_MS,
+    Approval,
+    ApprovalRequest,
+    ApprovalState,
+    ParkedCommit,
+    closed_error,
+)
+from cm_delta_dagster.catalog.commit_policy import CommitMode
+from cm_delta_dagster.catalog.sql import audit, guard
+from cm_delta_dagster.catalog.sql.callers import caller_of
+from cm_delta_dagster.catalog.sql.commit_context import CommitContext
+from cm_delta_dagster.catalog.sql.schema import APPROVALS, NAME_COLUMNS, TABLES, identifier_of
+from cm_delta_dagster.errors import ApprovalClosedError, CommitRejectedError, InvalidArgumentError
+from cm_delta_dagster.protocol.commits.commit_fingerprint import fingerprint
+
+_WITH_NAMES = sa.select(APPROVALS, *NAME_COLUMNS).join(TABLES, TABLES.c.table_id == APPROVALS.c.table_id)
+_BY_ID = _WITH_NAMES.where(APPROVALS.c.approval_id == sa.bindparam("of_request"))
+_LOCK = (
+    sa.select(APPROVALS.c.approval_id).where(APPROVALS.c.approval_id == sa.bindparam("of_request")).with_for_update()
+)
+_IS_PENDING = APPROVALS.c.state == ApprovalState.PENDING.value
+_OLDEST_FIRST = (APPROVALS.c.requested_ms, APPROVALS.c.approval_id)
+
+
+def insert(
+    connection: sa.Connection,
+    context: CommitContext,
+    request: ApprovalRequest,
+    *,
+    what: Sequence[str],
+    contacts: Sequence[str],
+) -> Approval:
+    """Keep the proposal, under the lock of its table's row. A pending request of the same work, or file, is the answer."""
+    if request.duration_ms <= 0:
+        raise InvalidArgumentError(f"A request for approval cannot expire after {request.duration_ms} ms.")
+    existing = _existing(connection, context, request)
+    if existing is not None:
+        return existing
+    if context.actions is None:
+        raise CommitRejectedError(
+            f"The commit of version {context.proposal.version} to {context.identifier} needs an approval, and the catalog cannot "
+            "read its content, so that it cannot be kept. Nothing was committed. Propose it with its content."
+        )
+    proposal = context.proposal
+    approval_id = uuid.uuid4().hex[:12]
+    connection.execute(
+        sa.insert(APPROVALS).values(
+            approval_id=approval_id,
+            table_id=context.table_id,
+            state=ApprovalState.PENDING.value,
+            operation=proposal.summary.operation,
+            txn_id=proposal.summary.txn_id,
+            read_version=proposal.version - 1,
+            what=json.dumps(list(what)),
+            contacts=json.dumps(list(contacts)),
+            requested_by=context.caller,
+            requested_ms=context.now_ms,
+            expires_ms=context.now_ms + request.duration_ms,
+            app_id=request.app_id,
+            app_version=request.app_version,
+            intent=request.intent,
+            mode=proposal.mode.value,
+            file_name=proposal.file_name,
+            file_size=proposal.file_size,
+            sha256=proposal.sha256,
+            content=proposal.content if proposal.mode is CommitMode.INLINE else None,
+            fingerprint=fingerprint(context.actions),
+            reason="",
+        )
+    )
+    _record(connection, "request approval", context, f"request {approval_id}", reason="; ".join(what))
+    return get(connection, approval_id, now_ms=context.now_ms).approval
+
+
+def close_ratified(connection: sa.Connection, context: CommitContext) -> None:
+    """Close the request of a proposal that is being ratified as committed.
+
+    Raises:
+        ApprovalClosedError: the request is not pending, or belongs to another commit.
+        OperationRefusedError: the caller is not an owner of the table.
+    """
+    proposal = context.proposal
+    if proposal.approval_id is None:
+        return
+    row = _locked_pending(connection, proposal.approval_id, now_ms=context.now_ms)
+    same_table = row.table_id == context.table_id and row.txn_id == proposal.summary.txn_id
+    if not same_table or context.actions is None or fingerprint(context.actions) != row.fingerprint:
+        raise ApprovalClosedError(
+            f"The request {proposal.approval_id} was made for another commit than the proposed one. Nothing was committed. Approve "
+            "the request with `cm-delta approve`, which proposes its own commit."
+        )
+    _close(connection, row, ApprovalState.COMMITTED, reason="", now_ms=context.now_ms, version=proposal.version)
+
+
+def close(connection: sa.Connection, approval_id: str, state: ApprovalState, *, reason: str, now_ms: int) -> Approval:
+    """Close a pending request without a commit. A repeated call has no effect.
+
+    Raises:
+        ApprovalClosedError: it was closed in another way before.
+        InvalidArgumentError: there is no such request, or no reason.
+    """
+    if not reason.strip():
+        raise InvalidArgumentError(
+            f"The request {approval_id} was not closed: give a reason, which its writer reads. Nothing was changed."
+        )
+    known = get(connection, approval_id, now_ms=now_ms).approval
+    if known.state is state:
+        return known
+    row = _locked_pending(connection, approval_id, now_ms=now_ms)
+    _close(connection, row, state, reason=reason, now_ms=now_ms, version=None)
+    return get(connection, approval_id, now_ms=now_ms).approval
+
+
+def get(connection: sa.Connection, approval_id: str, *, now_ms: int) -> ParkedCommit:
+    """The request with its commit. Raises InvalidArgumentError."""
+    row = connection.execute(_BY_ID, {"of_request": approval_id}).one_or_none()
+    if row is None:
+        raise InvalidArgumentError(
+            f"There is no request {approval_id!r} for approval in this catalog. `cm-delta approvals` lists them."
+        )
+    return _parked(row, now_ms)
+
+
+def listed(
+    connection: sa.Connection, *, parts: Sequence[str], table_id: str | None, with_closed: bool, now_ms: int
+) -> tuple[Approval, ...]:
+    """Requests for tables below the scope with these parts, or of one table, oldest first."""
+    found = _WITH_NAMES.order_by(*_OLDEST_FIRST)
+    found = found.where(*(column == part for column, part in zip(NAME_COLUMNS, parts, strict=False)))
+    if table_id is not None:
+        found = found.where(APPROVALS.c.table_id == table_id)
+    if not with_closed:
+        found = found.where(_IS_PENDING, APPROVALS.c.expires_ms > now_ms)
+    return tuple(_approval(row, now_ms) for row in connection.execute(found))
+
+
+def find(connection: sa.Connection, table_id: str, *, app_id: str, app_version: int, now_ms: int) -> Approval | None:
+    """The newest request of the write with this ``txn``."""
+    same = (APPROVALS.c.table_id == table_id, APPROVALS.c.app_id == app_id, APPROVALS.c.app_version == app_version)
+    found = _WITH_NAMES.where(*same).order_by(APPROVALS.c.requested_ms.desc()).limit(1)
+    row = connection.execute(found).one_or_none()
+    return None if row is None else _approval(row, now_ms)
+
+
+def protected(connection: sa.Connection, table_id: str, *, now_ms: int) -> tuple[ParkedCommit, ...]:
+    """The commits of a table whose files must be kept."""
+    still = APPROVALS.c.expires_ms > now_ms - PROTECTED_AFTER_EXPIRY_MS
+    found = _WITH_NAMES.where(APPROVALS.c.table_id == table_id, _IS_PENDING, still).order_by(*_OLDEST_FIRST)
+    return tuple(_parked(row, now_ms) for row in connection.execute(found))
+
+
+def _existing(connection: sa.Connection, context: CommitContext, request: ApprovalRequest) -> Approval | None:
+    same = [APPROVALS.c.file_name == context.proposal.file_name]
+    if request.app_id is not None:
+        same.append(sa.and_(APPROVALS.c.app_id == request.app_id, APPROVALS.c.app_version == request.app_version))
+    found = _WITH_NAMES.where(
+        APPROVALS.c.table_id == context.table_id, _IS_PENDING, APPROVALS.c.expires_ms > context.now_ms, sa.or_(*same)
+    )
+    row = connection.execute(found.limit(1)).one_or_none()
+    return None if row is None else _approval(row, context.now_ms)
+
+
+def _locked_pending(connection: sa.Connection, approval_id: str, *, now_ms: int) -> Any:
+    """The row of a pending request, locked, for an owner of its table."""
+    connection.execute(_LOCK, {"of_request": approval_id})
+    approval = get(connection, approval_id, now_ms=now_ms).approval
+    guard.require(connection, guard.Operation.APPROVE, approval.identifier, table_id=approval.table_id)
+    if approval.state is not ApprovalState.PENDING:
+        raise closed_error(approval)
+    return connection.execute(_BY_ID, {"of_request": approval_id}).one()
+
+
+def _close(
+    connection: sa.Connection, row: Any, state: ApprovalState, *, reason: str, now_ms: int, version: int | None
+) -> None:
+    caller = caller_of(connection)
+    connection.execute(
+        sa.update(APPROVALS)
+        .where(APPROVALS.c.approval_id == row.approval_id)
+        .values(state=state.value, decided_by=caller, decided_ms=now_ms, reason=reason, version=version, content=None)
+    )
+    change = audit.Change(
+        action={ApprovalState.COMMITTED: "approve", ApprovalState.REJECTED: "reject"}.get(state, "close approval"),
+        scope=str(identifier_of(row)),
+        before=f"request {row.approval_id}: {ApprovalState.PENDING.value}",
+        after=f"request {row.approval_id}: {state.value}" + ("" if version is None else f" as version {version}"),
+        reason=reason,
+        table_id=row.table_id,
+    )
+    audit.record(connection, change, now_ms=now_ms)
+
+
+def _record(connection: sa.Connection, action: str, context: CommitContext, after: str, *, reason: str) -> None:
+    change = audit.Change(
+        action=action, scope=str(context.identifier), after=after, reason=reason, table_id=context.table_id
+    )
+    audit.record(connection, change, now_ms=context.now_ms)
+
+
+def _approval(row: Any, now_ms: int) -> Approval:
+    state = ApprovalState(row.state)
+    if state is ApprovalState.PENDING and row.expires_ms <= now_ms:
+        state = ApprovalState.EXPIRED
+    return Approval(
+        approval_id=row.approval_id,
+        table_id=row.table_id,
+        identifier=identifier_of(row),
+        state=state,
+        operation=row.operation,
+        txn_id=row.txn_id,
+        read_version=row.read_version,
+        what=tuple(json.loads(row.what)),
+        contacts=tuple(json.loads(row.contacts)),
+        requested_by=row.requested_by,
+        requested_ms=row.requested_ms,
+        expires_ms=row.expires_ms,
+        decided_by=row.decided_by,
+        decided_ms=row.decided_ms,
+        reason=row.reason,
+        version=row.version,
+        app_id=row.app_id,
+        app_version=row.app_version,
+    )
+
+
+def _parked(row: Any, now_ms: int) -> ParkedCommit:
+    return ParkedCommit(
+        approval=_approval(row, now_ms),
+        intent=row.intent,
+        mode=CommitMode(row.mode),
+        file_name=row.file_name,
+        file_size=row.file_size,
+        sha256=row.sha256,
+        content=row.content,
+    )

@@ -1,0 +1,161 @@
+"""Changes of commit rules. The rows are in ``commit_rule_rows``.
+
+Functions over an open connection; the caller opens the transaction.
+"""
+
+from dataclasses import replace
+
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
+from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
+from cm_delta_dagster.catalog.sql import audit, commit_checks, guard
+from cm_delta_dagster.catalog.sql import commit_rule_rows as rows
+from cm_delta_dagster.catalog.sql.callers import caller_of
+from cm_delta_dagster.catalog.sql.schema import (
+    COMMIT_POLICIES,
+    COMMIT_RULES,
+    IS_ACTIVE,
+    NAME_COLUMNS,
+    ROLE_MEMBERS,
+    ROLES,
+    TABLES,
+    identifier_of,
+)
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.errors import InvalidArgumentError
+
+_NOT_THROUGH_CATALOG = [
+    str(CommitPolicy(kind=kind)) for kind in (CommitPolicyKind.PUT_IF_ABSENT, CommitPolicyKind.SWITCHING)
+]
+
+
+def set_rule(connection: sa.Connection, rule: CommitRule, *, confirmed: bool, now_ms: int) -> CommitRule:
+    """Insert or replace the rule of that scope and name."""
+    guard.require_on_scope(connection, guard.Operation.SET_POLICY, rule.scope)
+    unguarded = _put_if_absent(connection, rule.scope)
+    if unguarded:
+        raise InvalidArgumentError(
+            f"The rule {rule} was not set: commits of {', '.join(unguarded)} are made by creating their files (put-if-absent), and "
+            "the catalog cannot refuse them. Set the commit mode to staged, inline or auto first, or choose a narrower scope."
+        )
+    lock_out = None if confirmed else _lock_out(connection, rule)
+    if lock_out is not None:
+        raise InvalidArgumentError(
+            f"The rule {rule} was not set: {lock_out}. To set it nevertheless, repeat the call with confirm=True (--confirm)."
+        )
+    stored = replace(rule, set_by=caller_of(connection) or "", set_ms=now_ms)
+    before = rows.rule(connection, rule.scope, rule.name)
+    connection.execute(sa.delete(COMMIT_RULES).where(*rows.same(rule.scope, rule.name)))
+    connection.execute(sa.insert(COMMIT_RULES).values(rows.values(stored)))
+    commit_checks.activate(connection, rows.CHECK, rule.scope)
+    _record(connection, "set commit rule", stored, before=before, after=stored, reason=rule.reason, now_ms=now_ms)
+    return stored
+
+
+def remove_rule(connection: sa.Connection, scope: str, name: str, *, reason: str, now_ms: int) -> None:
+    """Delete a rule. Raises InvalidArgumentError if there is none."""
+    guard.require_on_scope(connection, guard.Operation.SET_POLICY, scope)
+    before = rows.rule(connection, scope, name)
+    if before is None:
+        known = [rule.name for rule in rows.rules(connection, scope) if rule.scope == scope]
+        raise InvalidArgumentError(
+            f"{scope} has no commit rule {name!r}; it has {', '.join(known) or 'none'}. Nothing was changed."
+        )
+    connection.execute(sa.delete(COMMIT_RULES).where(*rows.same(scope, name)))
+    if connection.execute(sa.select(COMMIT_RULES.c.name).where(COMMIT_RULES.c.scope == scope)).first() is None:
+        commit_checks.deactivate(connection, rows.CHECK, scope)
+    _record(connection, "remove commit rule", before, before=before, after=None, reason=reason, now_ms=now_ms)
+
+
+def carry(connection: sa.Connection, before: TableIdentifier, after: TableIdentifier) -> None:
+    """Copy the rules of a table's old name to its new name: a rename must not permit anything."""
+    for rule in rows.rules(connection, str(before)):
+        if rule.scope == str(before) and rows.rule(connection, str(after), rule.name) is None:
+            connection.execute(sa.insert(COMMIT_RULES).values(rows.values(replace(rule, scope=str(after)))))
+            commit_checks.activate(connection, rows.CHECK, str(after))
+
+
+def check_covered(connection: sa.Connection, table_id: str, identifier: TableIdentifier) -> None:
+    """Refuse a name with commit rules for a table whose commits are made put-if-absent. Raises InvalidArgumentError."""
+    mode = sa.select(TABLES.c.commit_policy).where(TABLES.c.table_id == table_id)
+    found = rows.rules_of(connection, identifier)
+    if found and connection.execute(mode).scalar_one_or_none() in _NOT_THROUGH_CATALOG:
+        raise InvalidArgumentError(
+            f"The table cannot have the name {identifier}: the rule {found[0]} applies to it, and the commits of the table are "
+            "made by creating their files (put-if-absent), which the catalog cannot refuse. Set its commit mode to staged first."
+        )
+
+
+def refuse_put_if_absent(connection: sa.Connection, scope: str) -> None:
+    """Refuse put-if-absent for a scope with rules. Raises InvalidArgumentError."""
+    found = rows.rules(connection, scope)
+    if found:
+        named = ", ".join(str(rule) for rule in found[:5])
+        raise InvalidArgumentError(
+            f"The commit mode of {scope} was not set to put-if-absent: commit rules apply to it ({named}), and the catalog cannot "
+            "refuse commits that are made by creating files. Remove the rules first, or choose another commit mode."
+        )
+
+
+def _put_if_absent(connection: sa.Connection, scope: str) -> list[str]:
+    """The tables and scopes at or below ``scope``, or above it, whose commits are made put-if-absent."""
+    own = sa.select(*NAME_COLUMNS).where(IS_ACTIVE, TABLES.c.commit_policy.in_(_NOT_THROUGH_CATALOG))
+    tables = [str(identifier_of(row)) for row in connection.execute(own)]
+    wide = sa.select(COMMIT_POLICIES.c.scope).where(COMMIT_POLICIES.c.policy.in_(_NOT_THROUGH_CATALOG))
+    scopes = list(connection.execute(wide).scalars())
+    return sorted(
+        [name for name in tables if rows.contains(scope, name)]
+        + [f"new tables of {name}" for name in scopes if rows.contains(scope, name) or rows.contains(name, scope)]
+    )
+
+
+def _lock_out(connection: sa.Connection, rule: CommitRule) -> str | None:
+    """Why no principal could make or approve what the rule stops, as a clause; None if a principal could."""
+    principals = rule.arguments.get("principals")
+    if isinstance(principals, tuple) and not any(_exists(connection, name) for name in principals):
+        return f"no principal could change the schema: the roles {', '.join(principals)} have no member"
+    needs_owner = rule.on_violation is OnViolation.APPROVAL or (
+        rule.kind is CommitRuleKind.SCHEMA_CHANGE and principals is None
+    )
+    if needs_owner and guard.is_enabled(connection):
+        table_id = _table_id(connection, rule.scope)
+        if not guard.owners(connection, rule.scope, table_id):
+            return f"{rule.scope} has no owner who could permit what the rule stops"
+    return None
+
+
+def _exists(connection: sa.Connection, name: str) -> bool:
+    """Whether ``name`` is a role with members, or no role: a principal needs no entry."""
+    if connection.execute(sa.select(ROLE_MEMBERS.c.member).where(ROLE_MEMBERS.c.role == name)).first() is not None:
+        return True
+    return connection.execute(sa.select(ROLES.c.role).where(ROLES.c.role == name)).first() is None
+
+
+def _table_id(connection: sa.Connection, scope: str) -> str | None:
+    """The id of the table that the scope names; None for other scopes, and for a table that does not exist yet."""
+    parts = scope.split(".")
+    if len(parts) != len(NAME_COLUMNS):
+        return None
+    same = (column == part for column, part in zip(NAME_COLUMNS, parts, strict=True))
+    return connection.execute(sa.select(TABLES.c.table_id).where(IS_ACTIVE, *same)).scalar_one_or_none()
+
+
+def _record(
+    connection: sa.Connection,
+    action: str,
+    rule: CommitRule,
+    *,
+    before: CommitRule | None,
+    after: CommitRule | None,
+    reason: str,
+    now_ms: int,
+) -> None:
+    change = audit.Change(
+        action=action,
+        scope=rule.scope,
+        before=None if before is None else rows.described(before),
+        after=None if after is None else rows.described(after),
+        reason=reason,
+    )
+    audit.record(connection, change, now_ms=now_ms)

@@ -1,0 +1,363 @@
+-- Functions and rights by which PostgreSQL itself enforces grants. The role that owns the catalog's tables runs it.
+-- {schema} is the quoted name of the schema that has the catalog's tables. Every function has a fixed search path, so that no
+-- object of a caller can take the place of one of these.
+
+CREATE OR REPLACE FUNCTION {schema}.cm_delta_names() RETURNS SETOF text
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS $$
+    WITH RECURSIVE names(name) AS (
+        SELECT session_user::text
+        UNION SELECT m.role FROM cm_delta_role_members m JOIN names n ON m.member = n.name
+    )
+    SELECT name FROM names UNION SELECT 'public'
+$$;
+
+CREATE OR REPLACE FUNCTION {schema}.cm_delta_included(wanted text[]) RETURNS text[]
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, {schema}, pg_temp AS $$
+    -- The privileges whose holders have one of the wanted ones.
+    SELECT wanted || ARRAY['own']
+        || CASE WHEN 'append' = ANY (wanted) THEN ARRAY['modify'] ELSE ARRAY[]::text[] END
+        || CASE WHEN 'read' = ANY (wanted) THEN ARRAY['append', 'modify', 'alter', 'maintain'] ELSE ARRAY[]::text[] END
+$$;
+
+CREATE OR REPLACE FUNCTION {schema}.cm_delta_holds_all(wanted text[]) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS $$
+    SELECT EXISTS (
+        SELECT FROM cm_delta_grants g
+        WHERE g.scope = '*' AND g.privilege = ANY (cm_delta_included(wanted)) AND g.grantee IN (SELECT cm_delta_names())
+    )
+$$;
+
+CREATE OR REPLACE FUNCTION {schema}.cm_delta_holds(of_table text, wanted text[]) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS $$
+    SELECT EXISTS (
+        SELECT FROM cm_delta_tables t
+        WHERE t.table_id = of_table AND (
+            t.owner IN (SELECT cm_delta_names())
+            OR EXISTS (
+                SELECT FROM cm_delta_grants g
+                WHERE g.grantee IN (SELECT cm_delta_names())
+                    AND g.privilege = ANY (cm_delta_included(wanted))
+                    AND g.scope IN ('*', t.catalog_name, t.catalog_name || '.' || t.schema_name, 'id:' || t.table_id)
+            )
+        )
+    )
+$$;
+
+CREATE OR REPLACE FUNCTION {schema}.cm_delta_refused(what text, of_table text, name text, lacking text[]) RETURNS jsonb
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS $$
+DECLARE
+    because text := 'the principal ' || session_user || ' does not have the privilege ' || array_to_string(lacking, ' and ')
+        || ' on ' || name;
+    ask jsonb;
+BEGIN
+    SELECT coalesce(jsonb_agg(DISTINCT o.who), '[]') INTO ask FROM (
+        SELECT t.owner AS who FROM cm_delta_tables t WHERE t.table_id = of_table AND t.owner IS NOT NULL
+        UNION SELECT g.grantee FROM cm_delta_grants g JOIN cm_delta_tables t ON t.table_id = of_table
+        WHERE g.privilege = 'own'
+            AND g.scope IN ('*', t.catalog_name, t.catalog_name || '.' || t.schema_name, 'id:' || t.table_id)
+    ) AS o;
+    INSERT INTO cm_delta_audit (at_ms, principal, action, scope, table_id, reason, outcome) VALUES (
+        (extract(epoch FROM clock_timestamp()) * 1000)::bigint, session_user, 'commit', name, of_table,
+        what || ': ' || because, 'refused'
+    );
+    RETURN jsonb_build_object('answer', 'refused', 'table_id', of_table, 'what', what, 'reason', because, 'scope', name, 'ask', ask);
+END $$;
+
+CREATE OR REPLACE FUNCTION {schema}.cm_delta_required(content bytea) RETURNS text[]
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, {schema}, pg_temp AS $$
+    -- The privileges that a commit with this content requires. Content that is not a line with one action each fails.
+    WITH lines AS (
+        SELECT line::jsonb AS action FROM regexp_split_to_table(convert_from(content, 'UTF8'), E'\n') AS line
+        WHERE btrim(line, E' \t\r') <> ''
+    ), actions AS (
+        SELECT a.key, a.value, coalesce((a.value ->> 'dataChange')::boolean, true) AS changes_data,
+            (SELECT count(*) FROM jsonb_object_keys(l.action)) AS keys
+        FROM lines l, jsonb_each(l.action) AS a
+    ), found AS (
+        SELECT
+            bool_or(key = 'cdc' OR (key = 'remove' AND changes_data)
+                OR (key = 'add' AND changes_data AND jsonb_typeof(value -> 'deletionVector') = 'object')) AS modifies,
+            bool_or(key IN ('metaData', 'protocol')
+                OR (key = 'domainMetadata' AND value ->> 'domain' IS DISTINCT FROM 'delta.rowTracking')) AS alters,
+            bool_or(key IN ('add', 'remove') AND NOT changes_data) AS rearranges,
+            bool_or(key = 'add' AND changes_data) AS adds,
+            bool_or(keys <> 1 OR key NOT IN
+                ('commitInfo', 'txn', 'add', 'remove', 'cdc', 'metaData', 'protocol', 'domainMetadata')) AS is_unknown
+        FROM actions
+    )
+    SELECT CASE
+        WHEN is_unknown OR is_unknown IS NULL THEN ARRAY['modify', 'alter']
+        ELSE array_remove(ARRAY[
+            CASE WHEN modifies THEN 'modify' END,
+            CASE WHEN alters THEN 'alter' END,
+            CASE WHEN rearranges AND NOT modifies THEN 'maintain' END,
+            CASE WHEN (adds AND NOT modifies) OR NOT (modifies OR alters OR rearranges) THEN 'append' END
+        ], NULL)
+    END FROM found
+$$;
+
+CREATE OR REPLACE FUNCTION {schema}.cm_delta_reject(because text) RETURNS jsonb
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, {schema}, pg_temp AS $$
+    SELECT jsonb_build_object('answer', 'rejected', 'reason', because)
+$$;
+
+CREATE OR REPLACE FUNCTION {schema}.cm_delta_examine(of_table text, proposal jsonb, content bytea) RETURNS jsonb
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS $$
+-- Locks the row of the table. NULL: the proposal can be accepted.
+DECLARE
+    head cm_delta_tables;
+    known record;
+    next bigint := (proposal ->> 'version')::bigint;
+    stamp bigint := (proposal ->> 'in_commit_timestamp')::bigint;
+    now_ms bigint := (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+    info jsonb;
+    needed text[] := ARRAY['modify', 'alter'];
+    lacking text[];
+BEGIN
+    SELECT * INTO head FROM cm_delta_tables t WHERE t.table_id = of_table AND t.state = 'active' FOR UPDATE;
+    IF NOT FOUND OR NOT cm_delta_holds(of_table, ARRAY['read']) THEN
+        RETURN jsonb_build_object('answer', 'unknown_table', 'table_id', of_table);
+    END IF;
+    IF next <= head.latest_version THEN
+        SELECT c.file_name, c.file_size INTO known FROM cm_delta_commits c WHERE c.table_id = of_table AND c.version = next;
+        RETURN jsonb_build_object(
+            'answer', CASE WHEN known.file_name = proposal ->> 'file_name' AND known.file_size = (proposal ->> 'file_size')::bigint
+                THEN 'repeated' ELSE 'taken' END,
+            'table_id', of_table, 'latest', head.latest_version, 'published', head.published_version);
+    END IF;
+    IF next <> head.latest_version + 1 THEN
+        RETURN cm_delta_reject(format('version %s was proposed, but the latest is %s', next, head.latest_version));
+    END IF;
+    IF stamp <= head.latest_in_commit_timestamp
+        OR (stamp > now_ms + {max_ahead_ms} AND stamp <> head.latest_in_commit_timestamp + 1) THEN
+        RETURN cm_delta_reject(format('the in-commit timestamp %s does not follow %s, or lies ahead of the server''s clock',
+            stamp, head.latest_in_commit_timestamp));
+    END IF;
+    IF coalesce((proposal ->> 'reported')::bigint, -1) > head.latest_version THEN
+        RETURN cm_delta_reject('only ratified commits can be published');
+    END IF;
+    IF proposal ->> 'mode' NOT IN ('staged', 'inline') OR (proposal ->> 'mode' = 'inline' AND content IS NULL)
+        OR coalesce(head.commit_policy, '') IN ('put_if_absent', 'switching') THEN
+        RETURN cm_delta_reject('a proposal is staged, or inline with its content');
+    END IF;
+    IF coalesce(proposal ->> 'txn_id', '') = '' OR (proposal ->> 'file_size')::bigint < 0
+        OR proposal ->> 'file_name' !~ ('^' || lpad(next::text, 20, '0') || '\.[0-9a-fA-F]{{8}}(-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}}\.json$')
+    THEN
+        RETURN cm_delta_reject('the file name, the size or the txnId is not that of a proposal');
+    END IF;
+    IF content IS NOT NULL THEN
+        IF length(content) <> (proposal ->> 'file_size')::bigint
+            OR encode(sha256(content), 'hex') <> coalesce(proposal ->> 'sha256', '') THEN
+            RETURN cm_delta_reject('the content does not have the size and the SHA-256 of the proposal');
+        END IF;
+        BEGIN
+            info := split_part(convert_from(content, 'UTF8'), E'\n', 1)::jsonb -> 'commitInfo';
+            needed := cm_delta_required(content);
+        EXCEPTION WHEN data_exception OR invalid_text_representation OR character_not_in_repertoire THEN
+            RETURN cm_delta_reject('the content is not a commit');
+        END;
+        IF info ->> 'txnId' IS DISTINCT FROM proposal ->> 'txn_id' OR (info ->> 'inCommitTimestamp')::bigint IS DISTINCT FROM stamp
+        THEN
+            RETURN cm_delta_reject('the content has another txnId or in-commit timestamp than the proposal');
+        END IF;
+    END IF;
+    IF NOT coalesce((proposal ->> 'is_checked')::boolean, false) AND EXISTS (
+        SELECT FROM cm_delta_active_checks a WHERE a.check_name <> 'grants' AND a.scope IN ('*', head.catalog_name,
+            head.catalog_name || '.' || head.schema_name,
+            head.catalog_name || '.' || head.schema_name || '.' || head.table_name, 'id:' || of_table)
+    ) THEN
+        RETURN jsonb_build_object('answer', 'check_first', 'table_id', of_table);
+    END IF;
+    SELECT array_agg(p) INTO lacking FROM unnest(needed) AS p WHERE NOT cm_delta_holds(of_table, ARRAY[p]);
+    IF lacking IS NOT NULL THEN
+        RETURN cm_delta_refused(format('The commit of version %s to %s.%s.%s', next, head.catalog_name, head.schema_name,
+            head.table_name), of_table, head.catalog_name || '.' || head.schema_name || '.' || head.table_name, lacking);
+    END IF;
+    RETURN NULL;
+END $$;
+
+CREATE OR REPLACE FUNCTION {schema}.cm_delta_accept(of_table text, proposal jsonb, content bytea) RETURNS jsonb
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS $$
+-- The caller has examined the proposal and holds the lock of the row.
+DECLARE
+    head cm_delta_tables;
+    next bigint := (proposal ->> 'version')::bigint;
+    stamp bigint := (proposal ->> 'in_commit_timestamp')::bigint;
+    reported bigint;
+    first_cached bigint;
+    kept bytea := CASE WHEN proposal ->> 'mode' = 'inline' OR (proposal ->> 'keeps_content')::boolean THEN content END;
+    changes_data boolean := (proposal ->> 'data_change')::boolean;
+    new_position bigint;
+    new_metadata text := proposal ->> 'metadata';
+    new_protocol text := proposal ->> 'protocol';
+    may_delete boolean := cm_delta_holds(of_table, ARRAY['maintain']);
+BEGIN
+    SELECT * INTO head FROM cm_delta_tables t WHERE t.table_id = of_table;
+    IF kept IS NOT NULL AND proposal ->> 'mode' <> 'inline' AND length(kept) > {cached_bytes} THEN
+        kept := NULL;
+    END IF;
+    IF content IS NOT NULL THEN
+        SELECT coalesce(bool_or(a.key IN ('add', 'remove') AND coalesce((a.value ->> 'dataChange')::boolean, true)
+                OR a.key = 'metaData'), false),
+            coalesce(min(line) FILTER (WHERE a.key = 'metaData'), CASE WHEN bool_or(a.key = 'protocol') THEN new_metadata END),
+            coalesce(min(line) FILTER (WHERE a.key = 'protocol'), CASE WHEN bool_or(a.key = 'metaData') THEN new_protocol END)
+        INTO changes_data, new_metadata, new_protocol
+        FROM regexp_split_to_table(convert_from(content, 'UTF8'), E'\n') AS line, jsonb_each(line::jsonb) AS a
+        WHERE btrim(line, E' \t\r') <> '';
+    END IF;
+    reported := greatest(head.published_version, coalesce((proposal ->> 'reported')::bigint, -1));
+    first_cached := CASE
+        WHEN kept IS NULL OR length(kept) > {cached_bytes} THEN next + 1
+        WHEN next - {cached_commits} + 1 - head.content_from >= {slides_by} THEN next - {cached_commits} + 1
+        ELSE head.content_from END;
+    UPDATE cm_delta_tables t SET latest_version = next, latest_in_commit_timestamp = stamp, published_version = reported,
+        latest_data_version = CASE WHEN changes_data THEN next ELSE head.latest_data_version END, content_from = first_cached
+    WHERE t.table_id = of_table;
+    UPDATE cm_delta_feed_counter f SET position = f.position + 1 WHERE f.counter_id = 1 RETURNING f.position INTO STRICT new_position;
+    INSERT INTO cm_delta_commits (table_id, version, position, mode, file_name, file_size, file_modification_time, txn_id,
+        in_commit_timestamp, operation, data_change, data_version, ratified_ms, metrics, tags, content, sha256, engine_info,
+        user_metadata, num_rows, num_files, size_bytes, principal)
+    VALUES (of_table, next, new_position, proposal ->> 'mode', proposal ->> 'file_name', (proposal ->> 'file_size')::bigint,
+        (proposal ->> 'file_modification_time')::bigint, proposal ->> 'txn_id', stamp, coalesce(proposal ->> 'operation', ''),
+        changes_data, CASE WHEN changes_data THEN next ELSE head.latest_data_version END,
+        (extract(epoch FROM clock_timestamp()) * 1000)::bigint, coalesce(proposal ->> 'metrics', '{{}}'),
+        coalesce(proposal ->> 'tags', '{{}}'), kept, proposal ->> 'sha256', proposal ->> 'engine_info',
+        proposal ->> 'user_metadata', (proposal ->> 'num_rows')::bigint, (proposal ->> 'num_files')::bigint,
+        (proposal ->> 'size_bytes')::bigint, session_user);
+    IF new_metadata IS NOT NULL OR new_protocol IS NOT NULL THEN
+        INSERT INTO cm_delta_definitions AS d (table_id, metadata, protocol, version, in_commit_timestamp)
+        VALUES (of_table, new_metadata, new_protocol, next, stamp)
+        ON CONFLICT (table_id) DO UPDATE SET metadata = coalesce(excluded.metadata, d.metadata),
+            protocol = coalesce(excluded.protocol, d.protocol), version = next, in_commit_timestamp = stamp;
+        UPDATE cm_delta_tables t SET etag = t.etag + 1 WHERE t.table_id = of_table;
+    END IF;
+    IF first_cached - head.content_from > 1 OR reported > head.published_version THEN
+        -- The content of an inline commit may be its only copy: a caller who may not delete files does not delete it either.
+        UPDATE cm_delta_commits c SET content = NULL
+        WHERE c.table_id = of_table AND c.version <= reported AND c.version < first_cached AND c.content IS NOT NULL
+            AND (may_delete OR c.mode <> 'inline');
+    END IF;
+    RETURN jsonb_build_object('answer', 'ratified', 'table_id', of_table, 'latest', next, 'published', reported);
+END $$;
+
+CREATE OR REPLACE FUNCTION {schema}.cm_delta_commit(tables text[], proposals jsonb[], contents bytea[]) RETURNS jsonb
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS $$
+-- Ratifies one proposal for each table, in ascending order of the ids, or none.
+DECLARE
+    answers jsonb := '[]';
+    answer jsonb;
+    is_refused boolean := false;
+BEGIN
+    IF tables IS NULL OR cardinality(tables) = 0 OR cardinality(tables) <> cardinality(proposals)
+        OR cardinality(tables) <> cardinality(contents)
+        OR tables IS DISTINCT FROM (SELECT array_agg(DISTINCT t COLLATE "C" ORDER BY t COLLATE "C") FROM unnest(tables) AS t) THEN
+        RETURN jsonb_build_array(cm_delta_reject('each table has one proposal, in ascending order of the ids'));
+    END IF;
+    FOR place IN 1 .. cardinality(tables) LOOP
+        answer := cm_delta_examine(tables[place], proposals[place], contents[place]);
+        answers := answers || coalesce(answer, 'null'::jsonb);
+        is_refused := is_refused OR answer IS NOT NULL;
+    END LOOP;
+    IF is_refused THEN
+        RETURN answers;
+    END IF;
+    answers := '[]';
+    FOR place IN 1 .. cardinality(tables) LOOP
+        answers := answers || cm_delta_accept(tables[place], proposals[place], contents[place]);
+    END LOOP;
+    RETURN answers;
+END $$;
+
+CREATE OR REPLACE FUNCTION {schema}.cm_delta_publish(of_table text, up_to bigint) RETURNS text
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS $$
+DECLARE
+    head cm_delta_tables;
+BEGIN
+    SELECT * INTO head FROM cm_delta_tables t WHERE t.table_id = of_table AND t.state = 'active' FOR UPDATE;
+    IF NOT FOUND OR NOT cm_delta_holds(of_table, ARRAY['read']) THEN
+        RETURN 'unknown_table';
+    END IF;
+    IF NOT cm_delta_holds(of_table, ARRAY['append', 'alter', 'maintain']) THEN
+        RETURN 'refused';
+    END IF;
+    IF up_to > head.latest_version THEN
+        RETURN 'not_ratified';
+    END IF;
+    IF up_to > head.published_version THEN
+        UPDATE cm_delta_tables t SET published_version = up_to WHERE t.table_id = of_table;
+        UPDATE cm_delta_commits c SET content = NULL
+        WHERE c.table_id = of_table AND c.version <= up_to AND c.version < head.content_from AND c.content IS NOT NULL
+            AND (c.mode <> 'inline' OR cm_delta_holds(of_table, ARRAY['maintain']));
+    END IF;
+    RETURN 'done';
+END $$;
+
+CREATE OR REPLACE FUNCTION {schema}.cm_delta_record_refusal(action text, scope text, of_table text, reason text) RETURNS void
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS $$
+    INSERT INTO cm_delta_audit (at_ms, principal, action, scope, table_id, reason, outcome)
+    VALUES ((extract(epoch FROM clock_timestamp()) * 1000)::bigint, session_user, left(action, 100), left(scope, 500),
+        left(of_table, 100), left(reason, 4000), 'refused')
+$$;
+
+DO $$
+DECLARE
+    entry record;
+BEGIN
+    -- Nobody but the owner has a right that was granted before.
+    FOR entry IN
+        SELECT c.oid::regclass AS object, c.relkind AS kind, a.grantee
+        FROM pg_catalog.pg_class c, LATERAL pg_catalog.aclexplode(c.relacl) a
+        WHERE c.relnamespace = '{schema}'::regnamespace AND c.relname LIKE 'cm\_delta\_%' AND a.grantee <> c.relowner
+            AND c.relkind IN ('r', 'p', 'v', 'S')
+    LOOP
+        EXECUTE format('REVOKE ALL ON %s %s FROM %s', CASE WHEN entry.kind = 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, entry.object,
+            CASE WHEN entry.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(entry.grantee)) END);
+    END LOOP;
+    -- Only these functions are for callers; the others trust what these have checked.
+    FOR entry IN
+        SELECT p.oid::regprocedure AS object, p.proname IN ('cm_delta_names', 'cm_delta_included', 'cm_delta_holds',
+            'cm_delta_holds_all', 'cm_delta_commit', 'cm_delta_publish', 'cm_delta_record_refusal') AS is_public
+        FROM pg_catalog.pg_proc p WHERE p.pronamespace = '{schema}'::regnamespace AND p.proname LIKE 'cm\_delta\_%'
+    LOOP
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', entry.object);
+        IF entry.is_public THEN
+            EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC', entry.object);
+        END IF;
+    END LOOP;
+END $$;
+
+REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC;
+GRANT USAGE ON SCHEMA {schema} TO PUBLIC;
+
+ALTER TABLE {schema}.cm_delta_tables ENABLE ROW LEVEL SECURITY;
+ALTER TABLE {schema}.cm_delta_commits ENABLE ROW LEVEL SECURITY;
+ALTER TABLE {schema}.cm_delta_definitions ENABLE ROW LEVEL SECURITY;
+ALTER TABLE {schema}.cm_delta_version_pins ENABLE ROW LEVEL SECURITY;
+ALTER TABLE {schema}.cm_delta_maintenance_claims ENABLE ROW LEVEL SECURITY;
+ALTER TABLE {schema}.cm_delta_clones ENABLE ROW LEVEL SECURITY;
+ALTER TABLE {schema}.cm_delta_audit ENABLE ROW LEVEL SECURITY;
+
+CREATE POLICY cm_delta_read ON {schema}.cm_delta_tables FOR SELECT USING (
+    (SELECT {schema}.cm_delta_holds_all(ARRAY['read'])) OR {schema}.cm_delta_holds(table_id, ARRAY['read']));
+-- For SELECT ... FOR UPDATE, by which clients exclude each other; every change of a row is refused.
+CREATE POLICY cm_delta_lock ON {schema}.cm_delta_tables FOR UPDATE
+    USING ({schema}.cm_delta_holds(table_id, ARRAY['append', 'alter', 'maintain'])) WITH CHECK (false);
+CREATE POLICY cm_delta_read ON {schema}.cm_delta_commits FOR SELECT USING (
+    (SELECT {schema}.cm_delta_holds_all(ARRAY['read'])) OR {schema}.cm_delta_holds(table_id, ARRAY['read']));
+CREATE POLICY cm_delta_read ON {schema}.cm_delta_definitions FOR SELECT USING (
+    (SELECT {schema}.cm_delta_holds_all(ARRAY['read'])) OR {schema}.cm_delta_holds(table_id, ARRAY['read']));
+CREATE POLICY cm_delta_read ON {schema}.cm_delta_clones FOR SELECT USING (
+    {schema}.cm_delta_holds(clone_id, ARRAY['read']) OR {schema}.cm_delta_holds(source_id, ARRAY['read']));
+CREATE POLICY cm_delta_pin ON {schema}.cm_delta_version_pins
+    USING ({schema}.cm_delta_holds(table_id, ARRAY['read'])) WITH CHECK ({schema}.cm_delta_holds(table_id, ARRAY['read']));
+CREATE POLICY cm_delta_read ON {schema}.cm_delta_maintenance_claims FOR SELECT
+    USING ({schema}.cm_delta_holds(table_id, ARRAY['read']));
+CREATE POLICY cm_delta_hold ON {schema}.cm_delta_maintenance_claims
+    USING ({schema}.cm_delta_holds(table_id, ARRAY['append', 'alter', 'maintain']))
+    WITH CHECK ({schema}.cm_delta_holds(table_id, ARRAY['append', 'alter', 'maintain']));
+CREATE POLICY cm_delta_read ON {schema}.cm_delta_audit FOR SELECT
+    USING (principal = session_user OR (SELECT {schema}.cm_delta_holds_all(ARRAY['own'])));
+
+GRANT SELECT ON {readable} TO PUBLIC;
+GRANT UPDATE (reserved_ms) ON {schema}.cm_delta_tables TO PUBLIC;
+GRANT INSERT, UPDATE, DELETE ON {schema}.cm_delta_version_pins, {schema}.cm_delta_maintenance_claims TO PUBLIC;

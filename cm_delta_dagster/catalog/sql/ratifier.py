@@ -1,0 +1,136 @@
+"""Which statements ratify a proposal: one transaction, one statement, or a function of the database that enforces grants."""
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitProposal, MultiTableOutcome
+from cm_delta_dagster.catalog.sql import commits, guard, guarded_proposals, protected_catalog, single_statement_commit
+from cm_delta_dagster.catalog.sql.database import Database
+from cm_delta_dagster.catalog.sql.database_errors import code_of
+from cm_delta_dagster.errors import CatalogError, PermissionDeniedError
+
+_T = TypeVar("_T")
+_UNDEFINED_FUNCTION = "42883"
+
+
+class Ratifier:
+    """Ratifies proposals and records publication. Thread-safe.
+
+    Args:
+        now_ms: the catalog's clock.
+        max_ahead_ms: commits whose in-commit timestamp is further ahead of that clock are refused.
+    """
+
+    def __init__(self, database: Database, *, now_ms: Callable[[], int], max_ahead_ms: int) -> None:
+        self._database = database
+        self._now_ms = now_ms
+        self._max_ahead_ms = max_ahead_ms
+        self._is_protected: bool | None = None  # As far as known: another client may have changed it.
+
+    def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
+        """Ratify one proposal."""
+        now_ms = self._now_ms()
+
+        def in_one_statement() -> CommitOutcome | None:
+            return self._database.read(
+                lambda connection: single_statement_commit.commit(
+                    connection, table_id, proposal, now_ms=now_ms, max_ahead_ms=self._max_ahead_ms
+                )
+            )
+
+        def by_function() -> CommitOutcome:
+            self._check_rules({table_id: proposal}, now_ms)
+            return self._database.read(
+                lambda connection: protected_catalog.commit(connection, table_id, proposal, now_ms=now_ms)
+            )
+
+        def in_a_transaction() -> CommitOutcome:
+            return self._database.write(
+                lambda connection: commits.commit(
+                    connection, table_id, proposal, now_ms=now_ms, max_ahead_ms=self._max_ahead_ms
+                )
+            )
+
+        if proposal.approval_id is not None:  # Its request is closed in the same transaction.
+            return in_a_transaction()
+        return self._chosen(in_one_statement, by_function, in_a_transaction)
+
+    def commit_together(self, proposals: Mapping[str, CommitProposal]) -> MultiTableOutcome:
+        """Ratify one proposal for each table, or none."""
+        now_ms = self._now_ms()
+
+        def by_function() -> MultiTableOutcome:
+            self._check_rules(proposals, now_ms)
+            return self._database.read(
+                lambda connection: protected_catalog.commit_together(connection, proposals, now_ms=now_ms)
+            )
+
+        def in_a_transaction() -> MultiTableOutcome:
+            return self._database.write(
+                lambda connection: commits.commit_together(
+                    connection, proposals, now_ms=now_ms, max_ahead_ms=self._max_ahead_ms
+                )
+            )
+
+        return self._chosen(lambda: None, by_function, in_a_transaction)
+
+    def set_published_version(self, table_id: str, version: int) -> None:
+        """Raise the published version."""
+        # Both statements may run twice, and content may be deleted later: PostgreSQL needs no transaction.
+        run = self._database.read if self._database.has_single_statement_commit else self._database.write
+
+        def directly() -> bool:
+            run(lambda connection: commits.set_published_version(connection, table_id, version))
+            return True
+
+        def by_function() -> bool:
+            self._database.read(
+                lambda connection: protected_catalog.set_published_version(connection, table_id, version)
+            )
+            return True
+
+        self._chosen(lambda: None, by_function, directly)
+
+    def _check_rules(self, proposals: Mapping[str, CommitProposal], now_ms: int) -> None:
+        """Check proposals against commit rules before the function is called, which knows grants only."""
+
+        def check(connection: sa.Connection) -> None:
+            for table_id, proposal in proposals.items():
+                guarded_proposals.check_rules(connection, table_id, proposal, now_ms=now_ms)
+
+        self._database.read(check)
+
+    def _chosen(
+        self,
+        in_one_statement: Callable[[], _T | None],
+        by_function: Callable[[], _T],
+        in_a_transaction: Callable[[], _T],
+    ) -> _T:
+        """The answer of the function if PostgreSQL enforces grants; otherwise of the statement, or of the transaction."""
+        if not self._database.has_single_statement_commit:
+            return in_a_transaction()
+        if self._is_protected is None:
+            self._look()
+        if self._is_protected:
+            try:
+                return by_function()
+            except CatalogError as error:
+                if code_of(error.__cause__ or error) != _UNDEFINED_FUNCTION or self._look():
+                    raise
+        try:
+            answer = in_one_statement()
+            if answer is not None:
+                return answer
+            return by_function() if self._look() else in_a_transaction()
+        except PermissionDeniedError as error:
+            if code_of(error.__cause__ or error) == "" or not self._look():
+                raise
+            return by_function()
+
+    def _look(self) -> bool:
+        """Ask the catalog whether it enforces grants."""
+        found = self._database.read(guard.is_enabled)
+        self._is_protected = found
+        return found

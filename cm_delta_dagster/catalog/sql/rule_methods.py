@@ -1,0 +1,100 @@
+"""Methods of :class:`~cm_delta_dagster.catalog.sql.catalog.SqlCatalog` for commit rules and approvals."""
+
+from collections.abc import Callable
+
+from cm_delta_dagster.catalog.approvals import Approval, ApprovalRequest, ApprovalState, ParkedCommit
+from cm_delta_dagster.catalog.commit_rules import CommitRule
+from cm_delta_dagster.catalog.ratification import CommitProposal
+from cm_delta_dagster.catalog.rules.kinds import checked_rule
+from cm_delta_dagster.catalog.sql import approvals, commit_rule_rows, commit_rules, guarded_proposals, names
+from cm_delta_dagster.catalog.sql.database import Database
+from cm_delta_dagster.errors import CommitRefusedError, PermissionDeniedError
+
+
+class RuleMethods:
+    """A base of the catalog. Each method opens the connection or transaction of one operation."""
+
+    _database: Database
+    _now_ms: Callable[[], int]
+
+    def set_commit_rule(self, rule: CommitRule, *, confirmed: bool = False) -> CommitRule:
+        """Create or replace the rule. Raises InvalidArgumentError, OperationRefusedError."""
+        names.scope_parts(rule.scope)
+        checked, now_ms = checked_rule(rule), self._now_ms()
+        return self._database.write(
+            lambda connection: commit_rules.set_rule(connection, checked, confirmed=confirmed, now_ms=now_ms)
+        )
+
+    def remove_commit_rule(self, scope: str, name: str, *, reason: str = "") -> None:
+        """Delete the rule. Raises InvalidArgumentError, OperationRefusedError."""
+        names.scope_parts(scope)
+        now_ms = self._now_ms()
+        self._database.write(
+            lambda connection: commit_rules.remove_rule(connection, scope, name, reason=reason, now_ms=now_ms)
+        )
+
+    def commit_rules(self, scope: str = "") -> tuple[CommitRule, ...]:
+        """The rules at, above or below ``scope``. Raises InvalidArgumentError for a malformed scope."""
+        if scope:
+            names.scope_parts(scope)
+        return self._database.read(lambda connection: commit_rule_rows.rules(connection, scope))
+
+    def request_approval(self, table_id: str, proposal: CommitProposal, request: ApprovalRequest) -> Approval | None:
+        """Keep the proposal. Raises CommitRefusedError, TableNotFoundError, CommitRejectedError."""
+        names.check_proposal(proposal)
+        now_ms = self._now_ms()
+        try:
+            return self._database.write(
+                lambda connection: guarded_proposals.request_approval(
+                    connection, table_id, proposal, request, now_ms=now_ms
+                )
+            )
+        except PermissionDeniedError as error:
+            raise CommitRefusedError(
+                f"The commit of version {proposal.version} of table {table_id} needs an approval, and this role of the database "
+                f"cannot have the catalog keep it ({error}). Nothing was committed. Ask the owner of the catalog to make it."
+            ) from error
+
+    def approvals(
+        self, scope: str = "", *, table_id: str | None = None, with_closed: bool = False
+    ) -> tuple[Approval, ...]:
+        """Requests, oldest first. Raises InvalidArgumentError for a malformed scope."""
+        parts, now_ms = names.scope_parts(scope) if scope else (), self._now_ms()
+        return self._database.read(
+            lambda connection: approvals.listed(
+                connection, parts=parts, table_id=table_id, with_closed=with_closed, now_ms=now_ms
+            )
+        )
+
+    def find_approval(self, table_id: str, *, app_id: str, app_version: int) -> Approval | None:
+        """The newest request of a write."""
+        now_ms = self._now_ms()
+        return self._database.read(
+            lambda connection: approvals.find(
+                connection, table_id, app_id=app_id, app_version=app_version, now_ms=now_ms
+            )
+        )
+
+    def parked_commit(self, approval_id: str) -> ParkedCommit:
+        """A request with its commit. Raises InvalidArgumentError."""
+        now_ms = self._now_ms()
+        return self._database.read(lambda connection: approvals.get(connection, approval_id, now_ms=now_ms))
+
+    def protected_commits(self, table_id: str) -> tuple[ParkedCommit, ...]:
+        """The commits of a table whose files must be kept."""
+        now_ms = self._now_ms()
+        return self._database.read(lambda connection: approvals.protected(connection, table_id, now_ms=now_ms))
+
+    def reject_approval(self, approval_id: str, *, reason: str) -> Approval:
+        """Reject a request. Raises ApprovalClosedError, OperationRefusedError, InvalidArgumentError."""
+        return self._close(approval_id, ApprovalState.REJECTED, reason)
+
+    def close_approval(self, approval_id: str, *, reason: str) -> Approval:
+        """Close a request whose commit conflicts. Raises ApprovalClosedError, OperationRefusedError, InvalidArgumentError."""
+        return self._close(approval_id, ApprovalState.CONFLICTING, reason)
+
+    def _close(self, approval_id: str, state: ApprovalState, reason: str) -> Approval:
+        now_ms = self._now_ms()
+        return self._database.write(
+            lambda connection: approvals.close(connection, approval_id, state, reason=reason, now_ms=now_ms)
+        )

@@ -1,0 +1,70 @@
+"""What a transaction is besides the actions of its commit, as JSON: what it read, and how it is rebased.
+
+With the commit itself it is enough to rebase and commit the transaction later, from another process.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cm_delta_dagster.client.commits.context import CommitContext
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.predicates.predicate_json import decode_predicate, encode_predicate
+from cm_delta_dagster.protocol.predicates.predicates import Predicate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionIntent:
+    """The part of a transaction that its commit does not contain.
+
+    Attributes:
+        read_version: the version that it read.
+        reads, reads_whole_table: what its result depends on.
+        noted: application ids of the ``txn`` actions that conflict only with the same version.
+        updated: paths of the files that are added again with other metadata and the same rows.
+        domains: metadata domains that it sets itself.
+    """
+
+    txn_id: str
+    operation: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    context: CommitContext
+    read_version: int
+    reads: tuple[Predicate, ...] = ()
+    reads_whole_table: bool = False
+    noted: tuple[str, ...] = ()
+    updated: tuple[str, ...] = ()
+    domains: tuple[str, ...] = ()
+    keeps_row_ids: bool = False
+    drops_feature: bool = False
+
+    def to_json(self) -> str:
+        """The text from which :meth:`parse` makes the same value."""
+        fields = {name: getattr(self, name) for name in _PLAIN_FIELDS}
+        context = {
+            "tags": dict(self.context.tags),
+            "user_metadata": self.context.user_metadata,
+            "engine_info": self.context.engine_info,
+        }
+        reads = [encode_predicate(predicate) for predicate in self.reads]
+        return json.dumps({**fields, "context": context, "reads": reads})
+
+    @classmethod
+    def parse(cls, text: str) -> "TransactionIntent":
+        """The value of :meth:`to_json`. Raises InvalidArgumentError for any other text."""
+        try:
+            value: dict[str, Any] = json.loads(text)
+            lists: dict[str, Any] = {name: tuple(value.pop(name)) for name in ("noted", "updated", "domains")}
+            context = CommitContext(**value.pop("context"))
+            reads = tuple(decode_predicate(predicate) for predicate in value.pop("reads"))
+            return cls(**value, **lists, context=context, reads=reads)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise InvalidArgumentError(
+                f"What a commit that waits for an approval has read cannot be understood ({error!r}); it was kept by another "
+                "release of this package. Nothing was committed. Reject it, and run the write again."
+            ) from error
+
+
+_PLAIN_FIELDS = tuple(name for name in TransactionIntent.__dataclass_fields__ if name not in ("context", "reads"))

@@ -1,0 +1,181 @@
+"""Each kind of commit rules, evaluated on one commit."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind
+from cm_delta_dagster.catalog.ratification import TableCounts
+from cm_delta_dagster.catalog.rules.kinds import KINDS, checked_rule, violations
+from cm_delta_dagster.catalog.rules.rule_kind import CommitAuthor, GuardedCommit
+from cm_delta_dagster.protocol.actions.actions import Metadata
+from cm_delta_dagster.protocol.actions.commit_json import decode_commit
+
+NAMED = "delta.columnMapping.physicalName"
+
+
+def field(name: str, kind: Any = "long", physical: str | None = None) -> dict[str, Any]:
+    return {"name": name, "type": kind, "nullable": True, "metadata": {NAMED: physical or f"col-{name}"}}
+
+
+def metadata(*fields: dict[str, Any], **configuration: str) -> Metadata:
+    text = json.dumps({"type": "struct", "fields": list(fields)})
+    return Metadata(id="5d1a", schema_string=text, configuration=configuration)
+
+
+def action(of: Metadata) -> dict[str, Any]:
+    values = {"id": of.id, "format": {"provider": "parquet", "options": {}}, "schemaString": of.schema_string}
+    return {"metaData": {**values, "partitionColumns": [], "configuration": dict(of.configuration)}}
+
+
+def add(path: str, rows: int | None = None, **more: Any) -> dict[str, Any]:
+    stats = {} if rows is None else {"stats": json.dumps({"numRecords": rows})}
+    fields = {"path": path, "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
+    return {"add": {**fields, **stats, **more}}
+
+
+def remove(path: str, **more: Any) -> dict[str, Any]:
+    return {"remove": {"path": path, "dataChange": True, **more}}
+
+
+def what(
+    kind: str,
+    arguments: Mapping[str, Any],
+    *actions: dict[str, Any],
+    info: Mapping[str, Any] | None = None,
+    before: Metadata | None = None,
+    counts: tuple[int | None, int | None] = (100, 100),
+    author: CommitAuthor | None = None,
+    files: tuple[int, int] = (10, 9),
+) -> str | None:
+    """What the commit does against one rule; None if it does nothing against it.
+
+    ``counts``: rows of the table before and after the commit. ``files``: the same of files.
+    """
+    lines = [{"commitInfo": {"txnId": "t", "inCommitTimestamp": 1, **(info or {})}}, *actions]
+    content = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+    commit = GuardedCommit(
+        actions=decode_commit(content, version=1),
+        before=before or metadata(field("id")),
+        counts=TableCounts(num_rows=counts[0], num_files=files[0], size_bytes=1),
+        counts_after=TableCounts(num_rows=counts[1], num_files=files[1], size_bytes=1),
+        author=author or CommitAuthor(),
+    )
+    rule = checked_rule(CommitRule(scope="main", name=kind, kind=CommitRuleKind(kind), arguments=arguments))
+    found = violations([rule], commit)
+    return found[0].what if found else None
+
+
+def test_every_kind_has_an_entry_that_says_what_it_takes() -> None:
+    assert set(KINDS) == set(CommitRuleKind)
+
+
+def test_append_only_lets_files_be_rearranged_and_no_row_be_removed() -> None:
+    assert what("append_only", {}, add("a", 3)) is None
+    moved = (remove("a", dataChange=False), add("b", 3, dataChange=False))
+    assert what("append_only", {}, *moved, files=(10, 10)) is None
+    assert what("append_only", {}, *moved, files=(10, 10), counts=(100, 97)) == "removes or changes rows"
+    assert what("append_only", {}, remove("a"), add("a", 3)) == "removes or changes rows"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "after", "expected"),
+    [
+        ({"fraction": 0.4}, 60, None),
+        ({"fraction": 0.4}, 59, "removes 41 of 100 rows, more than the fraction 0.4"),
+        ({"rows": 41}, 59, None),
+        ({"rows": 40}, 59, "removes 41 rows, more than 40"),
+        ({"rows": 0}, 130, None),
+        ({"rows": 1000}, None, "removes files whose number of rows the log does not have"),
+    ],
+)
+def test_removed_rows_are_limited_by_number_or_fraction(
+    arguments: dict[str, Any], after: int | None, expected: str | None
+) -> None:
+    assert what("max_removed_rows", arguments, remove("a"), counts=(100, after)) == expected
+
+
+def test_row_counts_that_contradict_the_actions_are_not_believed() -> None:
+    found = what("max_removed_rows", {"rows": 5}, remove("a"), counts=(100, 100), files=(10, 10))
+    assert found == "removes files whose number of rows the log does not have"
+    stated = remove("a", stats='{"numRecords":50}')
+    assert what("max_removed_rows", {"rows": 5}, stated, counts=(100, 100)) == "removes 50 rows, more than 5"
+
+
+def test_a_file_that_gets_a_deletion_vector_is_not_removed() -> None:
+    assert what("max_removed_files", {"files": 0}, remove("a"), add("a", 3)) is None
+    assert what("max_removed_files", {"files": 0}, remove("a", dataChange=False)) is None
+    gone = [remove(f"f{number}") for number in range(5)]
+    assert what("max_removed_files", {"fraction": 0.5}, *gone) is None
+    assert what("max_removed_files", {"fraction": 0.4}, *gone) == "removes 5 of 10 files, more than the fraction 0.4"
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        (metadata(field("id"), field("new")), None),
+        (metadata(field("ID", physical="col-id")), None),
+        (metadata(field("other")), "drops the column id"),
+        (metadata(field("key", physical="col-id")), "renames the column id to key"),
+        (metadata(field("id", physical="col-9")), "replaces the column id by another one of its name"),
+        (metadata(field("id", "string")), "changes the type of the column id from bigint to string"),
+    ],
+)
+def test_protected_columns_keep_name_type_and_content(after: Metadata, expected: str | None) -> None:
+    assert what("protected_columns", {"columns": ["id"]}, action(after)) == expected
+
+
+def test_a_protected_struct_may_get_fields_and_lose_none() -> None:
+    def struct(*names: str) -> Metadata:
+        return metadata(field("s", {"type": "struct", "fields": [field(name) for name in names]}))
+
+    before, rule = struct("a"), {"columns": ["s"]}
+    assert what("protected_columns", rule, action(struct("a", "b")), before=before) is None
+    assert "changes the type" in str(what("protected_columns", rule, action(struct("b")), before=before))
+    dropped = what("protected_columns", {"columns": ["s.a"]}, action(struct("b")), before=before)
+    assert dropped == "drops the column s.a"
+
+
+def test_protected_properties_are_neither_set_nor_removed() -> None:
+    rule = {"properties": ["delta.appendOnly"]}
+    same = metadata(field("id"), **{"delta.appendOnly": "true", "other": "1"})
+    before = metadata(field("id"), **{"delta.appendOnly": "true"})
+    assert what("protected_properties", rule, action(same), before=before) is None
+    for after in (metadata(field("id")), metadata(field("id"), **{"delta.appendOnly": "false"})):
+        found = what("protected_properties", rule, action(after), before=before)
+        assert found == "changes the property 'delta.appendOnly'"
+
+
+def test_required_constraints_can_be_added_one_by_one() -> None:
+    rule = {"constraints": ["positive", "known"]}
+    one = metadata(field("id"), **{"delta.constraints.positive": "id > 0"})
+    both = metadata(field("id"), **{"delta.constraints.positive": "id > 0", "delta.constraints.known": "true"})
+    assert "without the CHECK constraint" in str(what("required_constraints", rule, add("a", 1)))
+    assert what("required_constraints", rule, action(one)) is None
+    assert what("required_constraints", rule, action(both), before=one) is None
+    assert what("required_constraints", rule, add("a", 1), before=both) is None
+    assert what("required_constraints", rule, action(one), before=both) == "drops the CHECK constraint 'known'"
+
+
+def test_the_schema_is_changed_by_owners_or_named_principals_only() -> None:
+    wider, stranger = action(metadata(field("id"), field("new"))), CommitAuthor(principal="eve", is_owner=False)
+    assert what("schema_change", {}, wider) is None
+    assert "as eve, and not as an owner" in str(what("schema_change", {}, wider, author=stranger))
+    steward = CommitAuthor(principal="bob", roles=frozenset({"stewards"}), is_owner=False)
+    assert what("schema_change", {"principals": ["stewards"]}, wider, author=steward) is None
+    assert what("schema_change", {"principals": ["stewards"]}, wider, author=CommitAuthor()) is not None
+    property_only = action(metadata(field("id"), other="1"))
+    assert what("schema_change", {}, property_only, author=stranger) is None
+
+
+def test_commits_state_the_required_tags_and_user_metadata() -> None:
+    assert what("required_tags", {"tags": ["owner"]}, info={"tags": {"owner": "etl"}}) is None
+    assert (
+        what("required_tags", {"tags": ["owner"]}, info={"tags": {"owner": ""}})
+        == "lacks the tag 'owner' in commitInfo"
+    )
+    assert what("required_user_metadata", {}, info={"userMetadata": "any"}) is None
+    assert what("required_user_metadata", {}) == "has no userMetadata"
+    assert "pattern" in str(what("required_user_metadata", {"pattern": "T-[0-9]+"}, info={"userMetadata": "T-x"}))

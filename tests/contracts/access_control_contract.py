@@ -1,0 +1,336 @@
+"""Contract of ``AccessControl`` and ``AuditLog``, and of what other interfaces refuse without a privilege."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cm_delta_dagster.catalog.access import CallerSource, Privilege, Role
+from cm_delta_dagster.catalog.audit import AuditOutcome
+from cm_delta_dagster.catalog.catalog import Catalog
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind, CommitPolicyRule
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.catalog.ratification import Ratified, RatifiedTogether
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.errors import (
+    CommitRefusedError,
+    CommitRejectedError,
+    InvalidArgumentError,
+    PermissionDeniedError,
+    TableNotFoundError,
+)
+from tests.contracts.catalog_bench import NAME, OTHER, Bench, Rule, create, proposal
+from tests.support.commit_builder import ADD, REARRANGE, REMOVE, commit_of
+
+STAFF = TableIdentifier("main", "staff", "salaries")
+DOMAIN = {"domainMetadata": {"domain": "team", "configuration": "{}", "removed": False}}
+ROW_IDS = {"domainMetadata": {"domain": "delta.rowTracking", "configuration": "{}", "removed": False}}
+UNREADABLE = (PermissionDeniedError, TableNotFoundError)
+
+
+def principal_of(catalog: Catalog) -> str:
+    principal = catalog.whoami().principal
+    assert principal is not None
+    return principal
+
+
+def grants_are_off_until_enabled(bench: Bench) -> None:
+    with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
+        entry = create(owner)
+        assert not owner.whoami().grants_enabled and owner.whoami().source is not CallerSource.NONE
+        assert owner.table_owner(entry.table_id) == principal_of(owner)
+        assert isinstance(owner.commit(entry.table_id, proposal(1)), Ratified)
+        owner.enable_grants()
+        owner.enable_grants()
+        assert writer.whoami().grants_enabled
+        with pytest.raises(UNREADABLE):
+            writer.load_table(NAME)
+        with pytest.raises((CommitRefusedError, TableNotFoundError)):
+            writer.commit(entry.table_id, commit_of(2, ADD))
+        owner.disable_grants()
+        assert isinstance(owner.commit(entry.table_id, commit_of(2, REMOVE)), Ratified)
+        assert [entry.principal for entry in owner.feed(after=0, limit=9)] == [principal_of(owner)] * 3
+
+
+def a_commit_requires_what_its_content_does(bench: Bench) -> None:
+    needed: list[tuple[list[dict[str, Any]], Privilege]] = [
+        ([], Privilege.APPEND),
+        ([ADD], Privilege.APPEND),
+        ([ADD, ROW_IDS], Privilege.APPEND),
+        ([REMOVE], Privilege.MODIFY),
+        ([ADD, REMOVE], Privilege.MODIFY),
+        ([REARRANGE], Privilege.MAINTAIN),
+        ([DOMAIN], Privilege.ALTER),
+    ]
+    with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
+        entry, name = create(owner), principal_of(writer)
+        owner.enable_grants()
+        version = 0
+        for held in Privilege:
+            owner.grant([held], str(NAME), name)
+            for actions, privilege in needed:
+                one = commit_of(version + 1, *actions)
+                if privilege in held.included:
+                    assert isinstance(writer.commit(entry.table_id, one), Ratified), (held, actions)
+                    version += 1
+                else:
+                    with pytest.raises(CommitRefusedError, match=f"privilege {privilege.value} on") as error:
+                        writer.commit(entry.table_id, one)
+                    assert error.value.refusal is not None
+                    assert error.value.refusal.ask == (principal_of(owner),)
+            owner.revoke([held], str(NAME), name)
+
+
+def a_commit_without_its_content_requires_modify_and_alter(bench: Bench) -> None:
+    with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
+        entry, name = create(owner), principal_of(writer)
+        owner.enable_grants()
+        owner.grant([Privilege.MODIFY], str(NAME), name)
+        with pytest.raises(CommitRefusedError, match="alter"):
+            writer.commit(entry.table_id, proposal(1))
+        false = replace(proposal(1), content_to_check=b"{}\n", sha256="0" * 64)
+        with pytest.raises(CommitRejectedError):
+            writer.commit(entry.table_id, false)
+        assert owner.load_table(NAME).ratified.latest_version == 0
+        owner.grant([Privilege.ALTER], str(NAME), name)
+        assert isinstance(writer.commit(entry.table_id, proposal(1)), Ratified)
+
+
+def a_grant_on_a_wide_scope_applies_to_later_tables(bench: Bench) -> None:
+    with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
+        owner.enable_grants()
+        owner.grant([Privilege.APPEND], "main.sales", principal_of(writer))
+        entry, hidden = create(owner), create(owner, STAFF)
+        assert isinstance(writer.commit(entry.table_id, commit_of(1, ADD)), Ratified)
+        with pytest.raises(UNREADABLE):
+            writer.load_table_by_id(hidden.table_id)
+        owner.grant([Privilege.READ], "*", principal_of(writer))
+        assert writer.load_table(STAFF).table_id == hidden.table_id
+        with pytest.raises(CommitRefusedError):
+            writer.commit(hidden.table_id, commit_of(1, ADD))
+
+
+def a_grant_on_a_table_belongs_to_its_id(bench: Bench) -> None:
+    with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
+        entry = create(owner)
+        owner.enable_grants()
+        owner.grant([Privilege.APPEND], str(NAME), principal_of(writer))
+        owner.rename_table(entry.table_id, OTHER)
+        create(owner, NAME)
+        assert writer.load_table(OTHER).table_id == entry.table_id
+        with pytest.raises(UNREADABLE):
+            writer.load_table(NAME)
+        assert [(one.scope, one.table_id) for one in owner.grants(str(OTHER)) if one.scope != "*"] == [
+            (str(OTHER), entry.table_id)
+        ]
+
+
+def members_of_roles_of_roles_have_their_privileges(bench: Bench) -> None:
+    with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
+        entry, name = create(owner), principal_of(writer)
+        owner.enable_grants()
+        owner.add_to_role("loaders", [name])
+        owner.add_to_role("pipelines", ["loaders"])
+        owner.grant([Privilege.APPEND], "main", "pipelines")
+        assert writer.whoami().roles == ("loaders", "pipelines")
+        assert isinstance(writer.commit(entry.table_id, commit_of(1, ADD)), Ratified)
+        for role in ("loaders", "pipelines"):
+            with pytest.raises(InvalidArgumentError, match="member of itself"):
+                owner.add_to_role("loaders", [role])
+        owner.remove_from_role("loaders", [name])
+        with pytest.raises((CommitRefusedError, TableNotFoundError)):
+            writer.commit(entry.table_id, commit_of(2, ADD))
+        assert owner.roles() == (Role(name="loaders"), Role(name="pipelines", members=("loaders",)))
+        owner.drop_role("pipelines")
+        assert owner.grants("main.sales") == tuple(one for one in owner.grants() if one.scope == "*")
+
+
+def everybody_is_a_member_of_public(bench: Bench) -> None:
+    with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
+        create(owner)
+        owner.enable_grants()
+        owner.grant([Privilege.READ], str(NAME), "public")
+        assert writer.load_table(NAME).identifier == NAME
+        with pytest.raises(InvalidArgumentError, match="role of everybody"):
+            owner.add_to_role("public", ["x"])
+
+
+def the_owner_of_a_table_may_do_everything_with_it(bench: Bench) -> None:
+    with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
+        entry = create(owner)
+        owner.enable_grants()
+        owner.transfer_table(entry.table_id, principal_of(writer), reason="handed over")
+        assert writer.table_owner(entry.table_id) == principal_of(writer)
+        assert isinstance(writer.commit(entry.table_id, commit_of(1, REMOVE, DOMAIN)), Ratified)
+        last = owner.audit()[-1]
+        assert (last.action, last.before, last.after, last.reason) == (
+            "transfer ownership",
+            principal_of(owner),
+            principal_of(writer),
+            "handed over",
+        )
+
+
+def without_a_privilege_nothing_but_reading_works(bench: Bench) -> None:
+    with bench.client_of("owner") as owner, bench.client_of("reader") as reader:
+        entry, name = create(owner), principal_of(reader)
+        owner.enable_grants()
+        owner.grant([Privilege.READ], str(NAME), name)
+        assert reader.load_table(NAME) == reader.load_table_by_id(entry.table_id)
+        assert reader.pin_version(entry.table_id, 0, owner="run") == 0
+        before = owner.load_table(NAME), owner.grants(), owner.list_tables()
+        rule = MaintenanceRule(scope=str(NAME), kind=MaintenanceKind.DATA_CLEANUP, allowed=True)
+        for refused in (
+            lambda: reader.drop_table(NAME),
+            lambda: reader.rename_table(entry.table_id, OTHER),
+            lambda: reader.create_staging_table(OTHER),
+            lambda: reader.set_commit_policy(CommitPolicyRule(scope="main", policy=CommitPolicy())),
+            lambda: reader.change_commit_policy(entry.table_id, None),
+            lambda: reader.set_maintenance_rule(rule),
+            lambda: reader.set_published_version(entry.table_id, 0),
+            lambda: reader.register_path(OTHER, "s3://b/x"),
+            lambda: reader.release_table(entry.table_id),
+            lambda: reader.relocate_table(entry.table_id, location="memory://x", moved_from=entry.location),
+            lambda: reader.grant([Privilege.OWN], str(NAME), name),
+            lambda: reader.revoke([Privilege.READ], str(NAME), name),
+            lambda: reader.add_to_role("owners", [name]),
+            lambda: reader.transfer_table(entry.table_id, name),
+            lambda: reader.enable_grants(owner=name),
+            lambda: reader.disable_grants(),
+            lambda: reader.audit(),
+        ):
+            with pytest.raises(PermissionDeniedError):
+                refused()
+        assert not reader.maintenance_decision(NAME, MaintenanceKind.DATA_CLEANUP).allowed
+        assert reader.maintenance_decision(NAME, MaintenanceKind.CHECKPOINT).allowed
+        assert (owner.load_table(NAME), owner.grants(), owner.list_tables()) == before
+        refusals = [one for one in owner.audit() if one.outcome is AuditOutcome.REFUSED]
+        assert len(refusals) > 5 and {one.principal for one in refusals} == {name}
+
+
+def tables_that_are_committed_together_are_refused_together(bench: Bench) -> None:
+    with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
+        first, second, name = create(owner), create(owner, STAFF), principal_of(writer)
+        owner.enable_grants()
+        owner.grant([Privilege.APPEND], "main.sales", name)
+        owner.grant([Privilege.READ], "main", name)
+        both = {first.table_id: commit_of(1, ADD), second.table_id: commit_of(1, ADD)}
+        with pytest.raises(CommitRefusedError, match=r"main\.staff\.salaries"):
+            writer.commit_together(both)
+        assert owner.load_table(NAME).ratified.latest_version == 0
+        owner.grant([Privilege.APPEND], "main", name)
+        assert isinstance(writer.commit_together(both), RatifiedTogether)
+
+
+def the_last_owner_is_removed_only_on_explicit_demand(bench: Bench) -> None:
+    with bench.client_of("owner") as owner:
+        name = principal_of(owner)
+        owner.add_to_role("owners", [name])
+        owner.grant([Privilege.OWN], "*", "owners")
+        owner.enable_grants()
+        owner.revoke([Privilege.OWN], "*", name)
+        for locking_out in (
+            lambda: owner.revoke([Privilege.OWN], "*", "owners"),
+            lambda: owner.remove_from_role("owners", [name]),
+            lambda: owner.drop_role("owners"),
+        ):
+            with pytest.raises(InvalidArgumentError, match="Nobody would own"):
+                locking_out()
+        assert owner.roles() == (Role(name="owners", members=(name,)),)
+        owner.revoke([Privilege.OWN], "*", "owners", lock_out=True)
+        with pytest.raises(PermissionDeniedError):
+            owner.grant([Privilege.OWN], "*", name)
+
+
+def impossible_grants_change_nothing(bench: Bench) -> None:
+    with bench.client_of("owner") as owner:
+        create(owner)
+        owner.enable_grants()
+        before = owner.grants(), owner.roles(), owner.audit()
+        for bad in (
+            lambda: owner.grant([], "main", "ana"),
+            lambda: owner.grant([Privilege.READ], "", "ana"),
+            lambda: owner.grant([Privilege.READ], "main.sales.orders.x", "ana"),
+            lambda: owner.grant([Privilege.READ], "main.a b", "ana"),
+            lambda: owner.grant([Privilege.READ], "main", ""),
+            lambda: owner.grant([Privilege.READ], "main", " ana"),
+            lambda: owner.grant([Privilege.READ], "main", "a\nb"),
+            lambda: owner.grant([Privilege.READ], "main", "x" * 500),
+            lambda: owner.revoke([Privilege.READ], "main", "ana"),
+            lambda: owner.revoke([Privilege.READ], str(NAME), "ana"),
+            lambda: owner.add_to_role("", ["ana"]),
+            lambda: owner.add_to_role("role", []),
+            lambda: owner.add_to_role("role", ["role"]),
+            lambda: owner.remove_from_role("role", ["ana"]),
+            lambda: owner.drop_role("role"),
+            lambda: owner.audit(limit=0),
+            lambda: owner.grants("a.b.c.d"),
+        ):
+            with pytest.raises(InvalidArgumentError):
+                bad()
+        for missing in (
+            lambda: owner.grant([Privilege.READ], "main.sales.none", "ana"),
+            lambda: owner.transfer_table("none", "ana"),
+        ):
+            with pytest.raises(TableNotFoundError):
+                missing()
+        assert (owner.grants(), owner.roles(), owner.audit()) == before
+
+
+def put_if_absent_and_grants_exclude_each_other(bench: Bench) -> None:
+    by_creation = CommitPolicy(kind=CommitPolicyKind.PUT_IF_ABSENT)
+    with bench.client_of("owner") as owner:
+        entry = create(owner)
+        owner.change_commit_policy(entry.table_id, by_creation)
+        with pytest.raises(InvalidArgumentError, match="put-if-absent"):
+            owner.enable_grants()
+        assert not owner.whoami().grants_enabled
+        owner.change_commit_policy(entry.table_id, None)
+    with bench.client_of("owner") as owner:
+        other = create(owner, OTHER)
+        owner.drop_table(NAME)
+        owner.enable_grants()
+        with pytest.raises(InvalidArgumentError, match="put_if_absent"):
+            owner.change_commit_policy(other.table_id, by_creation)
+        with pytest.raises(InvalidArgumentError, match="put_if_absent"):
+            owner.set_commit_policy(CommitPolicyRule(scope="main", policy=by_creation))
+
+
+def every_change_and_refusal_is_in_the_audit(bench: Bench) -> None:
+    with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
+        entry, name = create(owner), principal_of(writer)
+        owner.enable_grants()
+        owner.grant([Privilege.APPEND], str(NAME), name, reason="nightly load")
+        owner.grant([Privilege.APPEND], str(NAME), name)
+        with pytest.raises(CommitRefusedError):
+            writer.commit(entry.table_id, commit_of(1, REMOVE))
+        owner.revoke([Privilege.APPEND], str(NAME), name, reason="stopped")
+        found = owner.audit(scope="main")
+        assert [(one.action, one.outcome, one.principal) for one in found] == [
+            ("grant", AuditOutcome.DONE, principal_of(owner)),
+            ("commit", AuditOutcome.REFUSED, name),
+            ("revoke", AuditOutcome.DONE, principal_of(owner)),
+        ]
+        assert (found[0].before, found[0].after, found[0].reason) == (None, f"append to {name}", "nightly load")
+        assert "does not have the privilege modify" in found[1].reason and found[1].table_id == entry.table_id
+        assert (found[2].before, found[2].after) == (f"append to {name}", None)
+        assert [one.entry_id for one in owner.audit(after=found[0].entry_id)] == [one.entry_id for one in found[1:]]
+        assert owner.audit(scope="main.staff") == () and len(owner.audit(limit=1)) == 1
+
+
+ACCESS_CONTROL_CONTRACT: tuple[Rule, ...] = (
+    grants_are_off_until_enabled,
+    a_commit_requires_what_its_content_does,
+    a_commit_without_its_content_requires_modify_and_alter,
+    a_grant_on_a_wide_scope_applies_to_later_tables,
+    a_grant_on_a_table_belongs_to_its_id,
+    members_of_roles_of_roles_have_their_privileges,
+    everybody_is_a_member_of_public,
+    the_owner_of_a_table_may_do_everything_with_it,
+    without_a_privilege_nothing_but_reading_works,
+    tables_that_are_committed_together_are_refused_together,
+    the_last_owner_is_removed_only_on_explicit_demand,
+    impossible_grants_change_nothing,
+    put_if_absent_and_grants_exclude_each_other,
+    every_change_and_refusal_is_in_the_audit,
+)

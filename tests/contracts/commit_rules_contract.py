@@ -1,0 +1,229 @@
+"""Contract of ``CommitRuleRegistry`` and ``ApprovalRequests``.
+
+Run for each database by ``tests/catalog/test_catalog_contract.py``.
+"""
+
+import hashlib
+import json
+from dataclasses import replace
+
+import pytest
+
+from cm_delta_dagster.catalog.approvals import ApprovalRequest, ApprovalState
+from cm_delta_dagster.catalog.catalog import Catalog
+from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyKind, CommitPolicyRule
+from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
+from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified, VersionTaken
+from cm_delta_dagster.errors import (
+    ApprovalClosedError,
+    ApprovalRequiredError,
+    CommitRefusedError,
+    InvalidArgumentError,
+)
+from tests.contracts.catalog_bench import NAME, OTHER, Bench, Rule, create, proposal
+
+PUT_IF_ABSENT = CommitPolicy(kind=CommitPolicyKind.PUT_IF_ABSENT)
+
+
+def rule(
+    kind: CommitRuleKind = CommitRuleKind.APPEND_ONLY,
+    scope: str = "main.sales",
+    on_violation: OnViolation = OnViolation.REFUSE,
+    **arguments: object,
+) -> CommitRule:
+    return CommitRule(
+        scope=scope,
+        name=kind.value,
+        kind=kind,
+        arguments=arguments,  # type: ignore[arg-type]
+        on_violation=on_violation,
+        reason="kept for the auditors",
+        contact="the data team",
+    )
+
+
+def with_actions(
+    version: int, *, removes: int = 0, mode: CommitMode = CommitMode.INLINE, tags: dict[str, str] | None = None
+) -> CommitProposal:
+    """A proposal that adds one file and removes ``removes`` files."""
+    one = proposal(version)
+    info = {"txnId": one.summary.txn_id, "inCommitTimestamp": one.summary.in_commit_timestamp, "tags": tags or {}}
+    add = {"path": f"{version}.parquet", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
+    gone = [{"path": f"gone-{number}.parquet", "dataChange": True} for number in range(removes)]
+    lines = [{"commitInfo": info}, {"add": add}, *({"remove": each} for each in gone)]
+    content = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+    return replace(
+        one,
+        mode=mode,
+        content=content if mode is CommitMode.INLINE else None,
+        content_to_check=content,
+        file_size=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
+
+
+def rules_of_all_three_scopes_apply_in_every_commit_mode(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table_id = create(catalog).table_id
+        catalog.set_commit_rule(rule(scope="main"))
+        catalog.set_commit_rule(rule(CommitRuleKind.REQUIRED_TAGS, scope=str(NAME), tags=("owner",)))
+        for mode in (CommitMode.STAGED, CommitMode.INLINE):
+            with pytest.raises(CommitRefusedError) as caught:
+                catalog.commit(table_id, with_actions(1, removes=1, mode=mode, tags={"owner": "etl"}))
+            refusal = caught.value.refusal
+            assert refusal is not None and (refusal.rule, refusal.scope) == ("append_only (append_only)", "main")
+            assert all(
+                word in str(caught.value) for word in ("append_only", "main", "kept for the auditors", "data team")
+            )
+            with pytest.raises(CommitRefusedError, match="lacks the tag 'owner'"):
+                catalog.commit(table_id, with_actions(1, mode=mode))
+            with pytest.raises(CommitRefusedError, match="append_only"):
+                catalog.commit_together({table_id: with_actions(1, removes=1, mode=mode, tags={"owner": "etl"})})
+        assert catalog.get_ratified_commits(table_id).latest_version == 0
+        assert isinstance(catalog.commit(table_id, with_actions(1, tags={"owner": "etl"})), Ratified)
+        assert {entry.action for entry in catalog.audit() if entry.outcome.value == "refused"} == {"commit"}
+
+
+def a_proposal_without_readable_content_violates_every_rule(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table_id = create(catalog).table_id
+        catalog.set_commit_rule(rule())
+        hidden = replace(with_actions(1, mode=CommitMode.STAGED), content_to_check=None)
+        altered = replace(with_actions(1, mode=CommitMode.STAGED), content_to_check=b"{}\n")
+        for forged in (hidden, altered):
+            with pytest.raises(CommitRefusedError, match="content that the catalog cannot read"):
+                catalog.commit(table_id, forged)
+
+
+def rules_are_replaced_listed_removed_and_audited(bench: Bench) -> None:
+    with bench.client() as catalog, bench.client() as other:
+        limit = rule(CommitRuleKind.MAX_REMOVED_ROWS, fraction=0.4)
+        for each in (limit, replace(limit, arguments={"rows": 5}), rule(scope=str(NAME)), rule(scope="main.other")):
+            catalog.set_commit_rule(each)
+        found = other.commit_rules(str(NAME))
+        assert [(each.scope, each.name) for each in found] == [
+            ("main.sales", "max_removed_rows"),
+            (str(NAME), "append_only"),
+        ]
+        assert found[0].arguments == {"rows": 5}
+        with pytest.raises(InvalidArgumentError, match="no commit rule 'append_only'"):
+            other.remove_commit_rule("main", "append_only")
+        other.remove_commit_rule(str(NAME), "append_only", reason="moved")
+        assert len(catalog.commit_rules()) == 2
+        entries = catalog.audit(scope="main.sales")
+        assert [entry.action for entry in entries] == ["set commit rule"] * 3 + ["remove commit rule"]
+        assert entries[1].before != entries[1].after and entries[-1].reason == "moved"
+
+
+def malformed_rules_are_refused(bench: Bench) -> None:
+    with bench.client() as catalog:
+        for wrong in (
+            rule(columns=("id",)),
+            rule(CommitRuleKind.PROTECTED_COLUMNS),
+            rule(CommitRuleKind.MAX_REMOVED_ROWS, rows=5, fraction=0.5),
+            rule(CommitRuleKind.MAX_REMOVED_FILES, fraction=1.5),
+            rule(CommitRuleKind.REQUIRED_USER_METADATA, pattern="("),
+            replace(rule(), name=""),
+            rule(scope="a.b.c.d"),
+        ):
+            with pytest.raises(InvalidArgumentError):
+                catalog.set_commit_rule(wrong)
+        assert catalog.commit_rules() == ()
+
+
+def no_rule_covers_commits_that_are_made_put_if_absent(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table_id = create(catalog).table_id
+        catalog.change_commit_policy(table_id, PUT_IF_ABSENT)
+        for scope in (str(NAME), "main.sales", "main"):
+            with pytest.raises(InvalidArgumentError, match="cannot refuse them"):
+                catalog.set_commit_rule(rule(scope=scope))
+        catalog.set_commit_rule(rule(scope="main.other"))
+        with pytest.raises(InvalidArgumentError, match="commit rules apply"):
+            catalog.set_commit_policy(CommitPolicyRule(scope="main", policy=PUT_IF_ABSENT))
+        guarded = create(catalog, OTHER).table_id
+        catalog.set_commit_rule(rule(scope=str(OTHER)))
+        with pytest.raises(InvalidArgumentError, match="commit rules apply"):
+            catalog.change_commit_policy(guarded, PUT_IF_ABSENT)
+
+
+def a_rename_carries_the_rules_of_the_name(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table_id = create(catalog).table_id
+        catalog.set_commit_rule(rule(scope=str(NAME)))
+        catalog.rename_table(table_id, OTHER)
+        with pytest.raises(CommitRefusedError, match=str(OTHER)):
+            catalog.commit(table_id, with_actions(1, removes=1))
+
+
+def a_rule_that_locks_everybody_out_is_asked_for_twice(bench: Bench) -> None:
+    with bench.client() as catalog:
+        create(catalog)
+        catalog.add_to_role("stewards", ["ada"])
+        catalog.remove_from_role("stewards", ["ada"])
+        locked = rule(CommitRuleKind.SCHEMA_CHANGE, principals=("stewards",))
+        with pytest.raises(InvalidArgumentError, match=r"have no member.*confirm=True"):
+            catalog.set_commit_rule(locked)
+        assert catalog.set_commit_rule(locked, confirmed=True).arguments == {"principals": ("stewards",)}
+
+
+def _request(catalog: Catalog, table_id: str, one: CommitProposal, **more: object) -> str:
+    with pytest.raises(ApprovalRequiredError):
+        catalog.commit(table_id, one)
+    found = catalog.request_approval(table_id, one, ApprovalRequest(intent="{}", **more))  # type: ignore[arg-type]
+    assert found is not None
+    return found.approval_id
+
+
+def a_commit_waits_and_is_ratified_with_the_end_of_its_request(bench: Bench) -> None:
+    with bench.client() as catalog, bench.client() as other:
+        table_id = create(catalog).table_id
+        catalog.set_commit_rule(rule(on_violation=OnViolation.APPROVAL))
+        one = with_actions(1, removes=1)
+        approval_id = _request(catalog, table_id, one, app_id="job", app_version=3)
+        assert _request(catalog, table_id, with_actions(1, removes=1), app_id="job", app_version=3) == approval_id
+        assert [each.approval_id for each in other.approvals("main.sales")] == [approval_id]
+        assert [each.content for each in other.protected_commits(table_id)] == [one.content]
+        assert isinstance(other.commit(table_id, with_actions(1)), Ratified)
+        assert isinstance(other.commit(table_id, replace(one, approval_id=approval_id)), VersionTaken)
+        assert other.parked_commit(approval_id).approval.state is ApprovalState.PENDING
+        with pytest.raises(ApprovalClosedError, match="another commit"):
+            other.commit(table_id, replace(with_actions(2, removes=2), approval_id=approval_id))
+        rebased = with_actions(2, removes=1)
+        info = rebased.content.replace(b"2.parquet", b"1.parquet") if rebased.content else b""
+        info = info.replace(rebased.summary.txn_id.encode(), one.summary.txn_id.encode())
+        summary = replace(rebased.summary, txn_id=one.summary.txn_id)
+        rebased = replace(rebased, content=info, content_to_check=info, summary=summary, approval_id=approval_id)
+        rebased = replace(rebased, sha256=hashlib.sha256(info).hexdigest())
+        assert isinstance(other.commit(table_id, rebased), Ratified)
+        assert other.commit(table_id, rebased) == Ratified(
+            version=2, latest_version=2, published_version=0, repeated=True
+        )
+        closed = catalog.parked_commit(approval_id).approval
+        assert (closed.state, closed.version) == (ApprovalState.COMMITTED, 2)
+        assert catalog.approvals() == () and len(catalog.approvals(with_closed=True)) == 1
+        with pytest.raises(ApprovalClosedError, match="was approved"):
+            catalog.reject_approval(approval_id, reason="no")
+
+
+def a_transaction_over_several_tables_does_not_wait(bench: Bench) -> None:
+    with bench.client() as catalog:
+        first, second = create(catalog).table_id, create(catalog, OTHER).table_id
+        catalog.set_commit_rule(rule(scope=str(OTHER), on_violation=OnViolation.APPROVAL))
+        with pytest.raises(CommitRefusedError, match="cannot wait for an approval"):
+            catalog.commit_together({first: with_actions(1), second: with_actions(1, removes=1)})
+        assert catalog.get_ratified_commits(first).latest_version == 0
+        assert catalog.approvals() == ()
+
+
+COMMIT_RULES_CONTRACT: tuple[Rule, ...] = (
+    rules_of_all_three_scopes_apply_in_every_commit_mode,
+    a_proposal_without_readable_content_violates_every_rule,
+    rules_are_replaced_listed_removed_and_audited,
+    malformed_rules_are_refused,
+    no_rule_covers_commits_that_are_made_put_if_absent,
+    a_rename_carries_the_rules_of_the_name,
+    a_rule_that_locks_everybody_out_is_asked_for_twice,
+    a_commit_waits_and_is_ratified_with_the_end_of_its_request,
+    a_transaction_over_several_tables_does_not_wait,
+)
