@@ -10,6 +10,7 @@ import typing
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.commit_feed import CommitFeed
 from cm_delta_dagster.catalog.commit_policies import CommitPolicies
+from cm_delta_dagster.catalog.event_feed import EventFeed
 from cm_delta_dagster.catalog.leases import Leases
 from cm_delta_dagster.catalog.maintenance_policies import MaintenancePolicies
 from cm_delta_dagster.catalog.recovery import RecoverableCatalog
@@ -24,6 +25,7 @@ class Catalog(
     MaintenancePolicies,
     Leases,
     CommitFeed,
+    EventFeed,
     VersionPins,
     RecoverableCatalog,
     typing.Protocol,

@@ -121,7 +121,7 @@ def rows_of(catalog: SqlCatalog) -> list[dict[str, Any]]:
     own = {"table_id", "location", "reserved_ms", "created_ms", "ratified_ms"}
 
     def read(connection: sa.Connection) -> list[dict[str, Any]]:
-        statements = (sa.select(COMMITS).order_by(COMMITS.c.position), sa.select(TABLES), sa.select(FEED_COUNTER))
+        statements = (sa.select(COMMITS).order_by(COMMITS.c.table_id, COMMITS.c.version), sa.select(TABLES), sa.select(FEED_COUNTER))
         found = [row for statement in statements for row in connection.execute(statement).mappings()]
         return [{name: value for name, value in row.items() if name not in own} for row in found]
 

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cm_delta_dagster.catalog.commit_feed import FeedEntry, FeedPage
 from cm_delta_dagster.catalog.ratification import (
     MAX_CLOCK_DIFFERENCE_MS,
     CommitOutcome,
@@ -30,7 +29,6 @@ from cm_delta_dagster.catalog.sql import (
     commit_rows,
     commits,
     committed_files,
-    feed,
     lifecycle,
     names,
     recovery,
@@ -39,6 +37,7 @@ from cm_delta_dagster.catalog.sql import (
     tables,
 )
 from cm_delta_dagster.catalog.sql.database import Database, IfMissing
+from cm_delta_dagster.catalog.sql.feed_methods import FeedMethods
 from cm_delta_dagster.catalog.sql.policy_methods import PolicyMethods
 from cm_delta_dagster.catalog.tables import (
     CatalogIdentity,
@@ -54,7 +53,7 @@ from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 _log = logging.getLogger(__name__)
 
 
-class SqlCatalog(PolicyMethods):
+class SqlCatalog(PolicyMethods, FeedMethods):
     """Implements :class:`~cm_delta_dagster.catalog.catalog.Catalog` over SQLite (one machine) or PostgreSQL (shared).
 
     The first use opens the database, and creates or migrates it. Thread-safe. Each ratification is one SQL transaction. Close
@@ -322,26 +321,6 @@ class SqlCatalog(PolicyMethods):
         # Both statements may run twice, and content may be deleted later: PostgreSQL needs no transaction.
         run = self._database.read if self._database.has_single_statement_commit else self._database.write
         run(lambda connection: commits.set_published_version(connection, table_id, version))
-
-    def feed(
-        self, *, after: int, limit: int, identifiers: Iterable[TableIdentifier] | None = None
-    ) -> Sequence[FeedEntry]:
-        """Commits after a position, in order, in one statement."""
-        wanted = None if identifiers is None else tuple(identifiers)
-        return self._database.read(
-            lambda connection: feed.feed(connection, after=after, limit=limit, identifiers=wanted)
-        )
-
-    def feed_page(self, *, after: int, limit: int, identifiers: Iterable[TableIdentifier] | None = None) -> FeedPage:
-        """Commits after a position with the catalog's id and the latest position, in one statement."""
-        wanted = None if identifiers is None else tuple(identifiers)
-        return self._database.read(
-            lambda connection: feed.feed_page(connection, after=after, limit=limit, identifiers=wanted)
-        )
-
-    def latest_feed_position(self) -> int:
-        """Position of the newest commit, 0 without one."""
-        return self._database.read(feed.latest_position)
 
     def back_up(self, target: Path) -> int:
         """Copy the database to the new file ``target`` while it is in use, and check the copy.

@@ -10,13 +10,14 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.recovery import FEED_GAP, AdoptedState, AdoptedTable, CommitHistory, HistoryStart
-from cm_delta_dagster.catalog.sql import clones, commits, definitions, policies, tables
+from cm_delta_dagster.catalog.sql import clones, commits, definitions, feed_entries, policies, tables
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table, values_of
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE,
     COMMITS,
     DEFINITIONS,
     DROPPED,
+    FEED,
     FEED_COUNTER,
     IDENTITY,
     MAINTENANCE_LEASES,
@@ -26,7 +27,7 @@ from cm_delta_dagster.catalog.sql.schema import (
     identifier_of,
 )
 from cm_delta_dagster.catalog.tables import RelatedTable, TableEntry
-from cm_delta_dagster.errors import CatalogError, RecoveryError, TableNotFoundError
+from cm_delta_dagster.errors import RecoveryError, TableNotFoundError
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
 _CATALOG_ID = sa.select(IDENTITY.c.catalog_id).where(IDENTITY.c.row_id == 1)
@@ -90,6 +91,7 @@ def take_in_commits(
     _check_order(history.proposals, first=first, follows_ms=before.in_commit_timestamp)
     if own:
         connection.execute(sa.delete(COMMITS).where(_ABOVE), {"of_table": table_id, "above": after})
+        connection.execute(sa.delete(FEED).where(FEED.c.table_id == table_id, FEED.c.version > after))
         pins = sa.delete(VERSION_PINS).where(VERSION_PINS.c.table_id == table_id, VERSION_PINS.c.version > after)
         connection.execute(pins)
     _record(connection, table_id, history, data_version=data_version, now_ms=now_ms)
@@ -114,16 +116,17 @@ def _record(
 ) -> None:
     """Insert the commits, advance the head of the table and set its definition. The caller holds the lock of its row."""
     proposals = history.proposals
-    position = connection.execute(_SKIP_POSITIONS, {"by": FEED_GAP + len(proposals)}).scalar_one_or_none()
-    if position is None:
-        raise CatalogError("The catalog's feed has lost its counter; restore the database from a backup.")
+    if connection.execute(_SKIP_POSITIONS, {"by": FEED_GAP}).scalar_one_or_none() is None:
+        raise feed_entries.lost_counter()
     rows: list[dict[str, Any]] = []
-    for place, proposal in enumerate(proposals, start=position - len(proposals) + 1):
+    for proposal in proposals:
         if proposal.summary.data_change:
             data_version = proposal.version
         values = values_of(table_id, proposal, now_ms=now_ms)
-        rows.append({**values, "position": place, "data_version": data_version})
+        rows.append({**values, "data_version": data_version})
     connection.execute(sa.insert(COMMITS), rows)
+    for proposal in proposals:
+        feed_entries.append(connection, feed_entries.of_commit(table_id, proposal.version, now_ms=now_ms))
     last = proposals[-1]
     head = {
         "latest_version": last.version,
