@@ -21,6 +21,7 @@ A message says what happened, why, and what to do about it. The tree::
     ├── CommitError
     │   ├── CommitConflictError
     │   ├── CommitRejectedError
+    │   │   └── CommitRefusedError
     │   ├── CommitRetriesExceededError
     │   └── CommitStateUnknownError
     ├── MaintenanceError
@@ -42,6 +43,7 @@ A message says what happened, why, and what to do about it. The tree::
     │   ├── CatalogUnavailableError
     │   ├── CatalogVersionError
     │   ├── PermissionDeniedError
+    │   │   └── OperationRefusedError
     │   ├── CatalogBehindStorageError
     │   ├── WarehouseMismatchError
     │   └── RecoveryError
@@ -53,9 +55,42 @@ This module imports no other module of the package. Each layer maps the exceptio
 those of fsspec and the operating system, ``catalog.sql`` those of SQLAlchemy, ``spark`` those of Spark.
 """
 
+from dataclasses import dataclass
+
 
 class CmDeltaError(Exception):
     """Root of every error that this package raises."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Which rule of the catalog refused what.
+
+    Attributes:
+        what: what was refused, as the subject of a sentence, e.g. ``The commit of version 3 to main.sales.orders``.
+        reason: why, as a clause, e.g. ``it removes rows, which requires the privilege modify``.
+        rule: name of the rule, e.g. ``grants``.
+        scope: where the rule applies: a table, a schema, a catalog, or ``*`` for all of them.
+        set_by: principal that set the rule; None if it is not known.
+        ask: principals who can permit it.
+        table_id: id of the table; None if it concerns no single table.
+    """
+
+    what: str
+    reason: str
+    rule: str
+    scope: str
+    set_by: str | None = None
+    ask: tuple[str, ...] = ()
+    table_id: str | None = None
+
+    def __str__(self) -> str:
+        set_by = "" if self.set_by is None else f", set by {self.set_by}"
+        ask = " or ".join(self.ask) or "an owner of the catalog"
+        return (
+            f"{self.what} was refused: {self.reason} (rule {self.rule} of {self.scope}{set_by}). Nothing was changed. "
+            f"Ask {ask} to permit it."
+        )
 
 
 class InvalidArgumentError(CmDeltaError, ValueError):
@@ -160,6 +195,18 @@ class CommitRejectedError(CommitError):
     """The catalog refused the proposal, for a reason other than a taken version; a retry does not help."""
 
 
+class CommitRefusedError(CommitRejectedError):
+    """A rule of the catalog refused the proposal: a missing privilege, a policy, an expired lease. It is never retried.
+
+    Attributes:
+        refusal: the rule, its scope, who set it and whom to ask.
+    """
+
+    def __init__(self, message: str, *, refusal: Refusal | None = None) -> None:
+        super().__init__(message)
+        self.refusal = refusal
+
+
 class CommitRetriesExceededError(CommitError):
     """Commits of other writers won every attempt; nothing was committed.
 
@@ -261,7 +308,19 @@ class CatalogVersionError(CatalogError):
 
 
 class PermissionDeniedError(CatalogError):
-    """This client lacks a right in the catalog's database."""
+    """This client lacks a right in the catalog, or in its database."""
+
+
+class OperationRefusedError(PermissionDeniedError):
+    """A rule of the catalog refused an operation other than a commit, because the caller lacks a privilege.
+
+    Attributes:
+        refusal: the rule, its scope, who set it and whom to ask.
+    """
+
+    def __init__(self, message: str, *, refusal: Refusal | None = None) -> None:
+        super().__init__(message)
+        self.refusal = refusal
 
 
 class CatalogBehindStorageError(CatalogError):

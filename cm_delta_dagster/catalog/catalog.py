@@ -7,6 +7,8 @@ SQLAlchemy; ``tests/contracts`` checks the guarantees of each interface for ever
 
 import typing
 
+from cm_delta_dagster.catalog.access_control import AccessControl
+from cm_delta_dagster.catalog.audit import AuditLog
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.commit_feed import CommitFeed
 from cm_delta_dagster.catalog.commit_policies import CommitPolicies
@@ -28,6 +30,8 @@ class Catalog(
     EventFeed,
     VersionPins,
     RecoverableCatalog,
+    AccessControl,
+    AuditLog,
     typing.Protocol,
 ):
     """Every interface of a catalog, and the end of its use.

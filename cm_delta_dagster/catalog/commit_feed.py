@@ -17,6 +17,7 @@ class FeedEntry:
         position: grows strictly over all tables. After a reader has seen a position, no commit appears at a smaller one.
         data_version: the newest data-changing version of the table at this commit.
         ratified_ms: when the catalog ratified the commit, epoch milliseconds.
+        principal: who proposed the commit; None if it stated no name, or if the commit was recovered from storage.
     """
 
     position: int
@@ -26,6 +27,7 @@ class FeedEntry:
     data_version: int
     ratified_ms: int
     summary: CommitSummary
+    principal: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

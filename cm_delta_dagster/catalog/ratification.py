@@ -74,6 +74,8 @@ class CommitProposal:
         published_version: ``_delta_log`` holds every version up to this one; saves a call of ``set_published_version``. It
             must be below ``version``. A value below the recorded one has no effect.
         sha256: SHA-256 of the bytes of the commit, as 64 lower-case hexadecimal digits; None if not computed.
+        content_to_check: the whole commit, for the checks of the catalog, which does not store it. None: the checks see
+            ``content``; without both they assume that the commit does whatever they refuse.
     """
 
     version: int
@@ -87,6 +89,7 @@ class CommitProposal:
     protocol: Protocol | None = None
     published_version: int | None = None
     sha256: str | None = None
+    content_to_check: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,9 @@ from cm_delta_dagster.catalog.sql import (
     single_statement_commit,
     tables,
 )
-from cm_delta_dagster.catalog.sql.database import Database, IfMissing
+from cm_delta_dagster.catalog.sql.access_methods import AccessMethods
+from cm_delta_dagster.catalog.sql.audited_database import AuditedDatabase
+from cm_delta_dagster.catalog.sql.database import IfMissing
 from cm_delta_dagster.catalog.sql.feed_methods import FeedMethods
 from cm_delta_dagster.catalog.sql.policy_methods import PolicyMethods
 from cm_delta_dagster.catalog.tables import (
@@ -53,7 +55,7 @@ from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 _log = logging.getLogger(__name__)
 
 
-class SqlCatalog(PolicyMethods, FeedMethods):
+class SqlCatalog(PolicyMethods, AccessMethods, FeedMethods):
     """Implements :class:`~cm_delta_dagster.catalog.catalog.Catalog` over SQLite (one machine) or PostgreSQL (shared).
 
     The first use opens the database, and creates or migrates it. Thread-safe. Each ratification is one SQL transaction. Close
@@ -66,6 +68,8 @@ class SqlCatalog(PolicyMethods, FeedMethods):
         if_missing: whether a missing catalog is created; with REFUSE the first use raises CatalogError.
         now_ms: clock, epoch milliseconds; by default the server's, for SQLite the machine's.
         max_clock_difference_ms: commits whose in-commit timestamp is further ahead of that clock are refused.
+        principal: who uses this client: the name of a user or a pipeline. PostgreSQL knows it from the login, and the first use
+            raises InvalidArgumentError for another name.
 
     Raises:
         InvalidArgumentError: the URL or the warehouse is malformed.
@@ -79,8 +83,9 @@ class SqlCatalog(PolicyMethods, FeedMethods):
         if_missing: IfMissing = IfMissing.CREATE,
         now_ms: Callable[[], int] | None = None,
         max_clock_difference_ms: int = MAX_CLOCK_DIFFERENCE_MS,
+        principal: str | None = None,
     ) -> None:
-        self._database = Database(url, if_missing=if_missing)
+        self._database = AuditedDatabase(url, if_missing=if_missing, principal=principal)
         self._warehouse = None if warehouse is None else names.checked_warehouse(warehouse)
         self._now_ms = self._database.now_ms if now_ms is None else now_ms
         self._max_clock_difference_ms = max_clock_difference_ms
@@ -93,6 +98,7 @@ class SqlCatalog(PolicyMethods, FeedMethods):
             warehouse=self._warehouse,
             if_missing=IfMissing.REFUSE,
             max_clock_difference_ms=self._max_clock_difference_ms,
+            principal=self._database.principal,
         )
         return create, ()
 

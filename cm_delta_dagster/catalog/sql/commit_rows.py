@@ -124,7 +124,7 @@ def ratified_commit(row: Any) -> RatifiedCommit:
     )
 
 
-def values_of(table_id: str, proposal: CommitProposal, *, now_ms: int) -> dict[str, Any]:
+def values_of(table_id: str, proposal: CommitProposal, *, now_ms: int, principal: str | None = None) -> dict[str, Any]:
     """The row of a commit without ``data_version``, which the database computes."""
     summary = proposal.summary
     return {
@@ -148,6 +148,7 @@ def values_of(table_id: str, proposal: CommitProposal, *, now_ms: int) -> dict[s
         "num_rows": None if summary.counts is None else summary.counts.num_rows,
         "num_files": None if summary.counts is None else summary.counts.num_files,
         "size_bytes": None if summary.counts is None else summary.counts.size_bytes,
+        "principal": principal,
     }
 
 

@@ -24,7 +24,9 @@ from cm_delta_dagster.catalog.ratification import (
     RefusedTogether,
     VersionTaken,
 )
-from cm_delta_dagster.catalog.sql import commit_content, definitions, feed_entries
+from cm_delta_dagster.catalog.sql import commit_checks, commit_content, definitions, feed_entries
+from cm_delta_dagster.catalog.sql.callers import caller_of
+from cm_delta_dagster.catalog.sql.commit_context import CommitContext, ProposalKind
 from cm_delta_dagster.catalog.sql.commit_rows import (
     COMMIT_COLUMNS,
     HEAD_COLUMNS,
@@ -35,12 +37,15 @@ from cm_delta_dagster.catalog.sql.commit_rows import (
     values_of,
 )
 from cm_delta_dagster.catalog.sql.prepared import Prepared
-from cm_delta_dagster.catalog.sql.schema import COMMITS, TABLES
+from cm_delta_dagster.catalog.sql.schema import COMMITS, NAME_COLUMNS, TABLES, identifier_of
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CatalogError, CommitRejectedError, InvalidArgumentError
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
-_LOCKED_HEAD = Prepared(sa.select(*HEAD_COLUMNS).where(THE_TABLE).with_for_update())
+_LOCKED_HEAD = Prepared(
+    sa.select(*HEAD_COLUMNS, *NAME_COLUMNS, commit_checks.ACTIVE).where(THE_TABLE).with_for_update()
+)
 _ADVANCE = Prepared(
     sa.update(TABLES)
     .where(TABLES.c.table_id == sa.bindparam("of_table"))
@@ -143,7 +148,7 @@ def _answer_without_effect(
 def _accept(
     connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any, *, now_ms: int, max_ahead_ms: int
 ) -> Ratified:
-    """Ratify the proposal if it is consistent. Raises CommitRejectedError."""
+    """Ratify the proposal if it is consistent and passes the checks. Raises CommitRejectedError, CommitRefusedError."""
     reported = head.published_version if proposal.published_version is None else proposal.published_version
     if reported > head.latest_version:
         raise CommitRejectedError(
@@ -158,9 +163,25 @@ def _accept(
         now_ms=now_ms,
         max_ahead_ms=max_ahead_ms,
     )
+    _check(connection, table_id, proposal, head, kind=ProposalKind.PROPOSED, now_ms=now_ms)
     published = max(reported, head.published_version)
     _ratify(connection, table_id, proposal, head, published=published, now_ms=now_ms)
     return Ratified(version=proposal.version, latest_version=proposal.version, published_version=published)
+
+
+def _check(
+    connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any, *, kind: ProposalKind, now_ms: int
+) -> None:
+    context = CommitContext(
+        table_id=table_id,
+        identifier=identifier_of(head),
+        proposal=proposal,
+        head=head,
+        caller=caller_of(connection),
+        now_ms=now_ms,
+        kind=kind,
+    )
+    commit_checks.run(connection, context)
 
 
 def check_timestamp(
@@ -207,6 +228,7 @@ def record_published(
             f"table are made {policy.kind.value} and it is published up to version {head.published_version} of "
             f"{head.latest_version}. A writer added the file to its _delta_log without the catalog."
         )
+    _check(connection, table_id, proposal, head, kind=ProposalKind.PUBLISHED, now_ms=now_ms)
     _ratify(connection, table_id, proposal, head, published=proposal.version, now_ms=now_ms)
     return Ratified(version=proposal.version, latest_version=proposal.version, published_version=proposal.version)
 
@@ -276,14 +298,21 @@ def insert_commit(
             "new_content_from": content_from,
         },
     )
-    _INSERT.run(connection, values_of(table_id, proposal, now_ms=now_ms) | {"data_version": data_version})
+    values = values_of(table_id, proposal, now_ms=now_ms, principal=caller_of(connection))
+    _INSERT.run(connection, values | {"data_version": data_version})
     feed_entries.append(connection, feed_entries.of_commit(table_id, proposal.version, now_ms=now_ms))
 
 
 def insert_initial_commit(
-    connection: sa.Connection, table_id: str, summary: CommitSummary, initial: InitialCommit | None, *, now_ms: int
+    connection: sa.Connection,
+    table_id: str,
+    identifier: TableIdentifier,
+    *,
+    summary: CommitSummary,
+    initial: InitialCommit | None,
+    now_ms: int,
 ) -> None:
-    """Insert version 0, which is already published, under its published name."""
+    """Insert version 0, which is already published, under its published name. Raises CommitRefusedError."""
     proposal = CommitProposal(
         version=0,
         file_name=log_files.commit_file_name(0),
@@ -292,8 +321,21 @@ def insert_initial_commit(
         summary=summary,
         mode=CommitMode.STAGED,
         content=None if initial is None or initial.file_size > CACHED_CONTENT_BYTES else initial.content,
+        metadata=None if initial is None else initial.metadata,
+        protocol=None if initial is None else initial.protocol,
         sha256=None if initial is None else initial.sha256,
+        content_to_check=None if initial is None else initial.content,
     )
+    context = CommitContext(
+        table_id=table_id,
+        identifier=identifier,
+        proposal=proposal,
+        head=None,
+        caller=caller_of(connection),
+        now_ms=now_ms,
+        kind=ProposalKind.REGISTERED,
+    )
+    commit_checks.run(connection, context)
     insert_commit(
         connection,
         table_id,

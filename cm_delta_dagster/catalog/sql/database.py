@@ -19,6 +19,7 @@ import sqlalchemy as sa
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from cm_delta_dagster.catalog.sql import backup, feed_entries, migrate, postgres_session, sqlite_files
+from cm_delta_dagster.catalog.sql.callers import checked_principal
 from cm_delta_dagster.catalog.sql.commit_locks import AdvisoryCommitLocks, file_commit_lock
 from cm_delta_dagster.catalog.sql.database_errors import (
     code_of,
@@ -56,10 +57,12 @@ class Database:
     Args:
         url: SQLAlchemy URL of a SQLite file or a PostgreSQL database.
         if_missing: whether a missing catalog is created, with the file of a SQLite database.
+        principal: who the client says it is; see :mod:`~cm_delta_dagster.catalog.sql.callers`.
     """
 
-    def __init__(self, url: str, *, if_missing: IfMissing = IfMissing.CREATE) -> None:
+    def __init__(self, url: str, *, if_missing: IfMissing = IfMissing.CREATE, principal: str | None = None) -> None:
         self._url = parsed_url(url)
+        self.principal = checked_principal(principal)
         self._if_missing = if_missing
         self.shown_url = without_secrets(self._url)
         self._is_sqlite = self._url.get_backend_name() == "sqlite"
@@ -293,9 +296,9 @@ class Database:
         if self._is_sqlite:
             if self._if_missing is IfMissing.REFUSE and not Path(str(self._url.database)).is_file():
                 raise self._missing()
-            return sqlite_engine(self._url)
+            return sqlite_engine(self._url, principal=self.principal)
         try:
-            return postgresql_engine(self._url, self._server_clock)
+            return postgresql_engine(self._url, self._server_clock, principal=self.principal)
         except ImportError as error:
             raise CatalogError(
                 f"The catalog {self.shown_url} requires the PostgreSQL driver, which is not installed ({error}). Install it with "

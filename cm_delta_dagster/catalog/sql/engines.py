@@ -9,6 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from cm_delta_dagster.catalog.sql import callers
 from cm_delta_dagster.catalog.sql.postgres_session import ServerClock
 from cm_delta_dagster.errors import CatalogUnavailableError, InvalidArgumentError
 
@@ -51,7 +52,7 @@ def without_secrets(url: sa.URL) -> str:
     return shown.render_as_string(hide_password=True)
 
 
-def sqlite_engine(url: sa.URL) -> sa.Engine:
+def sqlite_engine(url: sa.URL, *, principal: str | None) -> sa.Engine:
     """An engine with one connection, whose commits are durable. Raises CatalogUnavailableError."""
     try:
         Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
@@ -76,6 +77,7 @@ def sqlite_engine(url: sa.URL) -> sa.Engine:
         cursor.execute("PRAGMA foreign_keys=ON")
         cursor.close()
 
+    sa.event.listen(engine, "connect", callers.on_connect(principal))
     return engine
 
 
@@ -83,6 +85,7 @@ def postgresql_engine(
     url: sa.URL,
     clock: ServerClock,
     *,
+    principal: str | None = None,
     isolation_level: sa.engine.interfaces.IsolationLevel = "AUTOCOMMIT",
     size: int = 5,
     overflow: int = 15,
@@ -91,6 +94,7 @@ def postgresql_engine(
     """An engine with a connection pool; ``clock`` prepares each connection.
 
     Args:
+        principal: who the client says it is; a connection that logs in as another role raises InvalidArgumentError.
         size, overflow: connections that the pool keeps, and further ones under load.
         wait_seconds: how long a caller waits for a connection of the pool.
     """
@@ -105,4 +109,5 @@ def postgresql_engine(
     )
 
     sa.event.listen(engine, "connect", clock.prepare)
+    sa.event.listen(engine, "connect", callers.on_connect(principal))
     return engine

@@ -179,6 +179,7 @@ def _entry(row: sa.Row[Any]) -> FeedEntry:
         data_version=row.data_version,
         ratified_ms=row.ratified_ms,
         summary=summary_of(row),
+        principal=row.principal,
     )
 
 

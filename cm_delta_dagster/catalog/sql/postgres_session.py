@@ -7,13 +7,14 @@ last. It is detected by the backend process id that it reports, which differs fr
 import time
 from typing import Any
 
+from cm_delta_dagster.catalog.sql.callers import SESSION_USER
 from cm_delta_dagster.errors import CatalogError
 
 _IS_POOLED = "cm_delta_is_pooled"
 _NOT_DURABLE = frozenset({"off", "local"})
 _SESSION_QUERY = (
     "SELECT pg_backend_pid(), current_setting('synchronous_commit'), current_database(), "
-    "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)"
+    "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint), session_user"
 )
 
 
@@ -55,7 +56,8 @@ def prepare(connection: Any, record: Any) -> int:
     """
     before, connection.autocommit = connection.autocommit, True
     try:
-        session, synchronous_commit, database, server_ms = connection.execute(_SESSION_QUERY).fetchone()
+        session, synchronous_commit, database, server_ms, user = connection.execute(_SESSION_QUERY).fetchone()
+        record.info[SESSION_USER] = str(user)
         record.info[_IS_POOLED] = session != connection.info.backend_pid
         if is_pooled(record):
             # The next session does not have the statements that this one has prepared, or has others of the same name.

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.recovery import FEED_GAP, AdoptedState, AdoptedTable, CommitHistory, HistoryStart
 from cm_delta_dagster.catalog.sql import clones, commits, definitions, feed_entries, policies, tables
+from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table, values_of
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE,
@@ -180,6 +181,7 @@ def adopt_table(connection: sa.Connection, table: AdoptedTable, *, now_ms: int) 
         "created_ms": now_ms,
         "dropped_ms": None if table.state is AdoptedState.ACTIVE else now_ms,
         "is_external": table.is_external,
+        "owner": caller_of(connection),
     }
     try:
         connection.execute(sa.insert(TABLES), values)

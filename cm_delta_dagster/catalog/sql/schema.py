@@ -40,14 +40,15 @@ TABLES = sa.Table(
     sa.Column("etag", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("is_external", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("lease_token", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("owner", sa.Text),
 )
 """One row for each reservation. ``latest_version`` and ``published_version`` are -1 in state STAGING.
 
 ``commit_policy`` is the table's own, NULL if a wider scope applies. While the policy changes from put-if-absent, the barrier
 commit must follow version ``barrier_after``. Of the published commits exactly those from ``content_from`` on have their content
 in ``COMMITS``. ``etag`` counts the changes of name and definition. A purge never deletes the files of a table that
-``is_external``. A released table has the state PURGED and another location. ``lease_token`` is the fencing token of the newest
-maintenance lease of the table; it only grows.
+``is_external``. A released table has the state PURGED and another location. ``owner`` is the principal that created the table,
+NULL if it stated no name. ``lease_token`` is the fencing token of the newest maintenance lease of the table; it only grows.
 """
 
 NAME_COLUMNS = (TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name)
@@ -104,12 +105,14 @@ COMMITS = sa.Table(
     sa.Column("num_rows", sa.BigInteger),
     sa.Column("num_files", sa.BigInteger),
     sa.Column("size_bytes", sa.BigInteger),
+    sa.Column("principal", sa.Text),
 )
 """Every ratified commit. Those above the table's ``published_version`` are served to readers; ``FEED`` orders them.
 
 ``content`` is set for an inline commit until it is published, and for small commits of any mode while they are among the
 newest. ``sha256`` is the digest of the commit's bytes, NULL for commits that were ratified before revision 0005.
-The columns after it are NULL before revision 0007, and where the proposer does not know them.
+The columns after it are NULL before revision 0007, and where the proposer does not know them. ``principal`` is who proposed the
+commit, NULL before revision 0009.
 """
 
 sa.Index(
@@ -256,6 +259,63 @@ REGISTERED_PATHS = sa.Table(
     sa.Column("location", sa.Text, nullable=False),
 )
 """Names of Delta tables of other writers, which clients read by path. The catalog ratifies none of their commits."""
+
+ACTIVE_CHECKS = sa.Table(
+    "cm_delta_active_checks",
+    METADATA,
+    sa.Column("scope", sa.Text, primary_key=True),
+    sa.Column("check_name", sa.Text, primary_key=True),
+)
+"""Which checks of ``commit_checks`` proposals for tables of a scope must pass; scopes as in :func:`scope_keys`."""
+
+GRANTS = sa.Table(
+    "cm_delta_grants",
+    METADATA,
+    sa.Column("grantee", sa.Text, primary_key=True),
+    sa.Column("scope", sa.Text, primary_key=True),
+    sa.Column("privilege", sa.Text, primary_key=True),
+    sa.Column("granted_by", sa.Text),
+    sa.Column("granted_ms", sa.BigInteger, nullable=False),
+)
+"""Privileges of principals and roles; scopes as in :func:`scope_keys`."""
+
+ROLES = sa.Table("cm_delta_roles", METADATA, sa.Column("role", sa.Text, primary_key=True))
+
+ROLE_MEMBERS = sa.Table(
+    "cm_delta_role_members",
+    METADATA,
+    sa.Column("member", sa.Text, primary_key=True),
+    sa.Column("role", sa.Text, sa.ForeignKey("cm_delta_roles.role"), primary_key=True),
+)
+"""A member is a principal or another role."""
+
+AUDIT = sa.Table(
+    "cm_delta_audit",
+    METADATA,
+    sa.Column("entry_id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
+    sa.Column("at_ms", sa.BigInteger, nullable=False),
+    sa.Column("principal", sa.Text),
+    sa.Column("action", sa.Text, nullable=False),
+    sa.Column("scope", sa.Text, nullable=False),
+    sa.Column("table_id", sa.Text),
+    sa.Column("state_before", sa.Text),
+    sa.Column("state_after", sa.Text),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("outcome", sa.Text, nullable=False),
+)
+"""Changes of rules and refusals; rows are only inserted."""
+
+
+def scope_keys() -> tuple[sa.ColumnElement[str], ...]:
+    """The scopes that contain the table of a row of ``TABLES``: ``*``, its catalog, schema, name, and its id after ``id:``."""
+    schema = TABLES.c.catalog_name + "." + TABLES.c.schema_name
+    return (
+        sa.literal_column("'*'"),
+        TABLES.c.catalog_name,
+        schema,
+        schema + "." + TABLES.c.table_name,
+        sa.literal_column("'id:'").concat(TABLES.c.table_id),
+    )
 
 
 def identifier_of(row: Any) -> TableIdentifier:

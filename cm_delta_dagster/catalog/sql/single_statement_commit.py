@@ -1,6 +1,7 @@
 """Ratification in a single statement, on PostgreSQL: one round trip, and no row lock is held during a network round trip.
 
-It ratifies the next version of a table whose metadata and protocol do not change. Every other proposal, and every refusal, is
+It ratifies the next version of a table whose metadata and protocol do not change, if no check of
+:mod:`~cm_delta_dagster.catalog.sql.commit_checks` is active for the table. Every other proposal, and every refusal, is
 left to :mod:`~cm_delta_dagster.catalog.sql.commits`. After an unknown outcome the statement can run again: its version is taken
 then, and it has no effect.
 """
@@ -10,7 +11,8 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
 from cm_delta_dagster.catalog.feed_kinds import FeedKind
 from cm_delta_dagster.catalog.ratification import MAX_CLOCK_DIFFERENCE_MS, CommitProposal, Ratified
-from cm_delta_dagster.catalog.sql import commit_content, feed_entries
+from cm_delta_dagster.catalog.sql import commit_checks, commit_content, feed_entries
+from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.commit_rows import values_of
 from cm_delta_dagster.catalog.sql.prepared import Prepared
 from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED, FEED_COUNTER, IS_ACTIVE, TABLES
@@ -40,6 +42,7 @@ _ADVANCED = (
         ),
         TABLES.c.latest_version >= _long("reported"),
         sa.exists(sa.select(FEED_COUNTER.c.counter_id)),
+        commit_checks.NONE_ACTIVE,
         *(sa.func.coalesce(TABLES.c.commit_policy, "") != policy for policy in _NOT_THROUGH_CATALOG),
     )
     .values(
@@ -125,7 +128,7 @@ def commit(
         "is_cached": commit_content.is_cached(proposal),
         "now_ms": now_ms,
     }
-    values = values_of(table_id, proposal, now_ms=now_ms)
+    values = values_of(table_id, proposal, now_ms=now_ms, principal=caller_of(connection))
     found = _COMMIT.rows(
         connection, row | {f"of_{name}": value for name, value in values.items() if name not in _FROM_STATEMENT}
     )

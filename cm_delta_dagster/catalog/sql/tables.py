@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
 from cm_delta_dagster.catalog.sql import commits, definitions, policies
+from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.commit_rows import COMMIT_COLUMNS, ratified_commits_of, unknown_table
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE,
@@ -80,6 +81,7 @@ _ACTIVATE = (
         schema_name=sa.bindparam("of_schema"),
         table_name=sa.bindparam("of_name"),
         created_ms=sa.bindparam("now_ms"),
+        owner=sa.bindparam("of_owner"),
     )
 )
 _DROP = (
@@ -144,12 +146,23 @@ def register_table(
             )
         return load_table(connection, identifier)
     try:
-        connection.execute(_ACTIVATE, {"of_table": table_id, "now_ms": now_ms, **name_parameters(identifier)})
+        connection.execute(
+            _ACTIVATE,
+            {"of_table": table_id, "now_ms": now_ms, "of_owner": caller_of(connection), **name_parameters(identifier)},
+        )
     except sa.exc.IntegrityError as error:
         raise name_taken(identifier) from error
     policies.adopt(connection, table_id)
-    commits.insert_initial_commit(connection, table_id, summary, initial, now_ms=now_ms)
+    commits.insert_initial_commit(connection, table_id, identifier, summary=summary, initial=initial, now_ms=now_ms)
     return load_table(connection, identifier)
+
+
+def id_of(connection: sa.Connection, identifier: TableIdentifier) -> str:
+    """The id of the table that has the name. Raises TableNotFoundError."""
+    found = connection.execute(_HOLDER, name_parameters(identifier)).scalar_one_or_none()
+    if found is None:
+        raise _no_such_name(identifier)
+    return str(found)
 
 
 def load_table(connection: sa.Connection, identifier: TableIdentifier) -> TableEntry:

@@ -1,0 +1,84 @@
+"""The audit: one row for each change of a rule, written in its transaction, and for each refusal.
+
+Functions over an open connection; the caller opens the transaction.
+"""
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.audit import AuditEntry, AuditOutcome
+from cm_delta_dagster.catalog.sql.callers import caller_of
+from cm_delta_dagster.catalog.sql.schema import AUDIT
+from cm_delta_dagster.errors import Refusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a caller changes.
+
+    Attributes:
+        action: what was asked for, e.g. ``grant``.
+        scope: ``*``, a catalog, a schema or the name of a table.
+        before, after: the changed object in words; None if there was or is none.
+        reason: what the caller gave as the reason; empty without one.
+        table_id: of the table, if it concerns one.
+    """
+
+    action: str
+    scope: str
+    before: str | None = None
+    after: str | None = None
+    reason: str = ""
+    table_id: str | None = None
+
+
+def record(connection: sa.Connection, change: Change, *, now_ms: int) -> None:
+    """Insert an entry for a change that the same transaction makes."""
+    _insert(connection, change, outcome=AuditOutcome.DONE, now_ms=now_ms)
+
+
+def record_refusal(connection: sa.Connection, action: str, refusal: Refusal, *, now_ms: int) -> None:
+    """Insert an entry for a refusal. The transaction that was refused must have ended."""
+    reason = f"{refusal.what}: {refusal.reason}"
+    change = Change(action=action, scope=refusal.scope, reason=reason, table_id=refusal.table_id)
+    _insert(connection, change, outcome=AuditOutcome.REFUSED, now_ms=now_ms)
+
+
+def _insert(connection: sa.Connection, change: Change, *, outcome: AuditOutcome, now_ms: int) -> None:
+    connection.execute(
+        sa.insert(AUDIT).values(
+            at_ms=now_ms,
+            principal=caller_of(connection),
+            action=change.action,
+            scope=change.scope,
+            table_id=change.table_id,
+            state_before=change.before,
+            state_after=change.after,
+            reason=change.reason,
+            outcome=outcome.value,
+        )
+    )
+
+
+def entries(connection: sa.Connection, *, scope: str, after: int, limit: int) -> tuple[AuditEntry, ...]:
+    """Entries above the id ``after``, ascending; with a scope, those at or below it."""
+    found = sa.select(AUDIT).where(AUDIT.c.entry_id > after).order_by(AUDIT.c.entry_id).limit(limit)
+    if scope:
+        below = sa.func.substr(AUDIT.c.scope, 1, len(scope) + 1) == f"{scope}."
+        found = found.where(sa.or_(AUDIT.c.scope == scope, below))
+    return tuple(
+        AuditEntry(
+            entry_id=row.entry_id,
+            at_ms=row.at_ms,
+            principal=row.principal,
+            action=row.action,
+            scope=row.scope,
+            table_id=row.table_id,
+            before=row.state_before,
+            after=row.state_after,
+            reason=row.reason,
+            outcome=AuditOutcome(row.outcome),
+        )
+        for row in connection.execute(found)
+    )

@@ -1,0 +1,66 @@
+"""Who uses a connection.
+
+For SQLite it is the principal that the client stated; for PostgreSQL the role that logged in (``session_user``), which the server
+knows and a client cannot choose.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.access import CallerSource
+from cm_delta_dagster.errors import InvalidArgumentError
+
+SESSION_USER = "cm_delta_session_user"
+"""Key of the connection record's ``info`` under which ``postgres_session`` stores the role that logged in."""
+
+_PRINCIPAL = "cm_delta_principal"
+_MAX_LENGTH = 200
+
+
+def checked_principal(name: str | None) -> str | None:
+    """The name of a principal or role. Raises InvalidArgumentError if it is empty, long, or has control characters."""
+    if name is None:
+        return None
+    if not isinstance(name, str) or not name.strip() or name != name.strip() or not name.isprintable():
+        raise InvalidArgumentError(
+            f"{name!r} cannot be a principal or a role: give a name of printable characters that does not begin or end with a "
+            "space, e.g. the name of a user or a pipeline."
+        )
+    if len(name) > _MAX_LENGTH:
+        raise InvalidArgumentError(
+            f"A principal has a name of {len(name)} characters; names have at most {_MAX_LENGTH}. Give a shorter name."
+        )
+    return name
+
+
+def on_connect(stated: str | None) -> Callable[[Any, Any], None]:
+    """A listener for SQLAlchemy's ``connect`` that records the caller of a connection.
+
+    The listener raises InvalidArgumentError if the client stated another principal than the role that logged in.
+    """
+
+    def record_caller(_: Any, record: Any) -> None:
+        logged_in = record.info.get(SESSION_USER)
+        if logged_in is not None and stated is not None and stated != logged_in:
+            raise InvalidArgumentError(
+                f"The principal {stated!r} was given, and the client logged in to the database as {logged_in!r}, which is the "
+                "principal on PostgreSQL. Leave out the principal, or log in as that role."
+            )
+        record.info[_PRINCIPAL] = logged_in or stated
+
+    return record_caller
+
+
+def caller_of(connection: sa.Connection) -> str | None:
+    """The principal of the connection; None if the client stated none."""
+    found = connection.info.get(_PRINCIPAL)
+    return None if found is None else str(found)
+
+
+def source_of(connection: sa.Connection) -> CallerSource:
+    """Where the name of the principal comes from."""
+    if connection.info.get(SESSION_USER) is not None:
+        return CallerSource.DATABASE
+    return CallerSource.NONE if caller_of(connection) is None else CallerSource.CONNECTION

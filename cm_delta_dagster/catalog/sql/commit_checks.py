@@ -1,0 +1,70 @@
+"""Checks that a proposal must pass before it is ratified, in order.
+
+To add a check, write a module with a function ``(connection, context) -> None`` that raises CommitRefusedError, and add it to
+``CHECKS``. It runs for the tables below the scopes for which :func:`activate` was called. A proposal for a table without an
+active check runs none of them, and PostgreSQL ratifies it in a single statement.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.sql import grant_check
+from cm_delta_dagster.catalog.sql.commit_context import Check, CommitContext
+from cm_delta_dagster.catalog.sql.schema import ACTIVE_CHECKS, TABLES, scope_keys
+
+CHECKS: Mapping[str, Check] = MappingProxyType({grant_check.NAME: grant_check.check})
+
+_OF_TABLE = ACTIVE_CHECKS.c.scope.in_(scope_keys())
+ACTIVE = (
+    sa.select(sa.func.aggregate_strings(ACTIVE_CHECKS.c.check_name, ","))
+    .where(_OF_TABLE)
+    .correlate(TABLES)
+    .scalar_subquery()
+    .label("active_checks")
+)
+"""Names of the checks for the table of a row of ``TABLES``, separated by commas; NULL without one."""
+
+NONE_ACTIVE = ~sa.exists(sa.select(ACTIVE_CHECKS.c.scope).where(_OF_TABLE).correlate(TABLES))
+"""Whether a proposal for the table of a row of ``TABLES`` needs no check."""
+
+_ACTIVE_OF_TABLE = sa.select(ACTIVE).where(TABLES.c.table_id == sa.bindparam("of_table"))
+
+
+def run(connection: sa.Connection, context: CommitContext) -> None:
+    """Run the active checks. Raises CommitRefusedError."""
+    if context.head is None:
+        names = connection.execute(_ACTIVE_OF_TABLE, {"of_table": context.table_id}).scalar_one_or_none()
+    else:
+        names = context.head.active_checks
+    if names is None:
+        return
+    active = set(names.split(","))
+    for name, check in CHECKS.items():
+        if name in active:
+            check(connection, context)
+
+
+def activate(connection: sa.Connection, name: str, scope: str) -> None:
+    """Have the check run for the tables of ``scope``: ``*``, a catalog, a schema, a table's name, or ``id:`` and a table's id."""
+    if not is_active(connection, name, scope):
+        try:
+            with connection.begin_nested():
+                connection.execute(sa.insert(ACTIVE_CHECKS).values(check_name=name, scope=scope))
+        except sa.exc.IntegrityError:  # Another client activated it concurrently.
+            return
+
+
+def deactivate(connection: sa.Connection, name: str, scope: str) -> None:
+    """Undo :func:`activate`."""
+    connection.execute(sa.delete(ACTIVE_CHECKS).where(*_same(name, scope)))
+
+
+def is_active(connection: sa.Connection, name: str, scope: str) -> bool:
+    """Whether the check was activated for exactly this scope."""
+    return connection.execute(sa.select(ACTIVE_CHECKS.c.scope).where(*_same(name, scope))).first() is not None
+
+
+def _same(name: str, scope: str) -> tuple[sa.ColumnElement[bool], ...]:
+    return ACTIVE_CHECKS.c.check_name == name, ACTIVE_CHECKS.c.scope == scope

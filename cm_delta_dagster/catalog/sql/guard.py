@@ -1,0 +1,212 @@
+"""Which privilege each operation requires, and whether the caller has it.
+
+Every operation but a commit asks :func:`require` once. The privileges that a commit requires follow from its content; see
+``grant_check``. Functions over an open connection.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.access import WHOLE_CATALOG, Privilege
+from cm_delta_dagster.catalog.sql.callers import caller_of
+from cm_delta_dagster.catalog.sql.prepared import Prepared
+from cm_delta_dagster.catalog.sql.schema import (
+    ACTIVE_CHECKS,
+    GRANTS,
+    NAME_COLUMNS,
+    ROLE_MEMBERS,
+    TABLES,
+    identifier_of,
+    scope_keys,
+)
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.errors import OperationRefusedError, Refusal
+
+RULE = "grants"
+"""Name of the rule in refusals, and of the check of commits."""
+
+PUBLIC = "public"
+"""The role of which everybody is a member."""
+
+
+class Operation(StrEnum):
+    """What a caller asks the catalog for. The value is the text of messages and of the audit."""
+
+    READ = "read"
+    CREATE = "create table"
+    REGISTER_PATH = "register path"
+    ALTER = "alter"
+    RENAME = "rename"
+    DROP = "drop"
+    UNDROP = "undrop"
+    PURGE = "purge"
+    CLONE = "clone"
+    ADOPT = "adopt"
+    RELEASE = "release"
+    EXPORT = "export"
+    MAINTAIN = "maintain"
+    LEASE = "lease"
+    PUBLISH = "publish"
+    SET_POLICY = "set policy"
+    APPROVE = "approve"
+    GRANT = "grant"
+    TRANSFER = "transfer ownership"
+    MANAGE_ROLES = "manage roles"
+    ENABLE_GRANTS = "enable grants"
+    RECOVER = "recover"
+    READ_AUDIT = "read audit"
+
+
+REQUIRED: Mapping[Operation, Privilege] = MappingProxyType(
+    {
+        Operation.READ: Privilege.READ,
+        Operation.CREATE: Privilege.ALTER,
+        Operation.REGISTER_PATH: Privilege.ALTER,
+        Operation.ALTER: Privilege.ALTER,
+        Operation.RENAME: Privilege.OWN,
+        Operation.DROP: Privilege.OWN,
+        Operation.UNDROP: Privilege.OWN,
+        Operation.PURGE: Privilege.OWN,
+        Operation.CLONE: Privilege.READ,
+        Operation.ADOPT: Privilege.ALTER,
+        Operation.RELEASE: Privilege.OWN,
+        Operation.EXPORT: Privilege.READ,
+        Operation.MAINTAIN: Privilege.MAINTAIN,
+        Operation.LEASE: Privilege.MAINTAIN,
+        Operation.PUBLISH: Privilege.APPEND,
+        Operation.SET_POLICY: Privilege.OWN,
+        Operation.APPROVE: Privilege.OWN,
+        Operation.GRANT: Privilege.OWN,
+        Operation.TRANSFER: Privilege.OWN,
+        Operation.MANAGE_ROLES: Privilege.OWN,
+        Operation.ENABLE_GRANTS: Privilege.OWN,
+        Operation.RECOVER: Privilege.OWN,
+        Operation.READ_AUDIT: Privilege.OWN,
+    }
+)
+
+_STATE = Prepared(
+    sa.select(ACTIVE_CHECKS.c.scope).where(ACTIVE_CHECKS.c.check_name == RULE, ACTIVE_CHECKS.c.scope == WHOLE_CATALOG)
+)
+_NAMES = sa.select(sa.bindparam("caller", type_=sa.Text).label("name")).cte("names", recursive=True)
+NAMES = _NAMES.union(
+    sa.select(ROLE_MEMBERS.c.role).where(ROLE_MEMBERS.c.member == _NAMES.c.name),
+)
+"""The caller and its roles, direct and indirect."""
+
+_IS_ONE_OF_THEM = sa.or_(GRANTS.c.grantee == PUBLIC, GRANTS.c.grantee.in_(sa.select(NAMES.c.name)))
+_HELD_ON_TABLE = Prepared(
+    sa.select(
+        GRANTS.c.privilege,
+        sa.case((TABLES.c.owner.in_(sa.select(NAMES.c.name)), 1), else_=0).label("is_owner"),
+    )
+    .select_from(TABLES.outerjoin(GRANTS, sa.and_(GRANTS.c.scope.in_(scope_keys()), _IS_ONE_OF_THEM)))
+    .where(TABLES.c.table_id == sa.bindparam("of_table"))
+)
+_HELD_ON_SCOPES = sa.select(GRANTS.c.privilege).where(
+    GRANTS.c.scope.in_(sa.bindparam("scopes", expanding=True)), _IS_ONE_OF_THEM
+)
+_TABLE = sa.select(*NAME_COLUMNS, TABLES.c.owner).where(TABLES.c.table_id == sa.bindparam("of_table"))
+_OWNERS = (
+    sa.select(GRANTS.c.grantee)
+    .where(GRANTS.c.privilege == Privilege.OWN.value, GRANTS.c.scope.in_(sa.bindparam("scopes", expanding=True)))
+    .order_by(sa.func.length(GRANTS.c.scope).desc(), GRANTS.c.grantee)
+    .limit(3)
+)
+
+
+def is_enabled(connection: sa.Connection) -> bool:
+    """Whether the catalog enforces grants."""
+    return bool(_STATE.rows(connection, {}))
+
+
+def require(
+    connection: sa.Connection,
+    operation: Operation,
+    on: "TableIdentifier | str",
+    *,
+    table_id: str | None = None,
+) -> None:
+    """Return if grants are not enabled, or if the caller has the privilege for ``operation``.
+
+    Args:
+        on: name of the table, or the scope: ``*``, a catalog or a schema. With ``table_id`` only for messages.
+        table_id: the table, if the operation concerns an existing one.
+
+    Raises:
+        OperationRefusedError: the caller lacks the privilege; the message names the scope and whom to ask.
+    """
+    if not is_enabled(connection):
+        return
+    privilege = REQUIRED[operation]
+    held = held_on_scope(connection, str(on)) if table_id is None else held_on_table(connection, table_id)
+    if privilege not in held:
+        refusal = missing(connection, str(operation), (privilege,), on=str(on), table_id=table_id)
+        raise OperationRefusedError(str(refusal), refusal=refusal)
+
+
+def require_on_table(connection: sa.Connection, operation: Operation, table_id: str) -> None:
+    """As :func:`require` for the table with this id; an unknown one is left to the operation."""
+    if not is_enabled(connection):
+        return
+    row = connection.execute(_TABLE, {"of_table": table_id}).one_or_none()
+    if row is not None:
+        require(connection, operation, identifier_of(row), table_id=table_id)
+
+
+def held_on_table(connection: sa.Connection, table_id: str) -> frozenset[Privilege]:
+    """The privileges of the caller on a table, with those that they include."""
+    rows = _HELD_ON_TABLE.rows(connection, {"of_table": table_id, "caller": caller_of(connection)})
+    held = {row.privilege for row in rows if row.privilege is not None}
+    return _with_included(held | ({Privilege.OWN.value} if any(row.is_owner for row in rows) else set()))
+
+
+def held_on_scope(connection: sa.Connection, scope: str) -> frozenset[Privilege]:
+    """The privileges of the caller on ``*``, a catalog, a schema, or on the schema of a table's name."""
+    parameters = {"scopes": list(wider_scopes(scope)), "caller": caller_of(connection)}
+    return _with_included(set(connection.execute(_HELD_ON_SCOPES, parameters).scalars()))
+
+
+def wider_scopes(scope: str) -> tuple[str, ...]:
+    """The scopes whose grants apply to ``scope``: all tables, its catalog, its schema. A table's own grants belong to its id."""
+    parts = scope.split(".")
+    if scope == WHOLE_CATALOG:
+        return (WHOLE_CATALOG,)
+    return (WHOLE_CATALOG, *(".".join(parts[:count]) for count in range(1, min(len(parts), 2) + 1)))
+
+
+def _with_included(held: set[str]) -> frozenset[Privilege]:
+    return frozenset(included for name in held for included in Privilege(name).included)
+
+
+def owners(connection: sa.Connection, on: str, table_id: str | None) -> tuple[str, ...]:
+    """Up to three owners of the table, or of the narrowest scope that has one."""
+    found: list[str] = []
+    scopes = list(wider_scopes(on))
+    if table_id is not None:
+        row: Any = connection.execute(_TABLE, {"of_table": table_id}).one_or_none()
+        found += [] if row is None or row.owner is None else [row.owner]
+        scopes.append(f"id:{table_id}")
+    found += connection.execute(_OWNERS, {"scopes": scopes}).scalars()
+    return tuple(dict.fromkeys(found))[:3]
+
+
+def missing(
+    connection: sa.Connection, what: str, privileges: tuple[Privilege, ...], *, on: str, table_id: str | None
+) -> Refusal:
+    """The refusal of an operation for which the caller lacks ``privileges``."""
+    caller = caller_of(connection)
+    who = "a client that states no principal" if caller is None else f"the principal {caller}"
+    names = " and ".join(privilege.value for privilege in privileges)
+    return Refusal(
+        what=what if what[:1].isupper() else f"The operation {what} on {on}",
+        reason=f"{who} does not have the privilege {names} on {on}",
+        rule=RULE,
+        scope=on,
+        ask=owners(connection, on, table_id),
+        table_id=table_id,
+    )
