@@ -58,9 +58,13 @@ class MaintenanceDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseGranted:
-    """The caller holds the lease until ``expires_ms`` (epoch milliseconds, the catalog's clock)."""
+    """The caller holds the lease until ``expires_ms`` (epoch milliseconds, the catalog's clock).
+
+    ``token`` is greater than those of all earlier leases of the table.
+    """
 
     expires_ms: int
+    token: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,3 +74,11 @@ class LeaseHeldByAnother:
     owner: str
     kind: MaintenanceKind
     expires_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseLost:
+    """The lease with this token is not held any more. ``holder`` has the table now; None if nobody has."""
+
+    token: int
+    holder: LeaseHeldByAnother | None = None

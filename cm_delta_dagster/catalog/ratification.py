@@ -76,6 +76,8 @@ class CommitProposal:
         sha256: SHA-256 of the bytes of the commit, as 64 lower-case hexadecimal digits; None if not computed.
         content_to_check: the whole commit, for the checks of the catalog, which does not store it. None: the checks see
             ``content``; without both they assume that the commit does whatever they refuse.
+        lease_token: fencing token of the maintenance lease under which the commit was made; the proposal is refused unless that
+            lease is still held. None for commits that need no lease.
     """
 
     version: int
@@ -90,6 +92,7 @@ class CommitProposal:
     published_version: int | None = None
     sha256: str | None = None
     content_to_check: bytes | None = field(default=None, repr=False)
+    lease_token: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,7 @@ from cm_delta_dagster.catalog.sql.access_methods import AccessMethods
 from cm_delta_dagster.catalog.sql.audited_database import AuditedDatabase
 from cm_delta_dagster.catalog.sql.database import IfMissing
 from cm_delta_dagster.catalog.sql.feed_methods import FeedMethods
+from cm_delta_dagster.catalog.sql.lease_methods import LeaseMethods
 from cm_delta_dagster.catalog.sql.policy_methods import PolicyMethods
 from cm_delta_dagster.catalog.tables import (
     CatalogIdentity,
@@ -55,7 +56,7 @@ from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 _log = logging.getLogger(__name__)
 
 
-class SqlCatalog(PolicyMethods, AccessMethods, FeedMethods):
+class SqlCatalog(PolicyMethods, AccessMethods, LeaseMethods, FeedMethods):
     """Implements :class:`~cm_delta_dagster.catalog.catalog.Catalog` over SQLite (one machine) or PostgreSQL (shared).
 
     The first use opens the database, and creates or migrates it. Thread-safe. Each ratification is one SQL transaction. Close
@@ -190,7 +191,8 @@ class SqlCatalog(PolicyMethods, AccessMethods, FeedMethods):
 
     def undrop_table(self, table_id: str) -> TableEntry:
         """Restore a dropped table. Raises TableNotFoundError, TableAlreadyExistsError."""
-        return self._database.write(lambda connection: lifecycle.undrop_table(connection, table_id))
+        now_ms = self._now_ms()
+        return self._database.write(lambda connection: lifecycle.undrop_table(connection, table_id, now_ms=now_ms))
 
     def register_path(self, identifier: TableIdentifier, location: str) -> None:
         """Name a table that is read by path. Raises TableAlreadyExistsError, InvalidArgumentError."""
@@ -213,7 +215,10 @@ class SqlCatalog(PolicyMethods, AccessMethods, FeedMethods):
     def rename_table(self, table_id: str, identifier: TableIdentifier) -> TableEntry:
         """Rename a table. Raises TableNotFoundError, TableAlreadyExistsError, InvalidArgumentError."""
         names.check_identifier(identifier)
-        return self._database.write(lambda connection: lifecycle.rename_table(connection, table_id, identifier))
+        now_ms = self._now_ms()
+        return self._database.write(
+            lambda connection: lifecycle.rename_table(connection, table_id, identifier, now_ms=now_ms)
+        )
 
     def begin_purge(self, table_id: str, *, min_age_ms: int) -> InactiveTable:
         """Begin the purge of a table. Raises TableNotFoundError, PurgeRefusedError, InvalidArgumentError."""
@@ -226,7 +231,8 @@ class SqlCatalog(PolicyMethods, AccessMethods, FeedMethods):
 
     def finish_purge(self, table_id: str) -> None:
         """Finish the purge of a table. Raises PurgeRefusedError."""
-        self._database.write(lambda connection: lifecycle.finish_purge(connection, table_id))
+        now_ms = self._now_ms()
+        self._database.write(lambda connection: lifecycle.finish_purge(connection, table_id, now_ms=now_ms))
 
     def clones_of(self, table_id: str) -> tuple[RelatedTable, ...]:
         """Shallow clones that may read files of the table."""
@@ -371,7 +377,8 @@ class SqlCatalog(PolicyMethods, AccessMethods, FeedMethods):
 
     def release_table(self, table_id: str) -> None:
         """Remove the entry of a table. Raises TableNotFoundError, RecoveryError."""
-        self._database.write(lambda connection: recovery.release_table(connection, table_id))
+        now_ms = self._now_ms()
+        self._database.write(lambda connection: recovery.release_table(connection, table_id, now_ms=now_ms))
 
     def record_sources(self, table_id: str, locations: Collection[str]) -> tuple[RelatedTable, ...]:
         """Record that the table may read files of the tables at ``locations``."""

@@ -16,10 +16,12 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.feed_kinds import FeedKind
+from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.prepared import Prepared
 from cm_delta_dagster.catalog.sql.schema import FEED, FEED_COUNTER, FEED_WAITERS, IS_UNPLACED
 from cm_delta_dagster.errors import CatalogError
@@ -106,6 +108,19 @@ def append(connection: sa.Connection, entry: NewEntry) -> None:
         raise lost_counter()
     _APPEND_UNPLACED.run(connection, row)
     connection.info[_APPENDED] = entry.at_ms
+
+
+def append_event(
+    connection: sa.Connection,
+    kind: FeedKind,
+    table_id: str,
+    *,
+    now_ms: int,
+    details: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Append an event of a table, whose row the caller has locked, that the user of the connection causes."""
+    actor = caller_of(connection)
+    append(connection, NewEntry(kind=kind, at_ms=now_ms, table_id=table_id, actor=actor, details=details))
 
 
 def next_position(connection: sa.Connection) -> int:

@@ -99,7 +99,7 @@ def _event(row: sa.Row[Any]) -> FeedEvent:
         table_id=row.table_id,
         version=row.version,
         scope=row.scope,
-        actor=row.actor,
+        actor=row.actor or row.principal,
         details={} if row.details is None else json.loads(row.details),
         summary=None if row.txn_id is None else feed.summary_of(row),
     )

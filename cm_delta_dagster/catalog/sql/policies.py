@@ -13,6 +13,7 @@ from cm_delta_dagster.catalog.commit_policy import (
     CommitPolicyRule,
     PolicyChange,
 )
+from cm_delta_dagster.catalog.sql import audit
 from cm_delta_dagster.catalog.sql.schema import COMMIT_POLICIES, COMMITS, IS_ACTIVE, NAME_COLUMNS, TABLES, identifier_of
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 
@@ -36,7 +37,13 @@ EFFECTIVE_POLICY = sa.func.coalesce(
 """The policy of a row of ``TABLES``: the table's own, its schema's, its catalog's, or the default."""
 
 _LOCKED = (
-    sa.select(TABLES.c.commit_policy, TABLES.c.barrier_after, TABLES.c.latest_version, TABLES.c.published_version)
+    sa.select(
+        *NAME_COLUMNS,
+        TABLES.c.commit_policy,
+        TABLES.c.barrier_after,
+        TABLES.c.latest_version,
+        TABLES.c.published_version,
+    )
     .where(TABLES.c.table_id == sa.bindparam("of_table"), IS_ACTIVE)
     .with_for_update()
 )
@@ -60,13 +67,14 @@ def adopt(connection: sa.Connection, table_id: str) -> None:
     connection.execute(_ADOPT, {"of_table": table_id})
 
 
-def set_rule(connection: sa.Connection, rule: CommitPolicyRule) -> None:
+def set_rule(connection: sa.Connection, rule: CommitPolicyRule, *, now_ms: int) -> None:
     """Insert or replace the rule of that scope."""
     if rule.policy == _SWITCHING or rule.scope.count(".") > 1:
         raise InvalidArgumentError(
             f"The commit policy {rule.policy} was not set for {rule.scope!r}: a rule is for a catalog or a schema; a table's "
             "own policy is changed with the table's id, and only the catalog sets switching."
         )
+    _record(connection, rule.scope, after=str(rule.policy), now_ms=now_ms)
     of_scope = COMMIT_POLICIES.c.scope == rule.scope
     values = {"policy": str(rule.policy)}
     if connection.execute(sa.update(COMMIT_POLICIES).where(of_scope).values(values)).rowcount:
@@ -78,9 +86,10 @@ def set_rule(connection: sa.Connection, rule: CommitPolicyRule) -> None:
         connection.execute(sa.update(COMMIT_POLICIES).where(of_scope).values(values))
 
 
-def remove_rule(connection: sa.Connection, scope: str) -> None:
+def remove_rule(connection: sa.Connection, scope: str, *, now_ms: int) -> None:
     """Delete the rule if there is one."""
-    connection.execute(sa.delete(COMMIT_POLICIES).where(COMMIT_POLICIES.c.scope == scope))
+    if connection.execute(sa.delete(COMMIT_POLICIES).where(COMMIT_POLICIES.c.scope == scope)).rowcount:
+        _record(connection, scope, after=None, now_ms=now_ms)
 
 
 def rules(connection: sa.Connection) -> tuple[CommitPolicyRule, ...]:
@@ -94,7 +103,7 @@ def rules(connection: sa.Connection) -> tuple[CommitPolicyRule, ...]:
     )
 
 
-def change(connection: sa.Connection, table_id: str, policy: CommitPolicy | None) -> PolicyChange:
+def change(connection: sa.Connection, table_id: str, policy: CommitPolicy | None, *, now_ms: int) -> PolicyChange:
     """Set the table's own policy, or begin the switch to it, under the lock of the table's row.
 
     The lock excludes proposals, so that every commit is still published when put-if-absent is written. In the other direction
@@ -108,6 +117,9 @@ def change(connection: sa.Connection, table_id: str, policy: CommitPolicy | None
             f"No registered table has the id {table_id}: its commit policy was not changed. Load the table by its name again."
         )
     current = None if row.commit_policy is None else CommitPolicy.parse(row.commit_policy)
+    if current != policy:
+        after = None if policy is None else str(policy)
+        _record(connection, str(identifier_of(row)), after=after, now_ms=now_ms, table_id=table_id)
     if policy == _PUT_IF_ABSENT:
         if row.published_version == row.latest_version:
             return _write(connection, table_id, policy, None, PolicyChange.DONE)
@@ -119,6 +131,14 @@ def change(connection: sa.Connection, table_id: str, policy: CommitPolicy | None
         if connection.execute(_BARRIER, parameters).first() is None:
             return PolicyChange.BARRIER_FIRST
     return _write(connection, table_id, policy, None, PolicyChange.DONE)
+
+
+def _record(
+    connection: sa.Connection, scope: str, *, after: str | None, now_ms: int, table_id: str | None = None
+) -> None:
+    audit.record(
+        connection, audit.Change(action="set commit policy", scope=scope, after=after, table_id=table_id), now_ms=now_ms
+    )
 
 
 def _write(

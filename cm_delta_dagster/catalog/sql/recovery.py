@@ -8,6 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from cm_delta_dagster.catalog.feed_kinds import FeedKind
 from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.recovery import FEED_GAP, AdoptedState, AdoptedTable, CommitHistory, HistoryStart
 from cm_delta_dagster.catalog.sql import clones, commits, definitions, feed_entries, policies, tables
@@ -190,6 +191,7 @@ def adopt_table(connection: sa.Connection, table: AdoptedTable, *, now_ms: int) 
     policies.adopt(connection, table.table_id)
     if table.sources:
         clones.record(connection, table.table_id, table.sources)
+    feed_entries.append_event(connection, FeedKind.TABLE_ADOPTED, table.table_id, now_ms=now_ms)
     _record(
         connection,
         table.table_id,
@@ -229,7 +231,7 @@ def overlapping_tables(connection: sa.Connection, location: str) -> tuple[Relate
     return tuple(clones.related(row) for row in sorted(found, key=lambda row: str(row.table_id)))
 
 
-def release_table(connection: sa.Connection, table_id: str) -> None:
+def release_table(connection: sa.Connection, table_id: str, *, now_ms: int) -> None:
     """ACTIVE to PURGED, with another location, so that another table can get the location; no file is deleted."""
     row = connection.execute(tables.LOCKED, {"of_table": table_id}).one_or_none()
     if row is not None and row.state == PURGED:
@@ -247,6 +249,7 @@ def release_table(connection: sa.Connection, table_id: str) -> None:
         connection.execute(sa.delete(dependent).where(dependent.c.table_id == table_id))
     former = {"state": PURGED, "location": f"{row.location}#{table_id}"}
     connection.execute(sa.update(TABLES).where(TABLES.c.table_id == table_id).values(**former))
+    feed_entries.append_event(connection, FeedKind.TABLE_RELEASED, table_id, now_ms=now_ms)
 
 
 def _overlaps(location: str) -> sa.ColumnElement[bool]:

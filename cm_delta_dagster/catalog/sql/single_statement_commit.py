@@ -107,14 +107,14 @@ def commit(
     now_ms: int,
     max_ahead_ms: int = MAX_CLOCK_DIFFERENCE_MS,
 ) -> Ratified | None:
-    """Ratify the proposal if it is the next version and changes no definition.
+    """Ratify the proposal if it is the next version, changes no definition and carries no token of a lease.
 
     Afterwards content that is no longer needed is deleted, by a separate statement.
 
     Returns:
         None if the statement did not ratify the proposal; nothing was changed.
     """
-    if proposal.metadata is not None or proposal.protocol is not None:
+    if proposal.metadata is not None or proposal.protocol is not None or proposal.lease_token is not None:
         return None
     summary = proposal.summary
     reported = -1 if proposal.published_version is None else proposal.published_version

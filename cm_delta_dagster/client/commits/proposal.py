@@ -77,6 +77,7 @@ def prepare_commit(transaction: Transaction, base: Snapshot, *, store: Store, ru
         metadata=metadata,
         protocol=protocol,
         sha256=digest_of(data),
+        lease_token=transaction.context.lease_token,
         content_to_check=data,
         published_version=rules.published_version if mode is not CommitMode.PUT_IF_ABSENT else None,
     )
