@@ -41,6 +41,7 @@ A message says what happened, why, and what to do about it. The tree::
     │   └── TableStorageMissingError
     ├── CatalogError
     │   ├── FeedGapError
+    │   ├── WebhookNotFoundError
     │   ├── CatalogNotFoundError
     │   ├── CatalogUnavailableError
     │   ├── CatalogVersionError
@@ -313,6 +314,10 @@ class FeedGapError(CatalogError):
         super().__init__(message)
         self.after = after
         self.resume_after = resume_after
+
+
+class WebhookNotFoundError(CatalogError):
+    """The catalog has no subscription by webhook of that name."""
 
 
 class CatalogNotFoundError(CatalogError):

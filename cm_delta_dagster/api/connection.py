@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from cm_delta_dagster.api.creation_methods import CreationMethods
 from cm_delta_dagster.api.delta_table import DeltaTable
+from cm_delta_dagster.api.event_methods import EventMethods
 from cm_delta_dagster.api.multi_table_transaction import MultiTableTransaction
 from cm_delta_dagster.api.onboarding_methods import OnboardingMethods
 from cm_delta_dagster.api.policy_methods import PolicyMethods
@@ -102,7 +103,7 @@ def connect(
     return Connection(client, spark=spark)
 
 
-class Connection(CreationMethods, OnboardingMethods, PolicyMethods, RecoveryMethods, SqlMethods):
+class Connection(CreationMethods, EventMethods, OnboardingMethods, PolicyMethods, RecoveryMethods, SqlMethods):
     """One open catalog. Threads can share it; do not use it after :meth:`close`.
 
     Attributes:

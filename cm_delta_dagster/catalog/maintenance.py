@@ -10,7 +10,8 @@ from enum import StrEnum
 class MaintenanceKind(StrEnum):
     """The kinds of maintenance that a catalog permits or denies. The last four are permitted by default.
 
-    The protocol exempts CHECKPOINT, LOG_COMPACTION and VERSION_CHECKSUM. CREATION_PURGE deletes the files of reservations that
+    The protocol exempts CHECKPOINT, LOG_COMPACTION and VERSION_CHECKSUM. FEED_CLEANUP deletes old entries of the catalog's feed;
+    its rules are those of catalogs. CREATION_PURGE deletes the files of reservations that
     never became a table.
     """
 
@@ -18,6 +19,7 @@ class MaintenanceKind(StrEnum):
     DATA_CLEANUP = "DATA_CLEANUP"
     METADATA_CLEANUP = "METADATA_CLEANUP"
     TABLE_PURGE = "TABLE_PURGE"
+    FEED_CLEANUP = "FEED_CLEANUP"
     CHECKPOINT = "CHECKPOINT"
     LOG_COMPACTION = "LOG_COMPACTION"
     VERSION_CHECKSUM = "VERSION_CHECKSUM"

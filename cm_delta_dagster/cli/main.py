@@ -23,6 +23,7 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.cli.alter_commands import alter
 from cm_delta_dagster.cli.client import CommandOptions, open_catalog, open_client, parse_storage_options
 from cm_delta_dagster.cli.clone_command import clone
+from cm_delta_dagster.cli.event_commands import EVENT_COMMANDS
 from cm_delta_dagster.cli.hints import HintingGroup
 from cm_delta_dagster.cli.onboarding_commands import ONBOARDING_COMMANDS
 from cm_delta_dagster.cli.optimize_command import optimize
@@ -273,7 +274,17 @@ def orphan_files(context: click.Context, warehouse: str) -> None:
     click.echo(f"{counted(len(found), 'location')} without a table in this catalog.")
 
 
-for _command in (*READ_COMMANDS, *RECOVERY_COMMANDS, *ONBOARDING_COMMANDS, alter, clone, optimize, restore, spark_jars):
+for _command in (
+    *EVENT_COMMANDS,
+    *READ_COMMANDS,
+    *RECOVERY_COMMANDS,
+    *ONBOARDING_COMMANDS,
+    alter,
+    clone,
+    optimize,
+    restore,
+    spark_jars,
+):
     main.add_command(_command)
 
 

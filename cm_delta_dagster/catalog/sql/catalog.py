@@ -42,6 +42,7 @@ from cm_delta_dagster.catalog.sql.database import IfMissing
 from cm_delta_dagster.catalog.sql.feed_methods import FeedMethods
 from cm_delta_dagster.catalog.sql.lease_methods import LeaseMethods
 from cm_delta_dagster.catalog.sql.policy_methods import PolicyMethods
+from cm_delta_dagster.catalog.sql.webhook_methods import WebhookMethods
 from cm_delta_dagster.catalog.tables import (
     CatalogIdentity,
     InactiveTable,
@@ -56,7 +57,7 @@ from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 _log = logging.getLogger(__name__)
 
 
-class SqlCatalog(PolicyMethods, AccessMethods, LeaseMethods, FeedMethods):
+class SqlCatalog(PolicyMethods, AccessMethods, LeaseMethods, FeedMethods, WebhookMethods):
     """Implements :class:`~cm_delta_dagster.catalog.catalog.Catalog` over SQLite (one machine) or PostgreSQL (shared).
 
     The first use opens the database, and creates or migrates it. Thread-safe. Each ratification is one SQL transaction. Close
