@@ -147,6 +147,15 @@ def place(connection: sa.Connection) -> bool:
     return placed == _PLACED_AT_ONCE
 
 
+def skip_positions(connection: sa.Connection, count: int) -> None:
+    """Advance the feed counter; committed entries get positions before the gap. Its row stays locked until the transaction ends."""
+    while connection.dialect.name != "sqlite" and place(connection):
+        pass
+    skipped = sa.update(FEED_COUNTER).where(_THE_COUNTER).values(position=FEED_COUNTER.c.position + count)
+    if not connection.execute(skipped).rowcount:
+        raise lost_counter()
+
+
 def forget_appended(connection: sa.Connection) -> None:
     """Call at the start of a transaction: the former one may have been rolled back."""
     connection.info.pop(_APPENDED, None)

@@ -20,7 +20,6 @@ from cm_delta_dagster.catalog.sql.schema import (
     DEFINITIONS,
     DROPPED,
     FEED,
-    FEED_COUNTER,
     IDENTITY,
     MAINTENANCE_LEASES,
     PURGED,
@@ -38,12 +37,6 @@ _ABOVE = sa.and_(_OF_TABLE, COMMITS.c.version > sa.bindparam("above"))
 _TXN_IDS_ABOVE = sa.select(COMMITS.c.version, COMMITS.c.txn_id).where(_ABOVE).order_by(COMMITS.c.version)
 _DATA_VERSION = sa.select(COMMITS.c.data_version, COMMITS.c.in_commit_timestamp).where(
     _OF_TABLE, COMMITS.c.version == sa.bindparam("at")
-)
-_SKIP_POSITIONS = (
-    sa.update(FEED_COUNTER)
-    .where(FEED_COUNTER.c.counter_id == 1)
-    .values(position=FEED_COUNTER.c.position + sa.bindparam("by"))
-    .returning(FEED_COUNTER.c.position)
 )
 _DELETE_CONTENT = (
     sa.update(COMMITS)
@@ -118,8 +111,7 @@ def _record(
 ) -> None:
     """Insert the commits, advance the head of the table and set its definition. The caller holds the lock of its row."""
     proposals = history.proposals
-    if connection.execute(_SKIP_POSITIONS, {"by": FEED_GAP}).scalar_one_or_none() is None:
-        raise feed_entries.lost_counter()
+    feed_entries.skip_positions(connection, FEED_GAP)
     rows: list[dict[str, Any]] = []
     for proposal in proposals:
         if proposal.summary.data_change:
@@ -191,7 +183,6 @@ def adopt_table(connection: sa.Connection, table: AdoptedTable, *, now_ms: int) 
     policies.adopt(connection, table.table_id)
     if table.sources:
         clones.record(connection, table.table_id, table.sources)
-    feed_entries.append_event(connection, FeedKind.TABLE_ADOPTED, table.table_id, now_ms=now_ms)
     _record(
         connection,
         table.table_id,
@@ -199,6 +190,7 @@ def adopt_table(connection: sa.Connection, table: AdoptedTable, *, now_ms: int) 
         data_version=table.history.proposals[0].version,
         now_ms=now_ms,
     )
+    feed_entries.append_event(connection, FeedKind.TABLE_ADOPTED, table.table_id, now_ms=now_ms)
     return tables.load_table_by_id(connection, table.table_id) if table.state is AdoptedState.ACTIVE else None
 
 
