@@ -203,7 +203,12 @@ def purge_abandoned(client: DeltaClient, *, abandoned_after_ms: int = ABANDONED_
 
 
 def _purge_lease(client: DeltaClient, table: InactiveTable) -> AbstractContextManager[MaintenanceLease]:
-    target = LeaseTarget(identifier=table.identifier, table_id=table.table_id, leases=client.leases)
+    target = LeaseTarget(
+        identifier=table.identifier,
+        table_id=table.table_id,
+        leases=client.leases,
+        duration_ms=client.settings.maintenance_lease_ms,
+    )
     return held_lease(target, table.purge_kind)
 
 
