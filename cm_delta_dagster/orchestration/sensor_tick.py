@@ -126,6 +126,10 @@ class SensorTick:
             self._position = commit.position
             self._seen = SeenCommit(position=commit.position, table=commit.table, txn_id=commit.txn_id)
 
+    def warn(self, text: str) -> None:
+        """Have the tick log a warning and show it as the reason if it launches nothing."""
+        self._warnings.append(text)
+
     def outcome(self, *, reached: int | None = None) -> TickOutcome:
         """The result of the tick.
 

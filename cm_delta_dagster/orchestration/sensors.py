@@ -95,6 +95,7 @@ def ratified_commit_sensor(
         name=name,
         catalog=catalog,
         watched=watched,
+        identifiers=tuple(map(TableIdentifier.parse, watched)),
         launching=_launching_tables(watched, launch_on) if launches else frozenset(),
         launches=launches,
         launch_for=launch_for,
@@ -132,6 +133,7 @@ class _Evaluation:
     name: str
     catalog: str
     watched: Mapping[str, tuple[WatchedAsset, ...]]
+    identifiers: tuple[TableIdentifier, ...]
     launching: frozenset[str]
     launches: bool
     launch_for: LaunchFor
@@ -156,7 +158,7 @@ class _Evaluation:
             return _restart(context, cursor, page, lost)
         gap = cursor.gap(page)
         if gap is not None:
-            cursor = self._after_gap(context, client.feed, cursor, page, gap)
+            cursor = self._after_gap(client.feed, cursor, page)
         tick = SensorTick(
             instance=context.instance,
             watched=self.watched,
@@ -171,6 +173,11 @@ class _Evaluation:
             table_of=lambda table_id: _table_of(client, page, table_id),
             deadline=time.monotonic() + self.tick_seconds,
         )
+        if gap is not None:
+            tick.warn(
+                f"{gap}, before this sensor read them. It continues after them, and examines the newest commit of each table that "
+                "lies there. Older commits that lie there are not reported."
+            )
         # The page starts with the last commit seen, which lost_place has compared with the cursor.
         tick.run([WatchedCommit.of(entry) for entry in page.entries if entry.position > cursor.position])
         outcome = tick.outcome(reached=None if len(page.entries) >= limit else page.latest_position)
@@ -182,25 +189,15 @@ class _Evaluation:
 
     def _after_gap(
         self,
-        context: dg.SensorEvaluationContext,
         source: CommitFeed,
         cursor: FeedCursor,
         page: FeedPage,
-        gap: str,
     ) -> FeedCursor:
         """Where a sensor continues that was off for longer than the retention: after the gap, with the newest commits in it."""
-        found = [WatchedCommit.of(entry) for entry in source.newest_deleted_commits(self._identifiers)]
-        context.log.warning(
-            f"{gap}, before this sensor read them. It continues after them, and examines the newest commits of the tables that had "
-            f"commits there ({len(found)}). Older commits among them that have no event are not reported."
-        )
+        found = [WatchedCommit.of(entry) for entry in source.newest_deleted_commits(self.identifiers)]
         known = {(commit.table_id, commit.version) for commit in cursor.pending}
         missed = [commit for commit in found if (commit.table_id, commit.version) not in known]
         return replace(cursor, position=page.deleted_up_to, seen=None, pending=(*cursor.pending, *missed))
-
-    @property
-    def _identifiers(self) -> list[TableIdentifier]:
-        return [TableIdentifier.parse(table) for table in self.watched]
 
     def _limit(self, context: dg.SensorEvaluationContext, cursor: FeedCursor | None) -> int:
         if cursor is not None:
@@ -210,7 +207,7 @@ class _Evaluation:
 
     def _page(self, source: CommitFeed, cursor: FeedCursor | None, *, limit: int) -> FeedPage:
         after = 0 if cursor is None else cursor.reads_after(self.watched)
-        return source.feed_page(after=after, limit=limit, identifiers=self._identifiers)
+        return source.feed_page(after=after, limit=limit, identifiers=self.identifiers)
 
 
 def _table_of(client: DeltaClient, page: FeedPage, table_id: str) -> FeedTable | None:

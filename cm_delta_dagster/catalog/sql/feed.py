@@ -77,7 +77,7 @@ def named(connection: sa.Connection, statement: sa.Select[Any]) -> sa.Select[Any
 
 def names_text(identifiers: Iterable[TableIdentifier]) -> str:
     """The value of ``names``."""
-    return json.dumps(sorted({str(identifier) for identifier in identifiers}))
+    return json.dumps([str(identifier) for identifier in identifiers])
 
 
 def feed(
