@@ -80,7 +80,7 @@ class LeaseHeldByAnother:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseLost:
-    """The lease with this token is not held any more. ``holder`` has the table now; None if nobody has."""
+    """The lease with this token is not held any more. ``holder`` has the table now; None if no run has."""
 
     token: int
     holder: LeaseHeldByAnother | None = None

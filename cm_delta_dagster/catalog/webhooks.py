@@ -52,16 +52,16 @@ class Webhooks(typing.Protocol):
         """Every subscription, by name."""
         ...
 
-    def claim_webhook(self, name: str, *, owner: str, duration_ms: int) -> bool:
+    def lease_webhook(self, name: str, *, owner: str, duration_ms: int) -> bool:
         """Whether ``owner`` is the process that delivers this subscription for ``duration_ms`` from now on."""
         ...
 
     def advance_webhook(self, name: str, *, owner: str, position: int, failure: WebhookFailure | None = None) -> bool:
-        """Record that everything up to ``position`` was delivered, or the ``failure`` at it. False if ``owner`` lost its claim."""
+        """Record that everything up to ``position`` was delivered, or the ``failure`` at it. False if ``owner`` lost its lease."""
         ...
 
     def release_webhook(self, name: str, *, owner: str) -> None:
-        """End a claim; no error without one."""
+        """End a lease; no error without one."""
         ...
 
     def webhook_failures(self, name: str) -> Sequence[WebhookFailure]:

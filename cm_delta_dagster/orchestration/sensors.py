@@ -11,6 +11,7 @@ has are recognized by table id, version and partition. Repeated run requests hav
 Dagster. ``sensor_tick`` implements a tick, ``feed_cursor`` the cursor.
 """
 
+import functools
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -95,7 +96,6 @@ def ratified_commit_sensor(
         name=name,
         catalog=catalog,
         watched=watched,
-        identifiers=tuple(map(TableIdentifier.parse, watched)),
         launching=_launching_tables(watched, launch_on) if launches else frozenset(),
         launches=launches,
         launch_for=launch_for,
@@ -133,7 +133,6 @@ class _Evaluation:
     name: str
     catalog: str
     watched: Mapping[str, tuple[WatchedAsset, ...]]
-    identifiers: tuple[TableIdentifier, ...]
     launching: frozenset[str]
     launches: bool
     launch_for: LaunchFor
@@ -194,7 +193,7 @@ class _Evaluation:
         page: FeedPage,
     ) -> FeedCursor:
         """Where a sensor continues that was off for longer than the retention: after the gap, with the newest commits in it."""
-        found = [WatchedCommit.of(entry) for entry in source.newest_deleted_commits(self.identifiers)]
+        found = [WatchedCommit.of(entry) for entry in source.newest_deleted_commits(_identifiers(tuple(self.watched)))]
         known = {(commit.table_id, commit.version) for commit in cursor.pending}
         missed = [commit for commit in found if (commit.table_id, commit.version) not in known]
         return replace(cursor, position=page.deleted_up_to, seen=None, pending=(*cursor.pending, *missed))
@@ -207,7 +206,13 @@ class _Evaluation:
 
     def _page(self, source: CommitFeed, cursor: FeedCursor | None, *, limit: int) -> FeedPage:
         after = 0 if cursor is None else cursor.reads_after(self.watched)
-        return source.feed_page(after=after, limit=limit, identifiers=self.identifiers)
+        return source.feed_page(after=after, limit=limit, identifiers=_identifiers(tuple(self.watched)))
+
+
+@functools.lru_cache(maxsize=32)
+def _identifiers(tables: tuple[str, ...]) -> tuple[TableIdentifier, ...]:
+    """The identifiers of the watched tables, parsed once for all ticks of a process."""
+    return tuple(map(TableIdentifier.parse, tables))
 
 
 def _table_of(client: DeltaClient, page: FeedPage, table_id: str) -> FeedTable | None:

@@ -103,7 +103,7 @@ def test_two_readers_that_place_entries_agree_on_positions(catalog: SqlCatalog, 
 
 
 @pytest.mark.slow
-def test_readers_miss_nothing_while_transactions_pause_and_roll_back(catalog: SqlCatalog) -> None:
+def test_readers_miss_nothing_while_transactions_stay_open_and_roll_back(catalog: SqlCatalog) -> None:
     """Writers hold their transactions open for random times, some roll back, some commit several tables."""
     writers, commits_each = 6, 25
     tables = [table_of(catalog, f"t{number}") for number in range(writers)]

@@ -62,7 +62,7 @@ def one_of_concurrent_runs_gets_the_lease(bench: Bench) -> None:
 
 
 def the_token_grows_with_each_lease_and_fences_commits_of_earlier_ones(bench: Bench) -> None:
-    """A holder whose lease expired or was ended cannot commit, even if nobody has taken the lease since."""
+    """A holder whose lease expired or was ended cannot commit, even if no other run has taken the lease since."""
     kind = MaintenanceKind.DATA_REORGANIZATION
     with bench.client() as catalog:
         table = create(catalog).table_id
@@ -123,7 +123,7 @@ def ending_the_lease_of_another_is_audited_and_fences_it(bench: Bench) -> None:
         assert (entry.before, entry.reason) == ("a for DATA_CLEANUP, token 1", "its machine is gone")
         kinds = [event.kind for event in catalog.events(after=0, limit=99).events]
         assert kinds.count(FeedKind.LEASE_CHANGED) == 2 and kinds[-1] is FeedKind.PROPOSAL_REFUSED
-        with pytest.raises(LeaseNotHeldError, match="nobody holds one"):
+        with pytest.raises(LeaseNotHeldError, match="no run holds one"):
             catalog.expire_lease(table, owner="a")
 
 

@@ -1,4 +1,4 @@
-"""A process that holds a maintenance lease, and deletes or commits when it is told to.
+"""A process that holds a maintenance lease, and deletes or commits on a line of input.
 
 Arguments: URL of the catalog, warehouse, ``vacuum`` or ``commit``, milliseconds of the lease. Prints ``deleting`` after the first
 deleted file, or ``ready`` before the commit, and then waits for a line of input. Prints the name of the error that ended it.

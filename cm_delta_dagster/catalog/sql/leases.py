@@ -131,7 +131,7 @@ def expire(connection: sa.Connection, table_id: str, *, owner: str, reason: str,
     held = connection.execute(_LEASE, {"of_table": table_id}).one_or_none()
     name = identifier_of(table)
     if held is None or held.owner != owner:
-        holder = "nobody holds one" if held is None else f"{held.owner} holds it"
+        holder = "no run holds one" if held is None else f"{held.owner} holds it"
         raise LeaseNotHeldError(
             f"The maintenance lease of {owner} on {name} was not ended: {holder}. Nothing was changed. `cm-delta leases` lists "
             "the leases."

@@ -221,8 +221,8 @@ WEBHOOKS = sa.Table(
     sa.Column("scopes", sa.Text, nullable=False),
     sa.Column("position", sa.BigInteger, nullable=False),
     sa.Column("created_ms", sa.BigInteger, nullable=False),
-    sa.Column("claimed_by", sa.Text),
-    sa.Column("claimed_until_ms", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("leased_by", sa.Text),
+    sa.Column("leased_until_ms", sa.BigInteger, nullable=False, server_default=sa.text("0")),
 )
 """Subscriptions to the feed. ``secret`` says where the secret is, and is not the secret; ``kinds``, ``scopes``: JSON arrays."""
 

@@ -27,22 +27,22 @@ class WebhookMethods:
         """Every subscription, by name."""
         return self._database.read(webhooks.webhooks)
 
-    def claim_webhook(self, name: str, *, owner: str, duration_ms: int) -> bool:
-        """Claim the delivery of a subscription, or renew the claim."""
+    def lease_webhook(self, name: str, *, owner: str, duration_ms: int) -> bool:
+        """Lease the delivery of a subscription, or renew the lease."""
         now_ms = self._now_ms()
         until_ms = now_ms + duration_ms
         return self._database.write(
-            lambda connection: webhooks.claim(connection, name, owner=owner, until_ms=until_ms, now_ms=now_ms)
+            lambda connection: webhooks.lease(connection, name, owner=owner, until_ms=until_ms, now_ms=now_ms)
         )
 
     def advance_webhook(self, name: str, *, owner: str, position: int, failure: WebhookFailure | None = None) -> bool:
-        """Record what was delivered; False without the claim."""
+        """Record what was delivered; False without the lease."""
         return self._database.write(
             lambda connection: webhooks.advance(connection, name, owner=owner, position=position, failure=failure)
         )
 
     def release_webhook(self, name: str, *, owner: str) -> None:
-        """End the claim."""
+        """End the lease."""
         self._database.write(lambda connection: webhooks.release(connection, name, owner=owner))
 
     def webhook_failures(self, name: str) -> tuple[WebhookFailure, ...]:

@@ -73,18 +73,16 @@ def webhooks(connection: sa.Connection) -> tuple[Webhook, ...]:
     return tuple(_webhook(row) for row in connection.execute(sa.select(WEBHOOKS).order_by(WEBHOOKS.c.name)))
 
 
-def claim(connection: sa.Connection, name: str, *, owner: str, until_ms: int, now_ms: int) -> bool:
-    """Claim or renew, unless another owner has an unexpired claim."""
-    free = sa.or_(WEBHOOKS.c.claimed_by == owner, WEBHOOKS.c.claimed_until_ms <= now_ms)
-    claimed = (
-        sa.update(WEBHOOKS).where(WEBHOOKS.c.name == name, free).values(claimed_by=owner, claimed_until_ms=until_ms)
-    )
-    return bool(connection.execute(claimed).rowcount)
+def lease(connection: sa.Connection, name: str, *, owner: str, until_ms: int, now_ms: int) -> bool:
+    """Lease or renew, unless another owner has an unexpired lease."""
+    free = sa.or_(WEBHOOKS.c.leased_by == owner, WEBHOOKS.c.leased_until_ms <= now_ms)
+    leased = sa.update(WEBHOOKS).where(WEBHOOKS.c.name == name, free).values(leased_by=owner, leased_until_ms=until_ms)
+    return bool(connection.execute(leased).rowcount)
 
 
 def advance(connection: sa.Connection, name: str, *, owner: str, position: int, failure: WebhookFailure | None) -> bool:
-    """Set the position if ``owner`` has the claim, and insert the failure with it."""
-    mine = (WEBHOOKS.c.name == name, WEBHOOKS.c.claimed_by == owner, WEBHOOKS.c.position < position)
+    """Set the position if ``owner`` has the lease, and insert the failure with it."""
+    mine = (WEBHOOKS.c.name == name, WEBHOOKS.c.leased_by == owner, WEBHOOKS.c.position < position)
     if not connection.execute(sa.update(WEBHOOKS).where(*mine).values(position=position)).rowcount:
         return False
     if failure is not None:
@@ -103,9 +101,9 @@ def advance(connection: sa.Connection, name: str, *, owner: str, position: int, 
 
 
 def release(connection: sa.Connection, name: str, *, owner: str) -> None:
-    """End the claim of ``owner``."""
-    mine = (WEBHOOKS.c.name == name, WEBHOOKS.c.claimed_by == owner)
-    connection.execute(sa.update(WEBHOOKS).where(*mine).values(claimed_by=None, claimed_until_ms=0))
+    """End the lease of ``owner``."""
+    mine = (WEBHOOKS.c.name == name, WEBHOOKS.c.leased_by == owner)
+    connection.execute(sa.update(WEBHOOKS).where(*mine).values(leased_by=None, leased_until_ms=0))
 
 
 def failures(connection: sa.Connection, name: str) -> tuple[WebhookFailure, ...]:

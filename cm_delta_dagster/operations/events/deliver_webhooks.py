@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 _PAGE = 100
 _GAP_KIND = "FEED_GAP"
 _MAX_ERROR = 500
-_CLAIM_MARGIN_MS = 60_000
+_LEASE_MARGIN_MS = 60_000
 _LOOK_FOR_NEW_S = 5.0
 
 
@@ -71,7 +71,7 @@ class DeliveryReport:
     error: str | None = None
 
 
-class _NotAcceptedError(Exception):
+class _RefusedError(Exception):
     """An attempt failed."""
 
 
@@ -108,7 +108,7 @@ class _Delivery:
         error = None
         try:
             secret = secret_of(self._webhook.secret)
-            self._claim()
+            self._lease()
             self._deliver_all(secret, next_events)
         except _StoppedError as stopped:
             error = str(stopped) or None
@@ -147,7 +147,7 @@ class _Delivery:
         try:
             self._with_retries(lambda: self._send(secret, event_id, body))
             self._delivered += 1
-        except _NotAcceptedError as error:
+        except _RefusedError as error:
             _log.warning("The webhook %s did not accept the event %s: %s", self._webhook.name, event_id, error)
             failure = WebhookFailure(
                 name=self._webhook.name,
@@ -162,7 +162,7 @@ class _Delivery:
     def _with_retries(self, send: Callable[[], None]) -> None:
         settings = self._settings
         Retrying(
-            retry=retry_if_exception_type(_NotAcceptedError),
+            retry=retry_if_exception_type(_RefusedError),
             wait=wait_random_exponential(multiplier=settings.first_wait_s, max=settings.max_wait_s),
             stop=stop_after_attempt(settings.max_attempts),
             sleep=self._sleep,
@@ -173,15 +173,15 @@ class _Delivery:
     def _before_attempt(self, _: RetryCallState) -> None:
         if self._stop.is_set():
             raise _StoppedError
-        self._claim()
+        self._lease()
 
     def _sleep(self, seconds: float) -> None:
         self._stop.wait(seconds)
 
-    def _claim(self) -> None:
+    def _lease(self) -> None:
         settings = self._settings
-        duration_ms = int((settings.timeout_s + settings.max_wait_s) * 1000) + _CLAIM_MARGIN_MS
-        if not self._client.webhooks.claim_webhook(self._webhook.name, owner=self._owner, duration_ms=duration_ms):
+        duration_ms = int((settings.timeout_s + settings.max_wait_s) * 1000) + _LEASE_MARGIN_MS
+        if not self._client.webhooks.lease_webhook(self._webhook.name, owner=self._owner, duration_ms=duration_ms):
             raise _StoppedError(f"Another process delivers the webhook {self._webhook.name}, or it was removed.")
 
     def _advance(self, position: int, failure: WebhookFailure | None = None) -> None:
@@ -190,8 +190,8 @@ class _Delivery:
     def _release(self) -> None:
         try:
             self._client.webhooks.release_webhook(self._webhook.name, owner=self._owner)
-        except CmDeltaError:  # The claim expires.
-            _log.debug("The claim of the webhook %s was not ended", self._webhook.name, exc_info=True)
+        except CmDeltaError:  # The lease expires.
+            _log.debug("The lease of the webhook %s was not ended", self._webhook.name, exc_info=True)
 
     def _send(self, secret: bytes, event_id: str, body: bytes) -> None:
         send(
@@ -208,7 +208,7 @@ class _Delivery:
 
 
 def send(url: str, secret: bytes, *, event_id: str, body: bytes, now_s: int, timeout_s: float) -> None:
-    """Post one signed event. Raises _NotAcceptedError unless the receiver answers with a status of success."""
+    """Post one signed event. Raises _RefusedError unless the receiver answers with a status of success."""
     headers = {
         "content-type": "application/json",
         "user-agent": f"cm-delta-dagster/{__version__}",
@@ -222,11 +222,11 @@ def send(url: str, secret: bytes, *, event_id: str, body: bytes, now_s: int, tim
             status = int(answer.status)
     except urllib.error.HTTPError as error:
         error.close()
-        raise _NotAcceptedError(f"the receiver answered {error.code}") from None
+        raise _RefusedError(f"the receiver answered {error.code}") from None
     except (OSError, HTTPException, ValueError) as error:
-        raise _NotAcceptedError(f"{type(error).__name__}: {error}") from None
+        raise _RefusedError(f"{type(error).__name__}: {error}") from None
     if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-        raise _NotAcceptedError(f"the receiver answered {status}")
+        raise _RefusedError(f"the receiver answered {status}")
 
 
 def deliver_webhooks(client: DeltaClient, *, settings: DeliverySettings | None = None) -> tuple[DeliveryReport, ...]:
@@ -300,7 +300,7 @@ def redeliver_failures(client: DeltaClient, name: str, *, settings: DeliverySett
         try:
             event_id = str(json.loads(body)["id"])
             send(webhook.url, secret, event_id=event_id, body=body, now_s=now_s, timeout_s=chosen.timeout_s)
-        except _NotAcceptedError:
+        except _RefusedError:
             refused += 1
             continue
         client.webhooks.forget_webhook_failure(name, failure.position)

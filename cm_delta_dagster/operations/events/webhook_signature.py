@@ -44,7 +44,7 @@ def signature(secret: bytes, *, event_id: str, timestamp: int, body: bytes) -> s
     return f"{_VERSION},{base64.b64encode(hmac.digest(secret, signed, hashlib.sha256)).decode()}"
 
 
-def is_authentic(
+def is_authentic_webhook(
     headers: Mapping[str, str], body: bytes, secret: bytes, *, now_s: float, tolerance_s: float = 300
 ) -> bool:
     """Whether a received request was signed with ``secret`` at most ``tolerance_s`` seconds ago; for receivers.

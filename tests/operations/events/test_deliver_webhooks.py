@@ -23,7 +23,7 @@ from cm_delta_dagster.operations.events.deliver_webhooks import (
     redeliver_failures,
     run_webhooks,
 )
-from cm_delta_dagster.operations.events.webhook_signature import ID, SIGNATURE, TIMESTAMP, is_authentic
+from cm_delta_dagster.operations.events.webhook_signature import ID, SIGNATURE, TIMESTAMP, is_authentic_webhook
 from tests.support.lake import Lake
 from tests.support.waiting import until
 
@@ -115,11 +115,11 @@ def test_every_event_is_delivered_once_in_order_with_a_signature(lake: Lake, rec
         )
         now_s = int(headers[TIMESTAMP])
         assert now_s == lake.clock.now // 1000
-        assert is_authentic(headers, body, SECRET, now_s=now_s + 10)
-        assert not is_authentic(headers, body + b" ", SECRET, now_s=now_s)
-        assert not is_authentic(headers, body, b"other", now_s=now_s)
-        assert not is_authentic(headers, body, SECRET, now_s=now_s + 3600)
-        assert not is_authentic({**headers, SIGNATURE: "v1,\u00e4"}, body, SECRET, now_s=now_s)
+        assert is_authentic_webhook(headers, body, SECRET, now_s=now_s + 10)
+        assert not is_authentic_webhook(headers, body + b" ", SECRET, now_s=now_s)
+        assert not is_authentic_webhook(headers, body, b"other", now_s=now_s)
+        assert not is_authentic_webhook(headers, body, SECRET, now_s=now_s + 3600)
+        assert not is_authentic_webhook({**headers, SIGNATURE: "v1,\u00e4"}, body, SECRET, now_s=now_s)
 
 
 def test_only_the_wanted_events_are_delivered(lake: Lake, receiver: Receiver) -> None:
@@ -143,7 +143,7 @@ def test_an_event_is_repeated_until_it_is_accepted(lake: Lake, receiver: Receive
     assert len({headers[ID] for headers, _ in receiver.requests}) == 1 and len(receiver.requests) == 3
 
 
-def test_an_event_that_is_never_accepted_is_kept_as_a_failure(lake: Lake, receiver: Receiver) -> None:
+def test_an_event_that_is_never_delivered_is_kept_as_a_failure(lake: Lake, receiver: Receiver) -> None:
     table = lake.new_table()
     lake.append(table)
     subscribe(lake, receiver, kinds=frozenset({FeedKind.TABLE_CREATED, FeedKind.COMMIT}))
@@ -205,7 +205,7 @@ def test_one_failing_receiver_does_not_delay_another(lake: Lake, receiver: Recei
 def test_one_process_delivers_a_subscription_at_a_time(lake: Lake, receiver: Receiver) -> None:
     lake.new_table()
     subscribe(lake, receiver)
-    assert lake.catalog.claim_webhook("hook", owner="other", duration_ms=1000)
+    assert lake.catalog.lease_webhook("hook", owner="other", duration_ms=1000)
     with receiver.serving():
         (report,) = deliver_webhooks(lake.client, settings=QUICK)
         assert report.num_delivered == 0 and "Another process delivers" in str(report.error)
@@ -214,7 +214,7 @@ def test_one_process_delivers_a_subscription_at_a_time(lake: Lake, receiver: Rec
     assert not lake.catalog.advance_webhook("hook", owner="other", position=99)
 
 
-def test_a_subscriber_learns_which_events_were_deleted(lake: Lake, receiver: Receiver) -> None:
+def test_a_subscriber_gets_the_positions_of_deleted_events(lake: Lake, receiver: Receiver) -> None:
     table = lake.new_table()
     subscribe(lake, receiver, kinds=frozenset({FeedKind.TABLE_CREATED, FeedKind.COMMIT}))
     with receiver.serving():

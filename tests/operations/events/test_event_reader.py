@@ -43,7 +43,7 @@ def test_following_yields_events_as_they_come(lake: Lake) -> None:
     assert next(events).kind is FeedKind.COMMIT
 
 
-def test_a_reader_behind_the_retention_is_told_what_it_missed(lake: Lake) -> None:
+def test_a_reader_behind_the_retention_gets_the_deleted_positions(lake: Lake) -> None:
     table = lake.new_table()
     behind = EventReader(lake.catalog)
     behind.read()
@@ -60,7 +60,7 @@ def test_a_reader_behind_the_retention_is_told_what_it_missed(lake: Lake) -> Non
     assert behind.position == 1
     resumed = EventReader(lake.catalog, after=caught.value.resume_after)
     assert [event.version for event in resumed if event.kind is FeedKind.COMMIT] == [2]
-    # A new reader begins with the oldest event that there is, and is told of no gap.
+    # A new reader begins with the oldest event that there is, and gets no error.
     assert [event.version for event in EventReader(lake.catalog) if event.kind is FeedKind.COMMIT] == [2]
 
 

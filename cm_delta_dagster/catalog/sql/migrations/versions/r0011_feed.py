@@ -86,8 +86,8 @@ def _create_waiters_and_webhooks() -> None:
         sa.Column("scopes", sa.Text, nullable=False),
         sa.Column("position", sa.BigInteger, nullable=False),
         sa.Column("created_ms", sa.BigInteger, nullable=False),
-        sa.Column("claimed_by", sa.Text),
-        _zero("claimed_until_ms"),
+        sa.Column("leased_by", sa.Text),
+        _zero("leased_until_ms"),
     )
     op.create_table(
         "cm_delta_webhook_failures",
