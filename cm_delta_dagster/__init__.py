@@ -28,6 +28,9 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.catalog.audit import AuditEntry, AuditOutcome
     from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyKind, CommitPolicyRule
     from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
+    from cm_delta_dagster.catalog.event_feed import FeedEvent
+    from cm_delta_dagster.catalog.feed_kinds import FeedKind
+    from cm_delta_dagster.catalog.leases import Lease
     from cm_delta_dagster.catalog.maintenance import (
         MaintenanceConditions,
         MaintenanceDecision,
@@ -38,6 +41,7 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.catalog.recovery import AdoptedState
     from cm_delta_dagster.catalog.sql import SqlCatalog
     from cm_delta_dagster.catalog.tables import InactiveState, InactiveTable, TableEntry, TableIdentifier
+    from cm_delta_dagster.catalog.webhooks import Webhook, WebhookFailure
     from cm_delta_dagster.client.client import ClientSpec, DeltaClient
     from cm_delta_dagster.client.commits.context import CommitContext, Idempotency, IdempotencyRule
     from cm_delta_dagster.client.settings import ClientSettings, OnCatalogBehind
@@ -64,10 +68,12 @@ if typing.TYPE_CHECKING:
         DirectoryNotFoundError,
         EngineError,
         EngineStoppedError,
+        FeedGapError,
         IllegalCommitError,
         InvalidArgumentError,
         InvalidDataError,
         JavaNotFoundError,
+        LeaseNotHeldError,
         MaintenanceError,
         MaintenanceInProgressError,
         MaintenanceNotPermittedError,
@@ -95,11 +101,16 @@ if typing.TYPE_CHECKING:
         VacuumRefusedError,
         VersionNotFoundError,
         WarehouseMismatchError,
+        WebhookNotFoundError,
         WriteRefusedError,
     )
     from cm_delta_dagster.operations.doctor.doctor import DoctorReport
     from cm_delta_dagster.operations.doctor.findings import Depth, Finding, Problem, Repair, Severity
     from cm_delta_dagster.operations.doctor.repair_plan import RepairPlan, RepairStep
+    from cm_delta_dagster.operations.events.clean_feed import CleanFeedResult
+    from cm_delta_dagster.operations.events.deliver_webhooks import DeliveryReport, DeliverySettings
+    from cm_delta_dagster.operations.events.event_reader import EventReader
+    from cm_delta_dagster.operations.events.webhook_signature import is_authentic_webhook
     from cm_delta_dagster.operations.maintenance.arrangement import Arrangement
     from cm_delta_dagster.operations.maintenance.checkpoint import CheckpointResult
     from cm_delta_dagster.operations.maintenance.clean_log import CleanLogPlan, CleanLogResult
@@ -208,6 +219,7 @@ __all__ = [
     "CatalogVersionError",
     "ChangeHandling",
     "CheckpointResult",
+    "CleanFeedResult",
     "CleanLogPlan",
     "CleanLogResult",
     "CleanStagedCommitsPlan",
@@ -239,6 +251,8 @@ __all__ = [
     "CorruptLogError",
     "CreationMode",
     "DecimalType",
+    "DeliveryReport",
+    "DeliverySettings",
     "DeltaClient",
     "DeltaDataset",
     "DeltaTable",
@@ -249,7 +263,11 @@ __all__ = [
     "DuckDBConnection",
     "EngineError",
     "EngineStoppedError",
+    "EventReader",
     "ExportPlan",
+    "FeedEvent",
+    "FeedGapError",
+    "FeedKind",
     "FileDifference",
     "Finding",
     "FoundCommit",
@@ -268,6 +286,8 @@ __all__ = [
     "IsNull",
     "JavaNotFoundError",
     "KeptHistory",
+    "Lease",
+    "LeaseNotHeldError",
     "LostCommit",
     "MaintenanceConditions",
     "MaintenanceDecision",
@@ -370,11 +390,15 @@ __all__ = [
     "VersionNotFoundError",
     "WarehouseMismatchError",
     "WarehousePlan",
+    "Webhook",
+    "WebhookFailure",
+    "WebhookNotFoundError",
     "WriteOutcome",
     "WriteRefusedError",
     "WriteResult",
     "__version__",
     "connect",
+    "is_authentic_webhook",
     "raw_sql",
 ]
 
@@ -399,6 +423,7 @@ _MODULES = {
     "CallerSource": "cm_delta_dagster.catalog.access",
     "ChangeHandling": "cm_delta_dagster.protocol.changes.batch_planning",
     "CheckpointResult": "cm_delta_dagster.operations.maintenance.checkpoint",
+    "CleanFeedResult": "cm_delta_dagster.operations.events.clean_feed",
     "CleanLogPlan": "cm_delta_dagster.operations.maintenance.clean_log",
     "CleanLogResult": "cm_delta_dagster.operations.maintenance.clean_log",
     "CleanStagedCommitsPlan": "cm_delta_dagster.operations.maintenance.clean_staged_commits",
@@ -422,6 +447,8 @@ _MODULES = {
     "Connection": "cm_delta_dagster.api.connection",
     "CreationMode": "cm_delta_dagster.operations.tables.replace",
     "DecimalType": "cm_delta_dagster.protocol.schema.types",
+    "DeliveryReport": "cm_delta_dagster.operations.events.deliver_webhooks",
+    "DeliverySettings": "cm_delta_dagster.operations.events.deliver_webhooks",
     "DeltaClient": "cm_delta_dagster.client.client",
     "DeltaDataset": "cm_delta_dagster.arrow.dataset",
     "DeltaTable": "cm_delta_dagster.api.delta_table",
@@ -429,7 +456,10 @@ _MODULES = {
     "DoctorReport": "cm_delta_dagster.operations.doctor.doctor",
     "DomainMetadata": "cm_delta_dagster.protocol.actions.actions",
     "DuckDBConnection": "cm_delta_dagster.operations.reading.duckdb_connection",
+    "EventReader": "cm_delta_dagster.operations.events.event_reader",
     "ExportPlan": "cm_delta_dagster.operations.onboarding.export",
+    "FeedEvent": "cm_delta_dagster.catalog.event_feed",
+    "FeedKind": "cm_delta_dagster.catalog.feed_kinds",
     "FileDifference": "cm_delta_dagster.protocol.log.restoration",
     "Finding": "cm_delta_dagster.operations.doctor.findings",
     "FoundCommit": "cm_delta_dagster.operations.recovery.plan",
@@ -444,6 +474,7 @@ _MODULES = {
     "IsNotNull": "cm_delta_dagster.protocol.predicates.predicates",
     "IsNull": "cm_delta_dagster.protocol.predicates.predicates",
     "KeptHistory": "cm_delta_dagster.operations.recovery.plan",
+    "Lease": "cm_delta_dagster.catalog.leases",
     "LostCommit": "cm_delta_dagster.operations.recovery.plan",
     "MaintenanceConditions": "cm_delta_dagster.catalog.maintenance",
     "MaintenanceDecision": "cm_delta_dagster.catalog.maintenance",
@@ -519,9 +550,12 @@ _MODULES = {
     "VacuumPlan": "cm_delta_dagster.operations.maintenance.vacuum",
     "VacuumResult": "cm_delta_dagster.operations.maintenance.vacuum",
     "WarehousePlan": "cm_delta_dagster.operations.recovery.warehouse_plan",
+    "Webhook": "cm_delta_dagster.catalog.webhooks",
+    "WebhookFailure": "cm_delta_dagster.catalog.webhooks",
     "WriteOutcome": "cm_delta_dagster.operations.writing.write_result",
     "WriteResult": "cm_delta_dagster.operations.writing.write_result",
     "connect": "cm_delta_dagster.api.connection",
+    "is_authentic_webhook": "cm_delta_dagster.operations.events.webhook_signature",
     "raw_sql": "cm_delta_dagster.protocol.predicates.predicates",
 }
 """The module of each exported name; names that are absent here are in ``cm_delta_dagster.errors``."""

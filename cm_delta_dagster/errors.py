@@ -29,6 +29,7 @@ A message says what happened, why, and what to do about it. The tree::
     ├── MaintenanceError
     │   ├── MaintenanceNotPermittedError
     │   ├── MaintenanceInProgressError
+    │   ├── LeaseNotHeldError
     │   ├── UnpublishedVersionError
     │   ├── RetentionTooShortError
     │   ├── PurgeRefusedError
@@ -41,6 +42,8 @@ A message says what happened, why, and what to do about it. The tree::
     │   ├── WriteRefusedError
     │   └── TableStorageMissingError
     ├── CatalogError
+    │   ├── FeedGapError
+    │   ├── WebhookNotFoundError
     │   ├── CatalogNotFoundError
     │   ├── CatalogUnavailableError
     │   ├── CatalogVersionError
@@ -283,6 +286,10 @@ class MaintenanceInProgressError(MaintenanceError):
     """Another maintenance run holds the lease of the table."""
 
 
+class LeaseNotHeldError(MaintenanceError):
+    """A maintenance lease was to be ended that its alleged owner does not hold. Nothing was changed."""
+
+
 class UnpublishedVersionError(MaintenanceError):
     """The operation requires a published version, and this one is ratified and unpublished."""
 
@@ -331,6 +338,24 @@ class TableStorageMissingError(StorageError):
 
 class CatalogError(CmDeltaError):
     """The catalog failed, or refused the operation."""
+
+
+class FeedGapError(CatalogError):
+    """Entries of the feed that a reader has not seen were deleted after their retention.
+
+    Attributes:
+        after: where the reader stopped.
+        resume_after: position up to which the feed was deleted; the reader continues there.
+    """
+
+    def __init__(self, message: str, *, after: int = 0, resume_after: int = 0) -> None:
+        super().__init__(message)
+        self.after = after
+        self.resume_after = resume_after
+
+
+class WebhookNotFoundError(CatalogError):
+    """The catalog has no subscription by webhook of that name."""
 
 
 class CatalogNotFoundError(CatalogError):

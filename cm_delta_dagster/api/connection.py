@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from cm_delta_dagster.api.access_methods import AccessMethods
 from cm_delta_dagster.api.creation_methods import CreationMethods
 from cm_delta_dagster.api.delta_table import DeltaTable
+from cm_delta_dagster.api.event_methods import EventMethods
 from cm_delta_dagster.api.multi_table_transaction import MultiTableTransaction
 from cm_delta_dagster.api.onboarding_methods import OnboardingMethods
 from cm_delta_dagster.api.policy_methods import PolicyMethods
@@ -109,7 +110,14 @@ def connect(
 
 
 class Connection(
-    AccessMethods, CreationMethods, OnboardingMethods, PolicyMethods, RecoveryMethods, RuleMethods, SqlMethods
+    AccessMethods,
+    CreationMethods,
+    EventMethods,
+    OnboardingMethods,
+    PolicyMethods,
+    RecoveryMethods,
+    RuleMethods,
+    SqlMethods,
 ):
     """One open catalog. Threads can share it; do not use it after :meth:`close`.
 

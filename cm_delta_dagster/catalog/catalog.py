@@ -14,11 +14,13 @@ from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.commit_feed import CommitFeed
 from cm_delta_dagster.catalog.commit_policies import CommitPolicies
 from cm_delta_dagster.catalog.commit_rule_registry import CommitRuleRegistry
+from cm_delta_dagster.catalog.event_feed import EventFeed
 from cm_delta_dagster.catalog.leases import Leases
 from cm_delta_dagster.catalog.maintenance_policies import MaintenancePolicies
 from cm_delta_dagster.catalog.recovery import RecoverableCatalog
 from cm_delta_dagster.catalog.table_registry import TableRegistry
 from cm_delta_dagster.catalog.version_pins import VersionPins
+from cm_delta_dagster.catalog.webhooks import Webhooks
 
 
 class Catalog(
@@ -30,7 +32,9 @@ class Catalog(
     MaintenancePolicies,
     Leases,
     CommitFeed,
+    EventFeed,
     VersionPins,
+    Webhooks,
     RecoverableCatalog,
     AccessControl,
     AuditLog,

@@ -50,13 +50,15 @@ class FeedPage:
 
     Attributes:
         catalog_id: never changes in the life of a catalog.
-        latest_position: position of the newest commit of any table, 0 without one.
+        latest_position: position of the newest entry of the feed, of any kind, 0 without one.
         tables: the tables of the entries, by table id.
+        deleted_up_to: entries up to this position were deleted after their retention.
     """
 
     catalog_id: str
     latest_position: int
     entries: tuple[FeedEntry, ...]
+    deleted_up_to: int = 0
     tables: Mapping[str, FeedTable] = field(default_factory=dict)
 
 
@@ -88,5 +90,12 @@ class CommitFeed(typing.Protocol):
         ...
 
     def latest_feed_position(self) -> int:
-        """Position of the newest commit, 0 without one."""
+        """Position of the newest entry, of any kind, 0 without one."""
+        ...
+
+    def newest_deleted_commits(self, identifiers: Iterable[TableIdentifier]) -> Sequence[FeedEntry]:
+        """The newest commit of each of these tables whose entry was deleted after its retention.
+
+        Their position is that up to which the feed was deleted.
+        """
         ...

@@ -13,7 +13,8 @@ from cm_delta_dagster.errors import InvalidArgumentError
 class MaintenanceKind(StrEnum):
     """The kinds of maintenance that a catalog permits or denies. The last four are permitted by default.
 
-    The protocol exempts CHECKPOINT, LOG_COMPACTION and VERSION_CHECKSUM. CREATION_PURGE deletes the files of reservations that
+    The protocol exempts CHECKPOINT, LOG_COMPACTION and VERSION_CHECKSUM. FEED_CLEANUP deletes old entries of the catalog's feed;
+    its rules are those of catalogs. CREATION_PURGE deletes the files of reservations that
     never became a table.
     """
 
@@ -21,6 +22,7 @@ class MaintenanceKind(StrEnum):
     DATA_CLEANUP = "DATA_CLEANUP"
     METADATA_CLEANUP = "METADATA_CLEANUP"
     TABLE_PURGE = "TABLE_PURGE"
+    FEED_CLEANUP = "FEED_CLEANUP"
     CHECKPOINT = "CHECKPOINT"
     LOG_COMPACTION = "LOG_COMPACTION"
     VERSION_CHECKSUM = "VERSION_CHECKSUM"
@@ -114,9 +116,13 @@ class MaintenanceDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseGranted:
-    """The caller holds the lease until ``expires_ms`` (epoch milliseconds, the catalog's clock)."""
+    """The caller holds the lease until ``expires_ms`` (epoch milliseconds, the catalog's clock).
+
+    ``token`` is greater than those of all earlier leases of the table.
+    """
 
     expires_ms: int
+    token: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,3 +132,11 @@ class LeaseHeldByAnother:
     owner: str
     kind: MaintenanceKind
     expires_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseLost:
+    """The lease with this token is not held any more. ``holder`` has the table now; None if no run has."""
+
+    token: int
+    holder: LeaseHeldByAnother | None = None

@@ -77,6 +77,8 @@ class CommitProposal:
         approval_id: the request whose approval lets the commit pass; the catalog closes it with the ratification.
         content_to_check: the whole commit, for the checks of the catalog, which does not store it. None: the checks see
             ``content``; without both they assume that the commit does whatever they refuse.
+        lease_token: fencing token of the maintenance lease under which the commit was made; the proposal is refused unless that
+            lease is still held. None for commits that need no lease.
     """
 
     version: int
@@ -92,6 +94,7 @@ class CommitProposal:
     sha256: str | None = None
     approval_id: str | None = None
     content_to_check: bytes | None = field(default=None, repr=False)
+    lease_token: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from cm_delta_dagster.cli.access_commands import ACCESS_COMMANDS
 from cm_delta_dagster.cli.alter_commands import alter
 from cm_delta_dagster.cli.client import CommandOptions, open_catalog, open_client, parse_storage_options
 from cm_delta_dagster.cli.clone_command import clone
+from cm_delta_dagster.cli.event_commands import EVENT_COMMANDS
 from cm_delta_dagster.cli.hints import HintingGroup
 from cm_delta_dagster.cli.onboarding_commands import ONBOARDING_COMMANDS
 from cm_delta_dagster.cli.optimize_command import optimize
@@ -267,7 +268,15 @@ def orphan_files(context: click.Context, warehouse: str) -> None:
 
 
 _SINGLE_COMMANDS = (alter, clone, optimize, policy, restore, spark_jars)
-_GROUPS = (READ_COMMANDS, RECOVERY_COMMANDS, ONBOARDING_COMMANDS, ACCESS_COMMANDS, RULE_COMMANDS, _SINGLE_COMMANDS)
+_GROUPS = (
+    EVENT_COMMANDS,
+    READ_COMMANDS,
+    RECOVERY_COMMANDS,
+    ONBOARDING_COMMANDS,
+    ACCESS_COMMANDS,
+    RULE_COMMANDS,
+    _SINGLE_COMMANDS,
+)
 for _command in chain.from_iterable(_GROUPS):
     main.add_command(_command)
 

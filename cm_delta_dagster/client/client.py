@@ -14,12 +14,14 @@ from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.commit_feed import CommitFeed
 from cm_delta_dagster.catalog.commit_policies import CommitPolicies
 from cm_delta_dagster.catalog.commit_rule_registry import CommitRuleRegistry
+from cm_delta_dagster.catalog.event_feed import EventFeed
 from cm_delta_dagster.catalog.leases import Leases
 from cm_delta_dagster.catalog.maintenance_policies import MaintenancePolicies
 from cm_delta_dagster.catalog.recovery import RecoverableCatalog
 from cm_delta_dagster.catalog.table_registry import TableRegistry
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
 from cm_delta_dagster.catalog.version_pins import VersionPins
+from cm_delta_dagster.catalog.webhooks import Webhooks
 from cm_delta_dagster.client.clock import CheckedClock
 from cm_delta_dagster.client.post_commit.scheduler import BackgroundWork
 from cm_delta_dagster.client.settings import ClientSettings
@@ -41,9 +43,9 @@ class DeltaClient:
     Safe to share between threads. Latest snapshots are cached by table id, so that a refresh reads only newer commits. ``close``
     waits for asynchronous work and closes the catalog.
 
-    ``registry``, ``coordinator``, ``feed``, ``leases``, ``pins``, ``commit_policies``, ``commit_rules``, ``approvals``,
-    ``maintenance_policies`` and ``recovery`` are the catalog, each with the type of one of its interfaces. Code that uses a client
-    names the interface that it needs.
+    ``registry``, ``coordinator``, ``feed``, ``events``, ``webhooks``, ``leases``, ``pins``, ``commit_policies``, ``commit_rules``,
+    ``approvals``, ``maintenance_policies`` and ``recovery`` are the catalog, each with the type of one of its interfaces. Code that
+    uses a client names the interface that it needs.
 
     Attributes:
         catalog: the whole catalog, for those who create another client of it.
@@ -65,6 +67,8 @@ class DeltaClient:
         self.registry: TableRegistry = catalog
         self.coordinator: CommitCoordinator = catalog
         self.feed: CommitFeed = catalog
+        self.events: EventFeed = catalog
+        self.webhooks: Webhooks = catalog
         self.leases: Leases = catalog
         self.pins: VersionPins = catalog
         self.commit_policies: CommitPolicies = catalog

@@ -5,12 +5,19 @@ later commits. With such a clock, VACUUM and log cleanup would delete files that
 """
 
 import logging
+import time
 from collections.abc import Callable
 
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
 _log = logging.getLogger(__name__)
+
+
+def seconds_since_boot() -> float:
+    """A monotonic clock that includes the time the machine is suspended, where the system has one."""
+    boottime = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if boottime is None else time.clock_gettime(boottime)
 
 
 class CheckedClock:

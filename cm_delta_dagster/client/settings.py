@@ -11,6 +11,7 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.timestamps import as_zone
 
 _MINIMA: Mapping[str, int] = {
+    "maintenance_lease_ms": 100,
     "max_commit_attempts": 1,
     "max_resolve_attempts": 1,
     "snapshot_cache_size": 1,
@@ -48,6 +49,8 @@ class ClientSettings:
             version, with one warning for each table and process. REFUSE or "refuse": they fail as writes do.
         max_clock_difference_ms: if the clocks of this machine and of the catalog differ by more, the client logs one warning
             and uses the catalog's clock.
+        maintenance_lease_ms: milliseconds after which the lease of a maintenance run that was killed or stopped expires. A run
+            renews its lease after a third of this time.
         max_deleted_rows_ratio: a file of which a larger share of rows is deleted is rewritten instead of getting a deletion
             vector; 0 rewrites every file.
         time_zone: time zone of times that state none, in partition values of ``timestamp`` columns and in conditions: the name of
@@ -67,6 +70,7 @@ class ClientSettings:
     publish_delay_seconds: float = 0.05
     on_catalog_behind_storage: OnCatalogBehind = OnCatalogBehind.WARN
     max_clock_difference_ms: int = MAX_CLOCK_DIFFERENCE_MS
+    maintenance_lease_ms: int = 10 * 60 * 1000
     max_deleted_rows_ratio: float = 0.5
     time_zone: tzinfo | str | None = None
 

@@ -142,13 +142,20 @@ class FeedCursor:
         """Position after which the feed is read. The page starts with the last commit seen, for :meth:`lost_place`."""
         return self.seen.position - 1 if self.seen is not None and self.seen.table in watched else self.position
 
+    def gap(self, page: FeedPage) -> str | None:
+        """Which entries were deleted from the feed before this cursor came to them; None if none was."""
+        if not 0 < self.position < page.deleted_up_to:
+            return None
+        positions = f"{self.position + 1} to {page.deleted_up_to}"
+        return f"The entries at the positions {positions} were deleted from the feed after their retention"
+
     def lost_place(self, page: FeedPage, watched: Container[str]) -> str | None:
         """Why the feed of ``page`` is not the feed of this cursor; None if it is."""
         if self.catalog_id and self.catalog_id != page.catalog_id:
             return f"its id is {page.catalog_id}, and the cursor is of the catalog {self.catalog_id}"
         if self.position > page.latest_position:
             return f"its feed ends at position {page.latest_position}, and the cursor is at {self.position}"
-        if self.seen is None or self.seen.table not in watched:
+        if self.seen is None or self.seen.table not in watched or self.seen.position <= page.deleted_up_to:
             return None
         first = page.entries[0] if page.entries else None
         if first is None or (first.position, first.summary.txn_id) != (self.seen.position, self.seen.txn_id):

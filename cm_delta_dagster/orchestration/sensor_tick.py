@@ -96,6 +96,7 @@ class SensorTick:
         self._finders: dict[dg.AssetKey, PartitionFinder] = {}
         self._pending: dict[tuple[str, int], WatchedCommit] = {}
         self._pending_text = 0
+        self._is_cut = False
         self._events: list[dg.AssetMaterialization | dg.AssetObservation] = []
         self._newest: dict[tuple[str, str | None], WatchedCommit] = {}
         self._warnings: list[str] = []
@@ -112,25 +113,36 @@ class SensorTick:
                 self._process(commit)
         for commit in commits:
             if self._must_stop():
+                self._is_cut = True
                 return
             if self._pending_text >= _MAX_PENDING_CHARACTERS:
                 self._warnings.append(
                     f"{len(self._pending)} commits of runs under way are pending, which is the most that the cursor can "
                     f"store; the sensor stays at feed position {self._position} until those runs end."
                 )
+                self._is_cut = True
                 return
             self._process(commit)
             self._position = commit.position
             self._seen = SeenCommit(position=commit.position, table=commit.table, txn_id=commit.txn_id)
 
-    def outcome(self) -> TickOutcome:
-        """The result of the tick."""
+    def warn(self, text: str) -> None:
+        """Have the tick log a warning and show it as the reason if it launches nothing."""
+        self._warnings.append(text)
+
+    def outcome(self, *, reached: int | None = None) -> TickOutcome:
+        """The result of the tick.
+
+        Args:
+            reached: position up to which the page shows every commit of the watched tables; None if it is its last entry.
+        """
+        position = self._position if reached is None or self._is_cut else max(self._position, reached)
         cursor = replace(
             self._cursor,
-            position=self._position,
+            position=position,
             seen=self._seen,
             pending=tuple(sorted(self._pending.values(), key=lambda commit: commit.position)),
-            recovering_until=self._cursor.recovering_until if self._cursor.recovering_until > self._position else 0,
+            recovering_until=self._cursor.recovering_until if self._cursor.recovering_until > position else 0,
         ).to_text()
         requests = [self._request(commit, partition) for (_, partition), commit in self._newest.items()]
         reported = self._report_texts()

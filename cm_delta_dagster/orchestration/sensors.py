@@ -11,6 +11,7 @@ has are recognized by table id, version and partition. Repeated run requests hav
 Dagster. ``sensor_tick`` implements a tick, ``feed_cursor`` the cursor.
 """
 
+import functools
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -145,7 +146,8 @@ class _Evaluation:
         cursor = FeedCursor.from_text(context.cursor) if context.cursor else None
         try:
             client = getattr(context.resources, self.catalog).client
-            page = self._page(client.feed, cursor, limit=self._limit(context, cursor))
+            limit = self._limit(context, cursor)
+            page = self._page(client.feed, cursor, limit=limit)
         except CatalogError as error:
             return dg.SkipReason(f"The catalog is not available; the sensor keeps its cursor and retries. {error}")
         if cursor is None:
@@ -153,6 +155,9 @@ class _Evaluation:
         lost = cursor.lost_place(page, self.watched)
         if lost is not None:
             return _restart(context, cursor, page, lost)
+        gap = cursor.gap(page)
+        if gap is not None:
+            cursor = self._after_gap(client.feed, cursor, page)
         tick = SensorTick(
             instance=context.instance,
             watched=self.watched,
@@ -167,14 +172,31 @@ class _Evaluation:
             table_of=lambda table_id: _table_of(client, page, table_id),
             deadline=time.monotonic() + self.tick_seconds,
         )
+        if gap is not None:
+            tick.warn(
+                f"{gap}, before this sensor read them. It continues after them, and examines the newest commit of each table that "
+                "lies there. Older commits that lie there are not reported."
+            )
         # The page starts with the last commit seen, which lost_place has compared with the cursor.
         tick.run([WatchedCommit.of(entry) for entry in page.entries if entry.position > cursor.position])
-        outcome = tick.outcome()
+        outcome = tick.outcome(reached=None if len(page.entries) >= limit else page.latest_position)
         for text in outcome.reported:
             context.log.info(text)
         for warning in outcome.warnings:
             context.log.warning(warning)
         return outcome.result
+
+    def _after_gap(
+        self,
+        source: CommitFeed,
+        cursor: FeedCursor,
+        page: FeedPage,
+    ) -> FeedCursor:
+        """Where a sensor continues that was off for longer than the retention: after the gap, with the newest commits in it."""
+        found = [WatchedCommit.of(entry) for entry in source.newest_deleted_commits(_identifiers(tuple(self.watched)))]
+        known = {(commit.table_id, commit.version) for commit in cursor.pending}
+        missed = [commit for commit in found if (commit.table_id, commit.version) not in known]
+        return replace(cursor, position=page.deleted_up_to, seen=None, pending=(*cursor.pending, *missed))
 
     def _limit(self, context: dg.SensorEvaluationContext, cursor: FeedCursor | None) -> int:
         if cursor is not None:
@@ -184,8 +206,13 @@ class _Evaluation:
 
     def _page(self, source: CommitFeed, cursor: FeedCursor | None, *, limit: int) -> FeedPage:
         after = 0 if cursor is None else cursor.reads_after(self.watched)
-        identifiers = [TableIdentifier.parse(table) for table in self.watched]
-        return source.feed_page(after=after, limit=limit, identifiers=identifiers)
+        return source.feed_page(after=after, limit=limit, identifiers=_identifiers(tuple(self.watched)))
+
+
+@functools.lru_cache(maxsize=32)
+def _identifiers(tables: tuple[str, ...]) -> tuple[TableIdentifier, ...]:
+    """The identifiers of the watched tables, parsed once for all ticks of a process."""
+    return tuple(map(TableIdentifier.parse, tables))
 
 
 def _table_of(client: DeltaClient, page: FeedPage, table_id: str) -> FeedTable | None:

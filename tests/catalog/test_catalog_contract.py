@@ -18,6 +18,7 @@ from tests.contracts.commit_coordinator_together_contract import COMMIT_COORDINA
 from tests.contracts.commit_feed_contract import COMMIT_FEED_CONTRACT
 from tests.contracts.commit_policies_contract import COMMIT_POLICIES_CONTRACT
 from tests.contracts.commit_rules_contract import COMMIT_RULES_CONTRACT
+from tests.contracts.event_feed_contract import EVENT_FEED_CONTRACT
 from tests.contracts.leases_contract import LEASES_CONTRACT
 from tests.contracts.maintenance_policies_contract import MAINTENANCE_POLICIES_CONTRACT
 from tests.contracts.onboarding_contract import ONBOARDING_CONTRACT
@@ -42,6 +43,7 @@ CONTRACT = (
     *MAINTENANCE_POLICIES_CONTRACT,
     *LEASES_CONTRACT,
     *COMMIT_FEED_CONTRACT,
+    *EVENT_FEED_CONTRACT,
     *VERSION_PINS_CONTRACT,
     *RECOVERABLE_CATALOG_CONTRACT,
     *ONBOARDING_CONTRACT,

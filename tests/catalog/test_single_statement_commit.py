@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified, VersionTaken
 from cm_delta_dagster.catalog.sql import SqlCatalog, single_statement_commit
-from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED_COUNTER, TABLES
+from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED, FEED_COUNTER, TABLES
 from cm_delta_dagster.errors import CommitRejectedError
 from cm_delta_dagster.protocol.actions.actions import Protocol
 from tests.contracts.catalog_bench import NAME, create, inline, proposal
@@ -118,10 +118,16 @@ def any_proposal(draw: random.Random, latest: int, timestamp: int) -> CommitProp
 
 def rows_of(catalog: SqlCatalog) -> list[dict[str, Any]]:
     """The rows of commits, the table and the counter, without the columns that differ between two catalogs."""
-    own = {"table_id", "location", "reserved_ms", "created_ms", "ratified_ms"}
+    own = {"table_id", "location", "reserved_ms", "created_ms", "ratified_ms", "at_ms", "principal", "owner"}
+    catalog.latest_feed_position()  # Places the entries.
 
     def read(connection: sa.Connection) -> list[dict[str, Any]]:
-        statements = (sa.select(COMMITS).order_by(COMMITS.c.position), sa.select(TABLES), sa.select(FEED_COUNTER))
+        statements = (
+            sa.select(COMMITS).order_by(COMMITS.c.table_id, COMMITS.c.version),
+            sa.select(TABLES),
+            sa.select(FEED_COUNTER),
+            sa.select(FEED).order_by(FEED.c.position),
+        )
         found = [row for statement in statements for row in connection.execute(statement).mappings()]
         return [{name: value for name, value in row.items() if name not in own} for row in found]
 

@@ -106,3 +106,36 @@ def test_a_sensor_that_watches_another_table_keeps_its_position(ticker, catalog,
     assert len(ticker.tick().asset_events) == 2
     ticker.sensor = sensor_of(assets={"s/t": NAME, "s/other": "main.s.other"})
     assert not ticker.tick().asset_events
+
+
+def test_a_sensor_that_was_off_longer_than_the_retention_says_so_and_recovers(ticker, catalog, instance):
+    """The newest commit of a table is reported, though its entry is gone; older ones are named as not reported."""
+    table = make_table(catalog.client, NAME)
+    commit(table)
+    ticker.tick()
+    commit(table)
+    newest = commit(table)
+    deleted = catalog.client.events.delete_old_entries(before_ms=2**50)
+    assert deleted == 4
+    noticed = ticker.tick()
+    assert (
+        "The entries at the positions 3 to 4 were deleted from the feed after their retention" in noticed.skip_message
+    )
+    assert versions(instance) == [1, newest] and len(noticed.asset_events) == 1
+    assert not ticker.tick().asset_events
+    later = commit(table)
+    ticker.tick()
+    assert versions(instance) == [1, newest, later]
+
+
+def test_a_sensor_without_new_commits_is_not_behind_the_retention(ticker, catalog, instance):
+    """It has read up to the end of the feed, although the last entries were not of its tables."""
+    commit(make_table(catalog.client, NAME))
+    ticker.tick()
+    other = make_table(catalog.client, "main.s.other")
+    commit(other)
+    assert not ticker.tick().asset_events
+    catalog.client.events.delete_old_entries(before_ms=2**50)
+    commit(other)
+    last = ticker.tick()
+    assert not last.asset_events and "were deleted" not in last.skip_message

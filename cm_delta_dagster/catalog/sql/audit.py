@@ -1,4 +1,4 @@
-"""The audit: one row for each change of a rule, written in its transaction, and for each refusal.
+"""The audit: one row for each change of a rule, written in its transaction, and for each refusal. Each is an entry of the feed.
 
 Functions over an open connection; the caller opens the transaction.
 """
@@ -8,9 +8,15 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.audit import AuditEntry, AuditOutcome
+from cm_delta_dagster.catalog.feed_kinds import FeedKind
+from cm_delta_dagster.catalog.sql import feed_entries
 from cm_delta_dagster.catalog.sql.callers import caller_of
+from cm_delta_dagster.catalog.sql.feed_entries import NewEntry
 from cm_delta_dagster.catalog.sql.schema import AUDIT
 from cm_delta_dagster.errors import Refusal
+
+LEASE_ACTIONS = ("acquire lease", "release lease", "take over lease", "expire lease")
+_KINDS = dict.fromkeys(LEASE_ACTIONS, FeedKind.LEASE_CHANGED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +52,7 @@ def record_refusal(connection: sa.Connection, action: str, refusal: Refusal, *, 
 
 
 def _insert(connection: sa.Connection, change: Change, *, outcome: AuditOutcome, now_ms: int) -> None:
+    feed_entries.append(connection, _feed_entry(connection, change, outcome=outcome, now_ms=now_ms))
     connection.execute(
         sa.insert(AUDIT).values(
             at_ms=now_ms,
@@ -58,6 +65,23 @@ def _insert(connection: sa.Connection, change: Change, *, outcome: AuditOutcome,
             reason=change.reason,
             outcome=outcome.value,
         )
+    )
+
+
+def _feed_entry(connection: sa.Connection, change: Change, *, outcome: AuditOutcome, now_ms: int) -> NewEntry:
+    kind = (
+        FeedKind.PROPOSAL_REFUSED
+        if outcome is AuditOutcome.REFUSED
+        else _KINDS.get(change.action, FeedKind.POLICY_CHANGED)
+    )
+    facts = {"action": change.action, "before": change.before, "after": change.after, "reason": change.reason or None}
+    return NewEntry(
+        kind=kind,
+        at_ms=now_ms,
+        table_id=change.table_id,
+        scope=change.scope,
+        actor=caller_of(connection),
+        details={name: text for name, text in facts.items() if text is not None},
     )
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.commit_feed import FeedEntry, FeedPage
 from cm_delta_dagster.catalog.ratification import (
     MAX_CLOCK_DIFFERENCE_MS,
     CommitOutcome,
@@ -32,7 +31,6 @@ from cm_delta_dagster.catalog.sql import (
     commit_rows,
     commits,
     committed_files,
-    feed,
     guard,
     lifecycle,
     names,
@@ -44,9 +42,12 @@ from cm_delta_dagster.catalog.sql.access_methods import AccessMethods
 from cm_delta_dagster.catalog.sql.audited_database import AuditedDatabase
 from cm_delta_dagster.catalog.sql.callers import environment_principal
 from cm_delta_dagster.catalog.sql.database import IfMissing
+from cm_delta_dagster.catalog.sql.feed_methods import FeedMethods
+from cm_delta_dagster.catalog.sql.lease_methods import LeaseMethods
 from cm_delta_dagster.catalog.sql.policy_methods import PolicyMethods
 from cm_delta_dagster.catalog.sql.ratifier import Ratifier
 from cm_delta_dagster.catalog.sql.rule_methods import RuleMethods
+from cm_delta_dagster.catalog.sql.webhook_methods import WebhookMethods
 from cm_delta_dagster.catalog.tables import (
     CatalogIdentity,
     InactiveTable,
@@ -61,7 +62,7 @@ from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 _log = logging.getLogger(__name__)
 
 
-class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods):
+class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMethods, WebhookMethods):
     """Implements :class:`~cm_delta_dagster.catalog.catalog.Catalog` over SQLite (one machine) or PostgreSQL (shared).
 
     The first use opens the database, and creates or migrates it. Thread-safe. Each ratification is one SQL transaction. Close
@@ -208,7 +209,8 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods):
 
     def undrop_table(self, table_id: str) -> TableEntry:
         """Restore a dropped table. Raises TableNotFoundError, TableAlreadyExistsError."""
-        return self._database.write(lambda connection: lifecycle.undrop_table(connection, table_id))
+        now_ms = self._now_ms()
+        return self._database.write(lambda connection: lifecycle.undrop_table(connection, table_id, now_ms=now_ms))
 
     def register_path(self, identifier: TableIdentifier, location: str) -> None:
         """Name a table that is read by path. Raises TableAlreadyExistsError, InvalidArgumentError."""
@@ -231,7 +233,10 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods):
     def rename_table(self, table_id: str, identifier: TableIdentifier) -> TableEntry:
         """Rename a table. Raises TableNotFoundError, TableAlreadyExistsError, InvalidArgumentError."""
         names.check_identifier(identifier)
-        return self._database.write(lambda connection: lifecycle.rename_table(connection, table_id, identifier))
+        now_ms = self._now_ms()
+        return self._database.write(
+            lambda connection: lifecycle.rename_table(connection, table_id, identifier, now_ms=now_ms)
+        )
 
     def begin_purge(self, table_id: str, *, min_age_ms: int) -> InactiveTable:
         """Begin the purge of a table. Raises TableNotFoundError, PurgeRefusedError, InvalidArgumentError."""
@@ -244,7 +249,8 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods):
 
     def finish_purge(self, table_id: str) -> None:
         """Finish the purge of a table. Raises PurgeRefusedError."""
-        self._database.write(lambda connection: lifecycle.finish_purge(connection, table_id))
+        now_ms = self._now_ms()
+        self._database.write(lambda connection: lifecycle.finish_purge(connection, table_id, now_ms=now_ms))
 
     def clones_of(self, table_id: str) -> tuple[RelatedTable, ...]:
         """Shallow clones that may read files of the table."""
@@ -330,26 +336,6 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods):
         """Raise the published version. Raises InvalidArgumentError above the latest version, TableNotFoundError."""
         self._ratifier.set_published_version(table_id, version)
 
-    def feed(
-        self, *, after: int, limit: int, identifiers: Iterable[TableIdentifier] | None = None
-    ) -> Sequence[FeedEntry]:
-        """Commits after a position, in order, in one statement."""
-        wanted = None if identifiers is None else tuple(identifiers)
-        return self._database.read(
-            lambda connection: feed.feed(connection, after=after, limit=limit, identifiers=wanted)
-        )
-
-    def feed_page(self, *, after: int, limit: int, identifiers: Iterable[TableIdentifier] | None = None) -> FeedPage:
-        """Commits after a position with the catalog's id and the latest position, in one statement."""
-        wanted = None if identifiers is None else tuple(identifiers)
-        return self._database.read(
-            lambda connection: feed.feed_page(connection, after=after, limit=limit, identifiers=wanted)
-        )
-
-    def latest_feed_position(self) -> int:
-        """Position of the newest commit, 0 without one."""
-        return self._database.read(feed.latest_position)
-
     def back_up(self, target: Path) -> int:
         """Copy the database to the new file ``target`` while it is in use, and check the copy.
 
@@ -393,7 +379,8 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods):
 
     def release_table(self, table_id: str) -> None:
         """Remove the entry of a table. Raises TableNotFoundError, RecoveryError."""
-        self._database.write(lambda connection: recovery.release_table(connection, table_id))
+        now_ms = self._now_ms()
+        self._database.write(lambda connection: recovery.release_table(connection, table_id, now_ms=now_ms))
 
     def record_sources(self, table_id: str, locations: Collection[str]) -> tuple[RelatedTable, ...]:
         """Record that the table may read files of the tables at ``locations``."""

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.sql import grant_check, rule_check
+from cm_delta_dagster.catalog.sql import grant_check, leases, rule_check
 from cm_delta_dagster.catalog.sql.commit_context import Check, CommitContext
 from cm_delta_dagster.catalog.sql.schema import ACTIVE_CHECKS, TABLES, scope_keys
 
@@ -33,7 +33,8 @@ _ACTIVE_OF_TABLE = sa.select(ACTIVE).where(TABLES.c.table_id == sa.bindparam("of
 
 
 def run(connection: sa.Connection, context: CommitContext) -> None:
-    """Run the active checks. Raises CommitRefusedError, ApprovalRequiredError."""
+    """Check the lease of the proposal, and run the active checks. Raises CommitRefusedError, ApprovalRequiredError."""
+    leases.check_commit(connection, context)
     if context.head is None:
         names = connection.execute(_ACTIVE_OF_TABLE, {"of_table": context.table_id}).scalar_one_or_none()
     else:

@@ -127,7 +127,7 @@ def ratified_commit(row: Any) -> RatifiedCommit:
 
 
 def values_of(table_id: str, proposal: CommitProposal, *, now_ms: int, principal: str | None = None) -> dict[str, Any]:
-    """The row of a commit without ``position`` and ``data_version``, which the database computes."""
+    """The row of a commit without ``data_version``, which the database computes."""
     summary = proposal.summary
     return {
         "table_id": table_id,

@@ -24,7 +24,7 @@ from cm_delta_dagster.catalog.ratification import (
     RefusedTogether,
     VersionTaken,
 )
-from cm_delta_dagster.catalog.sql import approvals, commit_checks, commit_content, definitions, guard
+from cm_delta_dagster.catalog.sql import approvals, commit_checks, commit_content, definitions, feed_entries, guard
 from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.commit_context import CommitContext, ProposalKind
 from cm_delta_dagster.catalog.sql.commit_rows import (
@@ -37,7 +37,7 @@ from cm_delta_dagster.catalog.sql.commit_rows import (
     values_of,
 )
 from cm_delta_dagster.catalog.sql.prepared import Prepared
-from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED_COUNTER, NAME_COLUMNS, TABLES, identifier_of
+from cm_delta_dagster.catalog.sql.schema import COMMITS, NAME_COLUMNS, TABLES, identifier_of
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import (
     ApprovalRequiredError,
@@ -63,12 +63,6 @@ _ADVANCE = Prepared(
         published_version=sa.bindparam("published"),
         content_from=sa.bindparam("new_content_from"),
     )
-)
-_NEXT_POSITION = Prepared(
-    sa.update(FEED_COUNTER)
-    .where(FEED_COUNTER.c.counter_id == 1)
-    .values(position=FEED_COUNTER.c.position + 1)
-    .returning(FEED_COUNTER.c.position)
 )
 _INSERT = Prepared(sa.insert(COMMITS).inline())
 _WINNERS = (
@@ -110,8 +104,7 @@ def commit_together(
 ) -> MultiTableOutcome:
     """Compare and set the latest versions of several tables, under the locks of their rows.
 
-    The rows are locked in the order of the ids, and before the feed counter, so that commits do not wait for each other in a
-    circle.
+    The rows are locked in the order of the ids, so that commits do not wait for each other in a circle.
     """
     heads = {table_id: required_head(connection, table_id) for table_id in sorted(proposals)}
     answers = {
@@ -325,7 +318,7 @@ def insert_commit(
     content_from: int,
     now_ms: int,
 ) -> None:
-    """Advance the table and write the commit with the next feed position. The caller holds the table's row lock."""
+    """Advance the table and write the commit and its entry of the feed. The caller holds the table's row lock."""
     summary = proposal.summary
     _ADVANCE.run(
         connection,
@@ -338,11 +331,9 @@ def insert_commit(
             "new_content_from": content_from,
         },
     )
-    position = next((row.position for row in _NEXT_POSITION.rows(connection, {})), None)
-    if position is None:
-        raise CatalogError("The catalog's feed has lost its counter; restore the database from a backup.")
     values = values_of(table_id, proposal, now_ms=now_ms, principal=caller_of(connection))
-    _INSERT.run(connection, values | {"position": position, "data_version": data_version})
+    _INSERT.run(connection, values | {"data_version": data_version})
+    feed_entries.append(connection, feed_entries.of_commit(table_id, proposal.version, now_ms=now_ms))
 
 
 def insert_initial_commit(

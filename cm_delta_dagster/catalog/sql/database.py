@@ -9,8 +9,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from cm_delta_dagster.catalog.sql import backup, migrate, postgres_session, sqlite_files
+from cm_delta_dagster.catalog.sql import backup, feed_entries, migrate, postgres_session, sqlite_files
 from cm_delta_dagster.catalog.sql.callers import checked_principal
 from cm_delta_dagster.catalog.sql.commit_locks import AdvisoryCommitLocks, file_commit_lock
 from cm_delta_dagster.catalog.sql.database_errors import (
@@ -130,6 +130,24 @@ class Database:
                 )
             return self._commit_locks.commit_lock(table_id, seconds=seconds)
 
+    @contextmanager
+    def listening(self, channel: str) -> Iterator[Callable[[float], None]]:
+        """Listen on a channel of PostgreSQL. Yields a function that waits for a notification, at most so many seconds."""
+        with self._ready()[0].connect() as connection:
+            driver: Any = connection.connection.dbapi_connection
+            try:
+                driver.execute(f"LISTEN {channel}")
+
+                def notified(seconds: float) -> None:
+                    for _ in driver.notifies(timeout=seconds, stop_after=1):
+                        pass
+
+                yield notified
+            except connection.dialect.loaded_dbapi.Error as error:
+                raise self._mapped(sa.exc.OperationalError(f"LISTEN {channel}", None, error)) from error
+            finally:
+                connection.invalidate()  # The next user of the connection must not get notifications.
+
     def back_up(self, target: Path) -> int:
         """Copy the database to a new file while it is in use; see :mod:`~cm_delta_dagster.catalog.sql.backup`.
 
@@ -213,6 +231,7 @@ class Database:
     def _transaction(self, engine: sa.Engine, statements: Callable[[sa.Connection], T]) -> T:
         with engine.connect() as connection:
             self._begin(connection)
+            feed_entries.forget_appended(connection)
             result = statements(connection)
             try:
                 connection.commit()
@@ -224,6 +243,7 @@ class Database:
                         "change took effect is unknown. Check the state of the catalog before you retry."
                     ) from error
                 raise
+            feed_entries.notify_if_appended(connection)
             return result
 
     def _begin(self, connection: sa.Connection) -> None:

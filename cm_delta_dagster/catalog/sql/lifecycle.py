@@ -7,7 +7,17 @@ deleted, and never back.
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.sql import clones, commit_rules, definitions, guard, locations, maintenance, tables
+from cm_delta_dagster.catalog.feed_kinds import FeedKind
+from cm_delta_dagster.catalog.sql import (
+    clones,
+    commit_rules,
+    definitions,
+    feed_entries,
+    guard,
+    locations,
+    maintenance,
+    tables,
+)
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table
 from cm_delta_dagster.catalog.sql.guard import Operation
 from cm_delta_dagster.catalog.sql.schema import (
@@ -50,7 +60,7 @@ def inactive_tables(connection: sa.Connection, parts: tuple[str, ...]) -> tuple[
     return tuple(sorted(found, key=lambda table: (table.since_ms, table.identifier, table.table_id)))
 
 
-def undrop_table(connection: sa.Connection, table_id: str) -> TableEntry:
+def undrop_table(connection: sa.Connection, table_id: str, *, now_ms: int) -> TableEntry:
     """DROPPED to ACTIVE. The unique index over active names admits one of several concurrent calls."""
     row = _locked(connection, table_id)
     identifier = identifier_of(row)
@@ -66,10 +76,11 @@ def undrop_table(connection: sa.Connection, table_id: str) -> TableEntry:
     except sa.exc.IntegrityError as error:
         raise tables.name_taken(identifier) from error
     commit_rules.check_covered(connection, table_id, identifier)
+    feed_entries.append_event(connection, FeedKind.TABLE_RESTORED, table_id, now_ms=now_ms)
     return tables.load_table(connection, identifier)
 
 
-def rename_table(connection: sa.Connection, table_id: str, identifier: TableIdentifier) -> TableEntry:
+def rename_table(connection: sa.Connection, table_id: str, identifier: TableIdentifier, *, now_ms: int) -> TableEntry:
     """Give an active table another name. Commit rules of the old name, and what it denies of maintenance, hold for the
     new name too.
     """
@@ -88,6 +99,8 @@ def rename_table(connection: sa.Connection, table_id: str, identifier: TableIden
         maintenance.carry_denials(connection, before, identifier)
         commit_rules.carry(connection, before, identifier)
         commit_rules.check_covered(connection, table_id, identifier)
+        names = {"from": str(before), "to": str(identifier)}
+        feed_entries.append_event(connection, FeedKind.TABLE_RENAMED, table_id, now_ms=now_ms, details=names)
     return tables.load_table(connection, identifier)
 
 
@@ -132,7 +145,7 @@ def begin_purge(
     )
 
 
-def finish_purge(connection: sa.Connection, table_id: str) -> None:
+def finish_purge(connection: sa.Connection, table_id: str, *, now_ms: int) -> None:
     """PURGING to PURGED, which keeps the commits for the feed. The row of a table without commits is deleted."""
     row = connection.execute(tables.LOCKED, {"of_table": table_id}).one_or_none()
     if row is None or row.state == PURGED:
@@ -150,6 +163,7 @@ def finish_purge(connection: sa.Connection, table_id: str) -> None:
         connection.execute(sa.delete(TABLES).where(TABLES.c.table_id == table_id))
     else:
         connection.execute(_SET_STATE, {"of_table": table_id, "to_state": PURGED})
+        feed_entries.append_event(connection, FeedKind.TABLE_PURGED, table_id, now_ms=now_ms)
 
 
 def _locked(connection: sa.Connection, table_id: str) -> sa.Row[tuple[object, ...]]:

@@ -1,7 +1,6 @@
-"""Maintenance rules and leases.
+"""Maintenance rules.
 
-Protocol heading "Maintenance Operations on Catalog-managed Tables". Functions over an open connection. A lease excludes other
-maintenance runs from a table, not writers.
+Protocol heading "Maintenance Operations on Catalog-managed Tables". Functions over an open connection.
 """
 
 import json
@@ -11,8 +10,6 @@ from typing import Any
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.maintenance import (
-    LeaseGranted,
-    LeaseHeldByAnother,
     MaintenanceConditions,
     MaintenanceDecision,
     MaintenanceKind,
@@ -22,26 +19,20 @@ from cm_delta_dagster.catalog.maintenance_decisions import decide, described
 from cm_delta_dagster.catalog.maintenance_windows import MaintenanceWindow
 from cm_delta_dagster.catalog.sql import audit, guard
 from cm_delta_dagster.catalog.sql.callers import caller_of
-from cm_delta_dagster.catalog.sql.commit_rows import unknown_table
 from cm_delta_dagster.catalog.sql.guard import Operation
 from cm_delta_dagster.catalog.sql.schema import (
-    IS_ACTIVE,
-    MAINTENANCE_LEASES,
     MAINTENANCE_RULES,
     NAME_COLUMNS,
     TABLES,
     identifier_of,
 )
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.errors import InvalidArgumentError, OperationRefusedError
+from cm_delta_dagster.errors import OperationRefusedError
 
 _RULES = sa.select(MAINTENANCE_RULES)
 _DECIDING = _RULES.where(
     MAINTENANCE_RULES.c.kind == sa.bindparam("of_kind"),
     MAINTENANCE_RULES.c.scope.in_(sa.bindparam("scopes", expanding=True)),
-)
-_LOCKED_TABLE = (
-    sa.select(TABLES.c.table_id).where(TABLES.c.table_id == sa.bindparam("of_table"), IS_ACTIVE).with_for_update()
 )
 _CALLER = sa.select(guard.NAMES.c.name)
 _NAME_NOW = sa.select(*NAME_COLUMNS).where(TABLES.c.table_id == sa.bindparam("of_table"))
@@ -213,35 +204,3 @@ def _refused_by_grants(
     except OperationRefusedError as error:
         return MaintenanceDecision(kind=kind, allowed=False, reason=str(error), decided_by=guard.RULE)
     return None
-
-
-def acquire_lease(
-    connection: sa.Connection, table_id: str, kind: MaintenanceKind, *, owner: str, duration_ms: int, now_ms: int
-) -> LeaseGranted | LeaseHeldByAnother:
-    """Acquire or renew the lease unless another owner holds it, under the lock of the table's row."""
-    if duration_ms <= 0 or not owner:
-        raise InvalidArgumentError(
-            f"A maintenance lease requires an owner and a positive duration; given were {owner!r} and {duration_ms} ms."
-        )
-    if connection.execute(_LOCKED_TABLE, {"of_table": table_id}).first() is None:
-        raise unknown_table(table_id)
-    guard.require_on_table(connection, Operation.LEASE, table_id)
-    same = MAINTENANCE_LEASES.c.table_id == table_id
-    held = connection.execute(sa.select(MAINTENANCE_LEASES).where(same)).one_or_none()
-    if held is not None and held.owner != owner and held.expires_ms > now_ms:
-        return LeaseHeldByAnother(owner=held.owner, kind=MaintenanceKind(held.kind), expires_ms=held.expires_ms)
-    values = {"kind": kind.value, "owner": owner, "expires_ms": now_ms + duration_ms}
-    if held is None:
-        connection.execute(sa.insert(MAINTENANCE_LEASES).values(table_id=table_id, **values))
-    else:
-        connection.execute(sa.update(MAINTENANCE_LEASES).where(same).values(values))
-    return LeaseGranted(expires_ms=now_ms + duration_ms)
-
-
-def release_lease(connection: sa.Connection, table_id: str, *, owner: str) -> None:
-    """Delete the lease if ``owner`` holds it."""
-    connection.execute(
-        sa.delete(MAINTENANCE_LEASES).where(
-            MAINTENANCE_LEASES.c.table_id == table_id, MAINTENANCE_LEASES.c.owner == owner
-        )
-    )

@@ -13,7 +13,7 @@ from cm_delta_dagster.catalog.commit_policy import (
     CommitPolicyRule,
     PolicyChange,
 )
-from cm_delta_dagster.catalog.sql import commit_rules, guard
+from cm_delta_dagster.catalog.sql import audit, commit_rules, guard
 from cm_delta_dagster.catalog.sql.guard import Operation
 from cm_delta_dagster.catalog.sql.schema import COMMIT_POLICIES, COMMITS, IS_ACTIVE, NAME_COLUMNS, TABLES, identifier_of
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
@@ -68,7 +68,7 @@ def adopt(connection: sa.Connection, table_id: str) -> None:
     connection.execute(_ADOPT, {"of_table": table_id})
 
 
-def set_rule(connection: sa.Connection, rule: CommitPolicyRule) -> None:
+def set_rule(connection: sa.Connection, rule: CommitPolicyRule, *, now_ms: int) -> None:
     """Insert or replace the rule of that scope."""
     if rule.policy == _SWITCHING or rule.scope.count(".") > 1:
         raise InvalidArgumentError(
@@ -79,6 +79,7 @@ def set_rule(connection: sa.Connection, rule: CommitPolicyRule) -> None:
     _refuse_without_check(connection, rule.policy)
     if rule.policy == _PUT_IF_ABSENT:
         commit_rules.refuse_put_if_absent(connection, rule.scope)
+    _record(connection, rule.scope, after=str(rule.policy), now_ms=now_ms)
     of_scope = COMMIT_POLICIES.c.scope == rule.scope
     values = {"policy": str(rule.policy)}
     if connection.execute(sa.update(COMMIT_POLICIES).where(of_scope).values(values)).rowcount:
@@ -90,10 +91,11 @@ def set_rule(connection: sa.Connection, rule: CommitPolicyRule) -> None:
         connection.execute(sa.update(COMMIT_POLICIES).where(of_scope).values(values))
 
 
-def remove_rule(connection: sa.Connection, scope: str) -> None:
+def remove_rule(connection: sa.Connection, scope: str, *, now_ms: int) -> None:
     """Delete the rule if there is one."""
     guard.require_on_scope(connection, Operation.SET_POLICY, scope)
-    connection.execute(sa.delete(COMMIT_POLICIES).where(COMMIT_POLICIES.c.scope == scope))
+    if connection.execute(sa.delete(COMMIT_POLICIES).where(COMMIT_POLICIES.c.scope == scope)).rowcount:
+        _record(connection, scope, after=None, now_ms=now_ms)
 
 
 def rules(connection: sa.Connection) -> tuple[CommitPolicyRule, ...]:
@@ -107,7 +109,7 @@ def rules(connection: sa.Connection) -> tuple[CommitPolicyRule, ...]:
     )
 
 
-def change(connection: sa.Connection, table_id: str, policy: CommitPolicy | None) -> PolicyChange:
+def change(connection: sa.Connection, table_id: str, policy: CommitPolicy | None, *, now_ms: int) -> PolicyChange:
     """Set the table's own policy, or begin the switch to it, under the lock of the table's row.
 
     The lock excludes proposals, so that every commit is still published when put-if-absent is written. In the other direction
@@ -123,6 +125,9 @@ def change(connection: sa.Connection, table_id: str, policy: CommitPolicy | None
     guard.require_on_table(connection, Operation.SET_POLICY, table_id)
     _refuse_without_check(connection, policy)
     current = None if row.commit_policy is None else CommitPolicy.parse(row.commit_policy)
+    if current != policy:
+        after = None if policy is None else str(policy)
+        _record(connection, str(identifier_of(row)), after=after, now_ms=now_ms, table_id=table_id)
     if policy == _PUT_IF_ABSENT:
         commit_rules.refuse_put_if_absent(connection, str(identifier_of(row)))
         if row.published_version == row.latest_version:
@@ -144,6 +149,14 @@ def _refuse_without_check(connection: sa.Connection, policy: CommitPolicy | None
             "The commit mode put_if_absent was not set: the catalog enforces grants, and it cannot refuse commits that are made by "
             "creating their files. Nothing was changed. Use staged, inline or auto."
         )
+
+
+def _record(
+    connection: sa.Connection, scope: str, *, after: str | None, now_ms: int, table_id: str | None = None
+) -> None:
+    audit.record(
+        connection, audit.Change(action="set commit policy", scope=scope, after=after, table_id=table_id), now_ms=now_ms
+    )
 
 
 def _write(

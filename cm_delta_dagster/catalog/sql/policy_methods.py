@@ -1,11 +1,9 @@
-"""Methods of :class:`~cm_delta_dagster.catalog.sql.catalog.SqlCatalog` for policies, leases and version pins."""
+"""Methods of :class:`~cm_delta_dagster.catalog.sql.catalog.SqlCatalog` for policies and version pins."""
 
 from collections.abc import Callable
 
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyRule, PolicyChange
 from cm_delta_dagster.catalog.maintenance import (
-    LeaseGranted,
-    LeaseHeldByAnother,
     MaintenanceDecision,
     MaintenanceKind,
     MaintenanceRule,
@@ -25,16 +23,19 @@ class PolicyMethods:
     def set_commit_policy(self, rule: CommitPolicyRule) -> None:
         """Create or replace the rule of a catalog or a schema. Raises InvalidArgumentError."""
         names.scope_parts(rule.scope)
-        self._database.write(lambda connection: policies.set_rule(connection, rule))
+        now_ms = self._now_ms()
+        self._database.write(lambda connection: policies.set_rule(connection, rule, now_ms=now_ms))
 
     def remove_commit_policy(self, scope: str) -> None:
         """Delete the rule of ``scope``. Raises InvalidArgumentError for a malformed scope."""
         names.scope_parts(scope)
-        self._database.write(lambda connection: policies.remove_rule(connection, scope))
+        now_ms = self._now_ms()
+        self._database.write(lambda connection: policies.remove_rule(connection, scope, now_ms=now_ms))
 
     def change_commit_policy(self, table_id: str, policy: CommitPolicy | None) -> PolicyChange:
         """Set the policy, or return what must be done first. Raises TableNotFoundError, InvalidArgumentError."""
-        return self._database.write(lambda connection: policies.change(connection, table_id, policy))
+        now_ms = self._now_ms()
+        return self._database.write(lambda connection: policies.change(connection, table_id, policy, now_ms=now_ms))
 
     def commit_policies(self) -> tuple[CommitPolicyRule, ...]:
         """Every rule, by scope."""
@@ -76,21 +77,6 @@ class PolicyMethods:
             )
         except PermissionDeniedError:
             return self.maintenance_decision(identifier, kind, table_id=table_id)
-
-    def acquire_maintenance_lease(
-        self, table_id: str, kind: MaintenanceKind, *, owner: str, duration_ms: int
-    ) -> LeaseGranted | LeaseHeldByAnother:
-        """Acquire or renew the lease. Raises TableNotFoundError, InvalidArgumentError."""
-        now_ms = self._now_ms()
-        return self._database.write(
-            lambda connection: maintenance.acquire_lease(
-                connection, table_id, kind, owner=owner, duration_ms=duration_ms, now_ms=now_ms
-            )
-        )
-
-    def release_maintenance_lease(self, table_id: str, *, owner: str) -> None:
-        """Release the lease of ``owner``."""
-        self._database.write(lambda connection: maintenance.release_lease(connection, table_id, owner=owner))
 
     def pin_version(self, table_id: str, version: int, *, owner: str) -> int:
         """Pin a version unless there is a pin. Raises TableNotFoundError, InvalidArgumentError."""

@@ -9,9 +9,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.access import WHOLE_CATALOG
+from cm_delta_dagster.catalog.feed_kinds import FeedKind
 from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.recovery import FEED_GAP, AdoptedState, AdoptedTable, CommitHistory, HistoryStart
-from cm_delta_dagster.catalog.sql import clones, commits, definitions, guard, locations, policies, tables
+from cm_delta_dagster.catalog.sql import clones, commits, definitions, feed_entries, guard, locations, policies, tables
 from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table, values_of
 from cm_delta_dagster.catalog.sql.guard import Operation
@@ -20,7 +21,7 @@ from cm_delta_dagster.catalog.sql.schema import (
     COMMITS,
     DEFINITIONS,
     DROPPED,
-    FEED_COUNTER,
+    FEED,
     IDENTITY,
     MAINTENANCE_LEASES,
     PURGED,
@@ -29,7 +30,7 @@ from cm_delta_dagster.catalog.sql.schema import (
     identifier_of,
 )
 from cm_delta_dagster.catalog.tables import RelatedTable, TableEntry
-from cm_delta_dagster.errors import CatalogError, RecoveryError, TableNotFoundError
+from cm_delta_dagster.errors import RecoveryError, TableNotFoundError
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
 _CATALOG_ID = sa.select(IDENTITY.c.catalog_id).where(IDENTITY.c.row_id == 1)
@@ -38,12 +39,6 @@ _ABOVE = sa.and_(_OF_TABLE, COMMITS.c.version > sa.bindparam("above"))
 _TXN_IDS_ABOVE = sa.select(COMMITS.c.version, COMMITS.c.txn_id).where(_ABOVE).order_by(COMMITS.c.version)
 _DATA_VERSION = sa.select(COMMITS.c.data_version, COMMITS.c.in_commit_timestamp).where(
     _OF_TABLE, COMMITS.c.version == sa.bindparam("at")
-)
-_SKIP_POSITIONS = (
-    sa.update(FEED_COUNTER)
-    .where(FEED_COUNTER.c.counter_id == 1)
-    .values(position=FEED_COUNTER.c.position + sa.bindparam("by"))
-    .returning(FEED_COUNTER.c.position)
 )
 _DELETE_CONTENT = (
     sa.update(COMMITS)
@@ -94,6 +89,7 @@ def take_in_commits(
     _check_order(history.proposals, first=first, follows_ms=before.in_commit_timestamp)
     if own:
         connection.execute(sa.delete(COMMITS).where(_ABOVE), {"of_table": table_id, "above": after})
+        connection.execute(sa.delete(FEED).where(FEED.c.table_id == table_id, FEED.c.version > after))
         pins = sa.delete(VERSION_PINS).where(VERSION_PINS.c.table_id == table_id, VERSION_PINS.c.version > after)
         connection.execute(pins)
     _record(connection, table_id, history, data_version=data_version, now_ms=now_ms)
@@ -118,16 +114,16 @@ def _record(
 ) -> None:
     """Insert the commits, advance the head of the table and set its definition. The caller holds the lock of its row."""
     proposals = history.proposals
-    position = connection.execute(_SKIP_POSITIONS, {"by": FEED_GAP + len(proposals)}).scalar_one_or_none()
-    if position is None:
-        raise CatalogError("The catalog's feed has lost its counter; restore the database from a backup.")
+    feed_entries.skip_positions(connection, FEED_GAP)
     rows: list[dict[str, Any]] = []
-    for place, proposal in enumerate(proposals, start=position - len(proposals) + 1):
+    for proposal in proposals:
         if proposal.summary.data_change:
             data_version = proposal.version
         values = values_of(table_id, proposal, now_ms=now_ms)
-        rows.append({**values, "position": place, "data_version": data_version})
+        rows.append({**values, "data_version": data_version})
     connection.execute(sa.insert(COMMITS), rows)
+    for proposal in proposals:
+        feed_entries.append(connection, feed_entries.of_commit(table_id, proposal.version, now_ms=now_ms))
     last = proposals[-1]
     head = {
         "latest_version": last.version,
@@ -198,6 +194,7 @@ def adopt_table(connection: sa.Connection, table: AdoptedTable, *, now_ms: int) 
         data_version=table.history.proposals[0].version,
         now_ms=now_ms,
     )
+    feed_entries.append_event(connection, FeedKind.TABLE_ADOPTED, table.table_id, now_ms=now_ms)
     return tables.load_table_by_id(connection, table.table_id) if table.state is AdoptedState.ACTIVE else None
 
 
@@ -231,7 +228,7 @@ def overlapping_tables(connection: sa.Connection, location: str) -> tuple[Relate
     return tuple(clones.related(row) for row in sorted(found, key=lambda row: str(row.table_id)))
 
 
-def release_table(connection: sa.Connection, table_id: str) -> None:
+def release_table(connection: sa.Connection, table_id: str, *, now_ms: int) -> None:
     """ACTIVE to PURGED, with another location, so that another table can get the location; no file is deleted."""
     row = connection.execute(tables.LOCKED, {"of_table": table_id}).one_or_none()
     if row is not None and row.state == PURGED:
@@ -250,6 +247,7 @@ def release_table(connection: sa.Connection, table_id: str) -> None:
         connection.execute(sa.delete(dependent).where(dependent.c.table_id == table_id))
     former = {"state": PURGED, "location": f"{row.location}#{table_id}"}
     connection.execute(sa.update(TABLES).where(TABLES.c.table_id == table_id).values(**former))
+    feed_entries.append_event(connection, FeedKind.TABLE_RELEASED, table_id, now_ms=now_ms)
 
 
 def _refuse_shared(connection: sa.Connection, location: str, *, table_id: str) -> None:

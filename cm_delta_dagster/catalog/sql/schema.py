@@ -39,6 +39,7 @@ TABLES = sa.Table(
     sa.Column("content_from", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("etag", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("is_external", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("lease_token", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("owner", sa.Text),
 )
 """One row for each reservation. ``latest_version`` and ``published_version`` are -1 in state STAGING.
@@ -47,7 +48,7 @@ TABLES = sa.Table(
 commit must follow version ``barrier_after``. Of the published commits exactly those from ``content_from`` on have their content
 in ``COMMITS``. ``etag`` counts the changes of name and definition. A purge never deletes the files of a table that
 ``is_external``. A released table has the state PURGED and another location. ``owner`` is the principal that created the table,
-NULL if it stated no name.
+NULL if it stated no name. ``lease_token`` is the fencing token of the newest maintenance lease of the table; it only grows.
 """
 
 NAME_COLUMNS = (TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name)
@@ -85,7 +86,6 @@ COMMITS = sa.Table(
     METADATA,
     sa.Column("table_id", sa.Text, sa.ForeignKey("cm_delta_tables.table_id"), primary_key=True),
     sa.Column("version", sa.BigInteger, primary_key=True),
-    sa.Column("position", sa.BigInteger, nullable=False, unique=True),
     sa.Column("mode", sa.Text, nullable=False),
     sa.Column("file_name", sa.Text, nullable=False),
     sa.Column("file_size", sa.BigInteger, nullable=False),
@@ -107,7 +107,7 @@ COMMITS = sa.Table(
     sa.Column("size_bytes", sa.BigInteger),
     sa.Column("principal", sa.Text),
 )
-"""Every ratified commit, kept for the feed. Those above the table's ``published_version`` are served to readers.
+"""Every ratified commit. Those above the table's ``published_version`` are served to readers; ``FEED`` orders them.
 
 ``content`` is set for an inline commit until it is published, and for small commits of any mode while they are among the
 newest. ``sha256`` is the digest of the commit's bytes, NULL for commits that were ratified before revision 0005.
@@ -131,13 +131,47 @@ COMMIT_POLICIES = sa.Table(
 )
 """Rules of catalogs and schemas. Those of tables are in ``TABLES``, because they belong to the id and not to the name."""
 
+FEED = sa.Table(
+    "cm_delta_feed",
+    METADATA,
+    sa.Column("entry_id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
+    sa.Column("position", sa.BigInteger, unique=True),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("at_ms", sa.BigInteger, nullable=False),
+    sa.Column("table_id", sa.Text),
+    sa.Column("version", sa.BigInteger),
+    sa.Column("scope", sa.Text),
+    sa.Column("actor", sa.Text),
+    sa.Column("details", sa.Text),
+)
+"""One row for each event of the catalog. ``position`` is NULL until the entry is placed, see ``feed_entries``.
+
+``version`` is set for commits, ``scope`` for events that concern no single table, ``details`` is a JSON object of texts.
+"""
+
+IS_UNPLACED = FEED.c.position.is_(None)
+sa.Index("cm_delta_feed_unplaced", FEED.c.entry_id, sqlite_where=IS_UNPLACED, postgresql_where=IS_UNPLACED)
+sa.Index("cm_delta_feed_table", FEED.c.table_id, FEED.c.version)
+
 FEED_COUNTER = sa.Table(
     "cm_delta_feed_counter",
     METADATA,
     sa.Column("counter_id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("position", sa.BigInteger, nullable=False),
+    sa.Column("deleted_up_to", sa.BigInteger, nullable=False, server_default=sa.text("0")),
 )
-"""One row (id 1). A commit holds its lock until it is visible, so that positions become visible in order."""
+"""One row (id 1). Whoever places entries holds its lock until the positions are visible, so that they become visible in order.
+
+Entries up to the position ``deleted_up_to`` were deleted after their retention.
+"""
+
+FEED_WAITERS = sa.Table(
+    "cm_delta_feed_waiters",
+    METADATA,
+    sa.Column("waiter_id", sa.Text, primary_key=True),
+    sa.Column("until_ms", sa.BigInteger, nullable=False),
+)
+"""Readers of a PostgreSQL catalog that wait for entries, and until when. Writers notify only if there is one."""
 
 IDENTITY = sa.Table(
     "cm_delta_catalog",
@@ -218,6 +252,8 @@ MAINTENANCE_LEASES = sa.Table(
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("owner", sa.Text, nullable=False),
     sa.Column("expires_ms", sa.BigInteger, nullable=False),
+    sa.Column("token", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("acquired_ms", sa.BigInteger, nullable=False, server_default=sa.text("0")),
 )
 
 VERSION_PINS = sa.Table(
@@ -229,6 +265,32 @@ VERSION_PINS = sa.Table(
     sa.Column("pinned_ms", sa.BigInteger, nullable=False, index=True),
 )
 """The version that an owner (a run) reads of a table. Expires by time, because an owner does not report its end."""
+
+WEBHOOKS = sa.Table(
+    "cm_delta_webhooks",
+    METADATA,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("url", sa.Text, nullable=False),
+    sa.Column("secret", sa.Text, nullable=False),
+    sa.Column("kinds", sa.Text, nullable=False),
+    sa.Column("scopes", sa.Text, nullable=False),
+    sa.Column("position", sa.BigInteger, nullable=False),
+    sa.Column("created_ms", sa.BigInteger, nullable=False),
+    sa.Column("leased_by", sa.Text),
+    sa.Column("leased_until_ms", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+)
+"""Subscriptions to the feed. ``secret`` says where the secret is, and is not the secret; ``kinds``, ``scopes``: JSON arrays."""
+
+WEBHOOK_FAILURES = sa.Table(
+    "cm_delta_webhook_failures",
+    METADATA,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("position", sa.BigInteger, primary_key=True),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("error", sa.Text, nullable=False),
+    sa.Column("failed_ms", sa.BigInteger, nullable=False),
+)
+"""Events that a subscriber did not accept after all attempts."""
 
 CLONES = sa.Table(
     "cm_delta_clones",

@@ -9,12 +9,13 @@ then, and it has no effect.
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
+from cm_delta_dagster.catalog.feed_kinds import FeedKind
 from cm_delta_dagster.catalog.ratification import MAX_CLOCK_DIFFERENCE_MS, CommitProposal, Ratified
-from cm_delta_dagster.catalog.sql import commit_checks, commit_content
+from cm_delta_dagster.catalog.sql import commit_checks, commit_content, feed_entries
 from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.commit_rows import values_of
 from cm_delta_dagster.catalog.sql.prepared import Prepared
-from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED_COUNTER, IS_ACTIVE, TABLES
+from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED, FEED_COUNTER, IS_ACTIVE, TABLES
 
 _NOT_THROUGH_CATALOG = [
     str(CommitPolicy(kind=kind)) for kind in (CommitPolicyKind.PUT_IF_ABSENT, CommitPolicyKind.SWITCHING)
@@ -65,14 +66,7 @@ _ADVANCED = (
     )
     .cte("advanced")
 )
-_POSITION = (
-    sa.update(FEED_COUNTER)
-    .where(FEED_COUNTER.c.counter_id == 1, sa.exists(sa.select(_ADVANCED.c.content_from)))
-    .values(position=FEED_COUNTER.c.position + 1)
-    .returning(FEED_COUNTER.c.position)
-    .cte("placed")
-)
-_FROM_STATEMENT = {"position": _POSITION.c.position, "data_version": _ADVANCED.c.latest_data_version}
+_FROM_STATEMENT = {"data_version": _ADVANCED.c.latest_data_version}
 _INSERTED = (
     sa.insert(COMMITS)
     .from_select(
@@ -82,12 +76,27 @@ _INSERTED = (
                 _FROM_STATEMENT.get(column.name, sa.bindparam(f"of_{column.name}", type_=column.type))
                 for column in COMMITS.c
             )
-        ).select_from(_POSITION.join(_ADVANCED, sa.true())),
+        ).select_from(_ADVANCED),
     )
     .returning(COMMITS.c.version)
     .cte("inserted")
 )
-_COMMIT = Prepared(sa.select(_ADVANCED).add_cte(_INSERTED))
+# The id of the entry is assigned after the row of the table is locked, so that the ids are in the order of the commits.
+_APPENDED = (
+    sa.insert(FEED)
+    .from_select(
+        ["kind", "at_ms", "table_id", "version"],
+        sa.select(
+            sa.literal(FeedKind.COMMIT.value),
+            sa.bindparam("of_ratified_ms", type_=sa.BigInteger),
+            sa.bindparam("of_table_id", type_=sa.Text),
+            _INSERTED.c.version,
+        ).select_from(_INSERTED),
+    )
+    .returning(FEED.c.entry_id)
+    .cte("appended")
+)
+_COMMIT = Prepared(sa.select(_ADVANCED, feed_entries.HAS_WAITERS).add_cte(_APPENDED))
 
 
 def commit(
@@ -98,14 +107,14 @@ def commit(
     now_ms: int,
     max_ahead_ms: int = MAX_CLOCK_DIFFERENCE_MS,
 ) -> Ratified | None:
-    """Ratify the proposal if it is the next version and changes no definition.
+    """Ratify the proposal if it is the next version, changes no definition and carries no token of a lease.
 
     Afterwards content that is no longer needed is deleted, by a separate statement.
 
     Returns:
         None if the statement did not ratify the proposal; nothing was changed.
     """
-    if proposal.metadata is not None or proposal.protocol is not None:
+    if proposal.metadata is not None or proposal.protocol is not None or proposal.lease_token is not None:
         return None
     summary = proposal.summary
     reported = -1 if proposal.published_version is None else proposal.published_version
@@ -117,6 +126,7 @@ def commit(
         "changes_data": summary.data_change,
         "reported": reported,
         "is_cached": commit_content.is_cached(proposal),
+        "now_ms": now_ms,
     }
     values = values_of(table_id, proposal, now_ms=now_ms, principal=caller_of(connection))
     found = _COMMIT.rows(
@@ -125,6 +135,8 @@ def commit(
     if not found:
         return None
     done = found[0]
+    if done.has_waiters:
+        feed_entries.notify(connection)
     commit_content.delete_unneeded(
         connection,
         table_id,

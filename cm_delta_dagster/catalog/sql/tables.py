@@ -12,8 +12,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.commit_policy import CommitMode
+from cm_delta_dagster.catalog.feed_kinds import FeedKind
 from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
-from cm_delta_dagster.catalog.sql import commits, definitions, guard, locations, policies
+from cm_delta_dagster.catalog.sql import commits, definitions, feed_entries, guard, locations, policies
 from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.commit_rows import COMMIT_COLUMNS, ratified_commits_of, unknown_table
 from cm_delta_dagster.catalog.sql.guard import Operation
@@ -273,6 +274,7 @@ def drop_table(
     if dropped is None:
         raise _no_such_name(identifier)
     connection.execute(sa.delete(MAINTENANCE_LEASES).where(MAINTENANCE_LEASES.c.table_id == dropped))
+    feed_entries.append_event(connection, FeedKind.TABLE_DROPPED, dropped, now_ms=now_ms)
 
 
 def list_tables(connection: sa.Connection, parts: tuple[str, ...]) -> tuple[TableIdentifier, ...]:

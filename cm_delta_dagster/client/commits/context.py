@@ -18,11 +18,13 @@ class CommitContext:
         tags: free text pairs, e.g. ``dagster/run_id``, ``dagster/asset_key``, ``dagster/partition_key``.
         user_metadata: free text for ``commitInfo.userMetadata``.
         engine_info: name and version of the writer.
+        lease_token: of the maintenance lease under which the commit is made. The catalog refuses the commit if that lease ended.
     """
 
     tags: Mapping[str, str] = field(default_factory=dict)
     user_metadata: str | None = None
     engine_info: str = ENGINE_INFO
+    lease_token: int | None = None
 
 
 NO_CONTEXT = CommitContext()

@@ -78,6 +78,7 @@ def prepare_commit(transaction: Transaction, base: Snapshot, *, store: Store, ru
         protocol=protocol,
         sha256=digest_of(data),
         approval_id=transaction.approval_id,
+        lease_token=transaction.context.lease_token,
         content_to_check=data,
         published_version=rules.published_version if mode is not CommitMode.PUT_IF_ABSENT else None,
     )

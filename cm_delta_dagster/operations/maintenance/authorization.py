@@ -2,23 +2,29 @@
 
 "Delta clients must consult the catalog before running any maintenance job": an operation changes nothing before
 :func:`require_permission` returns. :func:`maintenance_lease` prevents two maintenance runs on one table at the same time. The
-lease avoids duplicate work. It is not needed for safety: commits detect conflicts, and a deletion plan protects live files.
+lease avoids duplicate work, and its fencing token prevents that a run which lost its lease, e.g. because its process was stopped,
+commits or deletes later.
 """
 
 import logging
 import os
 import socket
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
-from cm_delta_dagster.catalog.maintenance import LeaseHeldByAnother, MaintenanceDecision, MaintenanceKind
+from cm_delta_dagster.catalog.leases import Leases
+from cm_delta_dagster.catalog.maintenance import LeaseHeldByAnother, LeaseLost, MaintenanceDecision, MaintenanceKind
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.client.clock import seconds_since_boot
+from cm_delta_dagster.client.commits.context import CommitContext
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
     CatalogError,
     CatalogUnavailableError,
+    MaintenanceError,
     MaintenanceInProgressError,
     MaintenanceNotPermittedError,
     RetentionTooShortError,
@@ -28,9 +34,10 @@ from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
 _log = logging.getLogger(__name__)
 
-LEASE_DURATION_MS = 10 * 60 * 1000
-"""Milliseconds after which the lease of a crashed run expires. A run renews its lease after a third of this time."""
+CONFIRM_EVERY_S = 2.0
+"""Seconds for which a run deletes files without asking the catalog whether it still holds its lease."""
 
+_CLOCK_MARGIN = 0.1
 _DEFAULT = "default"
 
 
@@ -80,57 +87,127 @@ def check_size(table: Table, decision: MaintenanceDecision, *, num_files: int, n
             )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseTarget:
+    """What is leased: a table, or a dropped table that is being purged. ``duration_ms`` is the default for its leases."""
+
+    identifier: TableIdentifier
+    table_id: str
+    leases: Leases
+    duration_ms: int
+
+
 class MaintenanceLease:
     """The lease of one maintenance run on a table, renewed in the background until the ``with`` block ends.
 
-    Invariant: :meth:`check` returns only if no other run can hold a lease on the table.
+    Guarantees, of a run that calls :meth:`check` before each deletion and whose commits carry :attr:`token`:
+
+    - A commit under the lease is refused by the catalog if the lease expired, or was ended or taken over, at whatever time.
+    - No deletion starts after the lease expired: the run counts the time from before it asked the catalog, with a tenth of the
+      duration as a margin for clocks that run at different speeds.
+    - If the lease is ended before its expiry, no deletion starts later than ``CONFIRM_EVERY_S`` after it: so often the run asks
+      the catalog.
+
+    A deletion that has started, at most one for each thread, can take effect later, for example in a process that is stopped just
+    then.
+
+    Attributes:
+        token: fencing token of the lease, for :class:`CommitContext`.
     """
 
-    def __init__(self, table: Table, kind: MaintenanceKind, *, owner: str, duration_ms: int) -> None:
+    def __init__(self, target: LeaseTarget, kind: MaintenanceKind, *, owner: str, duration_ms: int) -> None:
         self.owner = owner
         self.kind = kind
-        self._table = table
+        self.token = 0
+        self._target = target
         self._duration_ms = duration_ms
         self._deadline = 0.0
-        self._holder: LeaseHeldByAnother | None = None
+        self._confirmed = 0.0
+        self._confirming = threading.Lock()
+        self._lost: LeaseHeldByAnother | LeaseLost | None = None
         self._ended = threading.Event()
 
     def check(self) -> None:
-        """Call before each step that deletes or commits. Raises MaintenanceInProgressError if the lease expired or was lost."""
-        if self._holder is not None:
-            raise _held_error(self._table, self._holder)
-        if time.monotonic() >= self._deadline:
-            raise MaintenanceInProgressError(
-                f"The lease on {self._table.identifier} for {self.kind.value} expired, because the catalog could not "
-                "be reached to renew it; another run may hold a lease now. The run stops here; start it again when "
-                "the catalog is available."
-            )
+        """Call before each step that deletes or commits, from any thread. Most calls do not ask the catalog.
+
+        Raises:
+            MaintenanceInProgressError: the lease expired, or was lost.
+            CatalogUnavailableError: the catalog could not be asked whether the lease is held.
+        """
+        self._refuse_if_lost()
+        if seconds_since_boot() - self._confirmed < CONFIRM_EVERY_S:
+            return
+        with self._confirming:
+            self._refuse_if_lost()
+            asked = seconds_since_boot()
+            if asked - self._confirmed < CONFIRM_EVERY_S:
+                return
+            answer = self._target.leases.check_lease(self._target.table_id, token=self.token)
+            if isinstance(answer, LeaseLost):
+                self._lost = answer
+            else:
+                self._confirmed = asked
+            self._refuse_if_lost()
+
+    def carried_by(self, context: CommitContext) -> CommitContext:
+        """The context for a commit that the catalog refuses unless the lease is still held."""
+        return replace(context, lease_token=self.token)
 
     def acquire(self) -> None:
-        """Acquire or renew the lease. Raises MaintenanceInProgressError if another run holds a lease on the table."""
-        # The catalog starts to count later than this, so the deadline is not later than the catalog's.
-        requested = time.monotonic()
-        answer = self._table.services.leases.acquire_maintenance_lease(
-            self._table.table_id, self.kind, owner=self.owner, duration_ms=self._duration_ms
+        """Acquire the lease. Raises MaintenanceInProgressError if another run holds a lease on the table."""
+        requested = seconds_since_boot()
+        answer = self._target.leases.acquire_maintenance_lease(
+            self._target.table_id, self.kind, owner=self.owner, duration_ms=self._duration_ms
         )
         if isinstance(answer, LeaseHeldByAnother):
-            self._holder = answer
-            raise _held_error(self._table, answer)
-        self._deadline = requested + self._duration_ms / 1000
+            self._lost = answer
+            raise _held_error(self._target, answer)
+        self.token = answer.token
+        self._held_since(requested)
+
+    def renew(self) -> None:
+        """Extend the lease. Raises MaintenanceInProgressError if it expired or was lost."""
+        self._refuse_if_lost()
+        requested = seconds_since_boot()
+        answer = self._target.leases.renew_lease(self._target.table_id, token=self.token, duration_ms=self._duration_ms)
+        if isinstance(answer, LeaseLost):
+            self._lost = answer
+            self._refuse_if_lost()
+        self._held_since(requested)
 
     def renew_until_end(self) -> None:
         """Renew the lease until :meth:`end`; runs in its own thread."""
         interval = self._duration_ms / 3000
         while not self._ended.wait(interval):
-            if time.monotonic() >= self._deadline:
-                return  # An expired lease is not renewed: another run may have held one in between.
             try:
-                self.acquire()
-            except MaintenanceInProgressError:
+                self.renew()
+            except MaintenanceError:
                 return
             except CatalogError:  # Retried until the lease expires; then check() stops the run.
-                _log.warning("The maintenance lease on %s was not renewed", self._table.identifier, exc_info=True)
+                _log.warning("The maintenance lease on %s was not renewed", self._target.identifier, exc_info=True)
                 interval = min(interval, 5.0)
+
+    def _held_since(self, requested: float) -> None:
+        # The catalog starts to count later than this, so the deadline is before the catalog's.
+        self._confirmed = requested
+        self._deadline = requested + self._duration_ms / 1000 * (1 - _CLOCK_MARGIN)
+
+    def _refuse_if_lost(self) -> None:
+        lost = self._lost
+        if isinstance(lost, LeaseHeldByAnother):
+            raise _held_error(self._target, lost)
+        if lost is not None:
+            holder = "" if lost.holder is None else f"; {lost.holder.owner} holds one for {lost.holder.kind.value} now"
+            raise MaintenanceInProgressError(
+                f"The lease on {self._target.identifier} for {self.kind.value} expired or was ended{holder}. The run stops here; "
+                "what it did before stays. Start it again."
+            )
+        if seconds_since_boot() >= self._deadline:
+            raise MaintenanceInProgressError(
+                f"The lease on {self._target.identifier} for {self.kind.value} expired, because it could not be renewed in time: "
+                "the catalog was not reached, or this process was stopped. Another run may hold a lease now. The run stops here; "
+                "what it did before stays. Start it again."
+            )
 
     def end(self) -> None:
         """Stop renewing."""
@@ -139,22 +216,42 @@ class MaintenanceLease:
 
 @contextmanager
 def maintenance_lease(
-    table: Table, kind: MaintenanceKind, *, owner: str | None = None, duration_ms: int = LEASE_DURATION_MS
+    table: Table, kind: MaintenanceKind, *, owner: str | None = None, duration_ms: int | None = None
 ) -> Iterator[MaintenanceLease]:
     """Hold a lease on ``table`` for one run of ``kind`` while the block runs.
 
     Args:
         owner: unique name of the run, generated by default. Runs with the same owner share the lease.
-        duration_ms: milliseconds after which the lease of a crashed run expires.
+        duration_ms: milliseconds after which the lease of a crashed run expires; by default those of the client's settings.
 
     Raises:
         MaintenanceInProgressError: another run holds a lease on the table.
     """
-    lease = MaintenanceLease(table, kind, owner=owner or _default_owner(), duration_ms=duration_ms)
+    target = LeaseTarget(
+        identifier=table.identifier,
+        table_id=table.table_id,
+        leases=table.services.leases,
+        duration_ms=table.services.settings.maintenance_lease_ms,
+    )
+    with held_lease(target, kind, owner=owner, duration_ms=duration_ms) as lease:
+        yield lease
+
+
+@contextmanager
+def held_lease(
+    target: LeaseTarget, kind: MaintenanceKind, *, owner: str | None = None, duration_ms: int | None = None
+) -> Iterator[MaintenanceLease]:
+    """As :func:`maintenance_lease`, for a table that has no client handle."""
+    lease = MaintenanceLease(
+        target,
+        kind,
+        owner=owner or _default_owner(),
+        duration_ms=target.duration_ms if duration_ms is None else duration_ms,
+    )
     try:
         lease.acquire()
     except CatalogUnavailableError:  # The catalog may have granted the lease; other runs must not wait for it.
-        _release(table, lease)
+        _release(target, lease)
         raise
     renewer = threading.Thread(target=lease.renew_until_end, name="cm-delta-maintenance-lease", daemon=True)
     renewer.start()
@@ -163,23 +260,23 @@ def maintenance_lease(
     finally:
         lease.end()
         renewer.join()
-        _release(table, lease)
+        _release(target, lease)
 
 
-def _release(table: Table, lease: MaintenanceLease) -> None:
+def _release(target: LeaseTarget, lease: MaintenanceLease) -> None:
     try:
-        table.services.leases.release_maintenance_lease(table.table_id, owner=lease.owner)
+        target.leases.release_maintenance_lease(target.table_id, owner=lease.owner)
     except CatalogError:  # The lease expires, and the run has ended.
-        _log.warning("The maintenance lease on %s was not released", table.identifier, exc_info=True)
+        _log.warning("The maintenance lease on %s was not released", target.identifier, exc_info=True)
 
 
 def _default_owner() -> str:
     return f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4()}"
 
 
-def _held_error(table: Table, holder: LeaseHeldByAnother) -> MaintenanceInProgressError:
+def _held_error(target: LeaseTarget, holder: LeaseHeldByAnother) -> MaintenanceInProgressError:
     return MaintenanceInProgressError(
-        f"{holder.owner} holds the maintenance lease on {table.identifier} for {holder.kind.value}, until "
+        f"{holder.owner} holds the maintenance lease on {target.identifier} for {holder.kind.value}, until "
         f"{utc_text(holder.expires_ms)}. Nothing was done. Wait for that run to end; the lease of a crashed run expires at "
         "that time."
     )

@@ -44,8 +44,6 @@ from cm_delta_dagster.protocol.log.log_files import (
 from cm_delta_dagster.storage.parquet import decode_parquet
 from cm_delta_dagster.storage.store import ObjectStatus, Store
 
-_CHECK_EVERY = 100
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanLogPlan:
@@ -300,7 +298,6 @@ def _referenced(store: Store, location: str, names: Iterable[str]) -> frozenset[
 
 def _delete(table: Table, directory: str, names: Sequence[str], lease: MaintenanceLease) -> None:
     # In order and not in parallel: if the run is interrupted, all later versions stay readable.
-    for number, name in enumerate(names):
-        if number % _CHECK_EVERY == 0:
-            lease.check()
+    for name in names:
+        lease.check()
         table.store.delete(f"{directory}/{name}")

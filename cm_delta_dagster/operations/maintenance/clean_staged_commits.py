@@ -23,8 +23,6 @@ from cm_delta_dagster.protocol.log.log_files import CommitFile, parse_log_file
 SAFETY_AGE_MS = 24 * 60 * 60 * 1000
 """Milliseconds for which a staged file is kept, for readers and publishers that use an older answer of the catalog."""
 
-_CHECK_EVERY = 100
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanStagedCommitsPlan:
@@ -93,9 +91,8 @@ def clean_staged_commits(table: Table, *, safety_age_ms: int = SAFETY_AGE_MS) ->
         plan = plan_clean_staged_commits(table, safety_age_ms=safety_age_ms)
         check_size(table, decision, num_files=plan.num_files, num_bytes=plan.num_bytes)
         directory = log_files.staged_commits_directory(table.location)
-        for number, name in enumerate(plan.names):
-            if number % _CHECK_EVERY == 0:
-                lease.check()
+        for name in plan.names:
+            lease.check()
             table.store.delete(f"{directory}/{name}")
     return CleanStagedCommitsResult(num_files=plan.num_files, num_bytes=plan.num_bytes)
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.catalog.tables import InactiveState, RelatedTable
+from cm_delta_dagster.client.commits.context import CommitContext
 from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
 from cm_delta_dagster.client.snapshots.commit_sources import commit_sources
 from cm_delta_dagster.client.snapshots.log_reader import load_state
@@ -32,6 +33,10 @@ class SourceLeases:
 
     def __init__(self, leases: tuple[MaintenanceLease, ...]) -> None:
         self._leases = leases
+
+    def carried_by(self, context: CommitContext) -> CommitContext:
+        """The context for a commit to the table itself, refused unless its lease is still held."""
+        return self._leases[0].carried_by(context)
 
     def check(self) -> None:
         """Call before the commit. Raises MaintenanceInProgressError if a lease expired or was lost."""

@@ -243,7 +243,7 @@ def apply_plan(
         return OptimizeResult(outcome=OptimizeOutcome.NOTHING_TO_DO, version=plan.snapshot.version)
     check_writable(plan.snapshot.protocol, plan.snapshot.identifier)
     transaction = table.start_transaction(
-        plan.snapshot, operation=plan.operation, parameters=_parameters(plan), context=context
+        plan.snapshot, operation=plan.operation, parameters=_parameters(plan), context=lease.carried_by(context)
     )
     written: list[WrittenFiles] = []
     try:

@@ -268,12 +268,13 @@ def _delete(table: Table, plan: VacuumPlan, lease: MaintenanceLease) -> int:
                 remaining = _not_live(remaining, snapshot)
                 checked_version = snapshot.version
             batch, remaining = remaining[:_DELETES_PER_BATCH], remaining[_DELETES_PER_BATCH:]
-            for _ in pool.map(lambda path: _delete_one(table.store, f"{root}/{path}"), batch):
+            for _ in pool.map(lambda path: _delete_one(table.store, f"{root}/{path}", lease), batch):
                 deleted += 1
     return deleted
 
 
-def _delete_one(store: Store, location: str) -> None:
+def _delete_one(store: Store, location: str, lease: MaintenanceLease) -> None:
+    lease.check()
     store.delete(location)
     if location.startswith("file:"):
         # Hadoop's local file system writes a hidden checksum file next to each file, which is not listed as a data file.

@@ -11,6 +11,7 @@ can no longer be registered. Therefore each creation purges a few old ones, see 
 import itertools
 import logging
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceDecision
@@ -25,6 +26,7 @@ from cm_delta_dagster.errors import (
     TableNotFoundError,
 )
 from cm_delta_dagster.operations.arguments import check_milliseconds
+from cm_delta_dagster.operations.maintenance.authorization import LeaseTarget, MaintenanceLease, held_lease
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.log_files import CommitFile
 from cm_delta_dagster.storage.store import ObjectStatus, Store
@@ -133,6 +135,7 @@ def purge(client: DeltaClient, plan: PurgePlan) -> PurgeResult:
         PurgeRefusedError: a location is outside the warehouse of this client, or is shared with another table.
         WarehouseMismatchError: the warehouse of this client belongs to another catalog; nothing was deleted.
         CatalogBehindStorageError: the log of a table has commits that the catalog does not know.
+        MaintenanceInProgressError: another run purges a table; the tables before it are purged.
         StorageError: a file could not be deleted; plan and purge again to continue.
     """
     purged: list[InactiveTable] = []
@@ -145,10 +148,11 @@ def purge(client: DeltaClient, plan: PurgePlan) -> PurgeResult:
         if table is None:
             skipped.append(candidate.table)
             continue
-        for deleted in _delete_all(client.stores.store_for(table.location), table.location):
-            num_files += 1
-            num_bytes += deleted.size
-        client.registry.finish_purge(table.table_id)
+        with _purge_lease(client, table) as lease:
+            for deleted in _delete_all(client.stores.store_for(table.location), table.location, lease):
+                num_files += 1
+                num_bytes += deleted.size
+            client.registry.finish_purge(table.table_id)
         purged.append(table)
     return PurgeResult(purged=tuple(purged), skipped=tuple(skipped), num_files=num_files, num_bytes=num_bytes)
 
@@ -187,8 +191,10 @@ def purge_abandoned(client: DeltaClient, *, abandoned_after_ms: int = ABANDONED_
             _refuse_newer(store, table)
             purging = client.registry.begin_purge(table.table_id, min_age_ms=min_age_ms)
             listed = list(itertools.islice(store.list_recursive(purging.location, with_directories=True), budget))
-            for status in listed:
-                store.delete(status.location)
+            with _purge_lease(client, purging) as lease:
+                for status in listed:
+                    lease.check()
+                    store.delete(status.location)
             budget -= len(listed)
             if next(iter(store.list_recursive(purging.location, with_directories=True)), None) is not None:
                 continue
@@ -200,6 +206,16 @@ def purge_abandoned(client: DeltaClient, *, abandoned_after_ms: int = ABANDONED_
             continue
         purged.append(purging)
     return tuple(purged)
+
+
+def _purge_lease(client: DeltaClient, table: InactiveTable) -> AbstractContextManager[MaintenanceLease]:
+    target = LeaseTarget(
+        identifier=table.identifier,
+        table_id=table.table_id,
+        leases=client.leases,
+        duration_ms=client.settings.maintenance_lease_ms,
+    )
+    return held_lease(target, table.purge_kind)
 
 
 def _min_age(table: InactiveTable, retention_ms: int, abandoned_after_ms: int) -> int:
@@ -274,7 +290,7 @@ def _refuse_newer(store: Store, table: InactiveTable) -> None:
     )
 
 
-def _delete_all(store: Store, location: str) -> Iterator[ObjectStatus]:
+def _delete_all(store: Store, location: str, lease: MaintenanceLease) -> Iterator[ObjectStatus]:
     """Delete every object below ``location``; repeat until the listing is empty, because a writer may still add files."""
     for _ in range(_MAX_PASSES):
         listed = list(store.list_recursive(location, with_directories=True))
@@ -282,6 +298,7 @@ def _delete_all(store: Store, location: str) -> Iterator[ObjectStatus]:
             store.remove_empty_directories(location)
             return
         for status in listed:
+            lease.check()
             store.delete(status.location)
             yield status
     raise StorageError(

@@ -164,7 +164,7 @@ def restore(
                 raise _missing_error(plan)
             leases.check()
             try:
-                return _commit(table, plan, _parameters(version, timestamp_ms), context)
+                return _commit(table, plan, _parameters(version, timestamp_ms), leases.carried_by(context))
             except CommitConflictError as error:
                 # The state to restore does not depend on the commits that came first.
                 if not left:

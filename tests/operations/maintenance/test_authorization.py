@@ -9,15 +9,19 @@ import pytest
 from cm_delta_dagster.catalog.maintenance import LeaseGranted, MaintenanceConditions, MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.maintenance_windows import MaintenanceWindow
 from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.client.commits.context import NO_CONTEXT
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
     CatalogBehindStorageError,
     CatalogUnavailableError,
+    CommitRefusedError,
     MaintenanceInProgressError,
     MaintenanceNotPermittedError,
     RetentionTooShortError,
 )
+from cm_delta_dagster.operations.maintenance import authorization
 from cm_delta_dagster.operations.maintenance.authorization import (
+    LeaseTarget,
     MaintenanceLease,
     maintenance_lease,
     require_permission,
@@ -28,6 +32,7 @@ from cm_delta_dagster.operations.maintenance.clean_staged_commits import clean_s
 from cm_delta_dagster.operations.maintenance.compact_log import compact_log
 from cm_delta_dagster.operations.maintenance.optimize import optimize
 from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, vacuum
+from cm_delta_dagster.operations.tables.purge import plan_purge, purge
 from tests.support.lake import DAY_MS, Lake
 
 KIND = MaintenanceKind.DATA_CLEANUP
@@ -174,16 +179,14 @@ def test_a_long_run_renews_its_lease(lake: Lake) -> None:
     with maintenance_lease(table, KIND, duration_ms=300) as lease:
         time.sleep(0.8)
         lease.check()
-    calls = [method for method, _ in lake.catalog.calls if method == "acquire_maintenance_lease"]
-    assert len(calls) >= 3
+    calls = [method for method, _ in lake.catalog.calls if method == "renew_lease"]
+    assert len(calls) >= 2
 
 
 def test_a_run_that_cannot_renew_its_lease_stops_when_the_lease_expires(lake: Lake) -> None:
     table = lake.new_table()
     with maintenance_lease(table, KIND, duration_ms=200) as lease:
-        lake.catalog.fails = lambda method, _: (
-            CatalogUnavailableError("no") if method == "acquire_maintenance_lease" else None
-        )
+        lake.catalog.fails = lambda method, _: CatalogUnavailableError("no") if method == "renew_lease" else None
         lease.check()
         time.sleep(0.4)
         with pytest.raises(MaintenanceInProgressError, match="expired"):
@@ -196,16 +199,52 @@ def test_a_run_that_cannot_renew_its_lease_stops_when_the_lease_expires(lake: La
 
 def test_a_run_stops_when_another_run_has_acquired_the_lease(lake: Lake) -> None:
     table = lake.new_table()
-    lease = MaintenanceLease(table, KIND, owner="slow", duration_ms=60_000)
+    target = LeaseTarget(
+        identifier=table.identifier, table_id=table.table_id, leases=table.services.leases, duration_ms=60_000
+    )
+    lease = MaintenanceLease(target, KIND, owner="slow", duration_ms=60_000)
     lease.acquire()
     lake.clock.now += 61_000
     assert isinstance(
         lake.catalog.acquire_maintenance_lease(table.table_id, KIND, owner="next", duration_ms=60_000), LeaseGranted
     )
     with pytest.raises(MaintenanceInProgressError, match="next"):
-        lease.acquire()
+        lease.renew()
     with pytest.raises(MaintenanceInProgressError, match="next"):
         lease.check()
+
+
+def test_a_run_whose_lease_was_ended_neither_deletes_nor_commits(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(authorization, "CONFIRM_EVERY_S", 0.0)
+    table = lake.new_table()
+    snapshot = table.snapshot()
+    with maintenance_lease(table, KIND, owner="slow") as lease:
+        context = lease.carried_by(NO_CONTEXT)
+        lease.check()
+        lake.catalog.expire_lease(table.table_id, owner="slow")
+        with pytest.raises(MaintenanceInProgressError, match="expired or was ended"):
+            lease.check()
+        transaction = table.start_transaction(snapshot, operation="OPTIMIZE", parameters={}, context=context)
+        with pytest.raises(CommitRefusedError, match="Nothing was committed"):
+            transaction.commit()
+    assert table.snapshot().version == 0
+
+
+def test_a_purge_deletes_under_a_lease(lake: Lake) -> None:
+    lake.allow(MaintenanceKind.TABLE_PURGE)
+    table = lake.new_table()
+    lake.append(table)
+    lake.client.registry.drop_table(table.identifier)
+    lake.clock.pass_days(30)
+    plan = plan_purge(lake.client)
+    lake.client.registry.begin_purge(table.table_id, min_age_ms=0)
+    kind = MaintenanceKind.TABLE_PURGE
+    lake.catalog.acquire_maintenance_lease(table.table_id, kind, owner="other", duration_ms=60_000)
+    with pytest.raises(MaintenanceInProgressError, match="other"):
+        purge(lake.client, plan)
+    assert lake.files(table)
+    lake.clock.now += 60_000
+    assert purge(lake.client, plan).num_files and not lake.files(table)
 
 
 def test_a_catalog_that_fails_at_the_end_does_not_undo_the_work(lake: Lake) -> None:

@@ -1,0 +1,111 @@
+"""Methods of a connection for the feed of the catalog's events, webhooks and maintenance leases."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from cm_delta_dagster.catalog.feed_kinds import FeedKind
+from cm_delta_dagster.catalog.leases import Lease
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.catalog.webhooks import Webhook, WebhookFailure
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.operations.arguments import duration_ms
+from cm_delta_dagster.operations.events.clean_feed import FEED_RETENTION_MS, CleanFeedResult, clean_feed
+from cm_delta_dagster.operations.events.deliver_webhooks import (
+    DeliveryReport,
+    DeliverySettings,
+    deliver_webhooks,
+    redeliver_failures,
+)
+from cm_delta_dagster.operations.events.event_reader import EventReader, event_filter
+
+
+class EventMethods:
+    """A base of :class:`~cm_delta_dagster.api.connection.Connection`."""
+
+    client: DeltaClient
+
+    def feed(self, after: int = 0, *, kinds: Iterable[FeedKind | str] = (), scopes: Iterable[str] = ()) -> EventReader:
+        """Return a reader of the events of the catalog: commits, changes of tables and policies, refusals, leases.
+
+        ``for event in lake.feed(after)`` reads what there is, ``lake.feed(after).wait(30)`` waits for the next events.
+
+        Args:
+            after: position of the last event that was read; 0 for the oldest event that the feed still has.
+            kinds: only these kinds, e.g. ``["COMMIT", "TABLE_CREATED"]``.
+            scopes: only events of these catalogs, schemas and tables.
+
+        Raises:
+            InvalidArgumentError: an unknown kind, or a position that is not a number.
+        """
+        return EventReader(self.client.events, after=after, wanted=event_filter(kinds, scopes))
+
+    def clean_feed(self, retention: timedelta = timedelta(milliseconds=FEED_RETENTION_MS)) -> CleanFeedResult:
+        """Delete the events that are older than ``retention`` from the feed; the records of commits stay.
+
+        Raises:
+            MaintenanceNotPermittedError: a catalog does not permit FEED_CLEANUP; nothing was deleted.
+        """
+        return clean_feed(self.client, retention_ms=duration_ms(retention, name="retention"))
+
+    def leases(self) -> tuple[Lease, ...]:
+        """Return the maintenance leases that were not released, also those that have expired."""
+        return tuple(self.client.leases.leases())
+
+    def expire_lease(self, name: TableIdentifier | str, *, owner: str, reason: str = "") -> None:
+        """End the maintenance lease of another run on a table: it can neither commit nor delete any more.
+
+        Args:
+            owner: who holds the lease, as :meth:`leases` shows it.
+            reason: for the audit.
+
+        Raises:
+            TableNotFoundError: there is no such table.
+            LeaseNotHeldError: ``owner`` does not hold the lease; nothing was changed.
+            OperationRefusedError: grants are enabled, and the caller must not maintain the table.
+        """
+        table = self.client.table(name)
+        self.client.leases.expire_lease(table.table_id, owner=owner, reason=reason)
+
+    def set_webhook(
+        self,
+        name: str,
+        url: str,
+        *,
+        secret: str,
+        kinds: Iterable[FeedKind | str] = (),
+        scopes: Iterable[str] = (),
+        after: int | None = None,
+    ) -> None:
+        """Subscribe a URL to the feed, or change the subscription ``name``, which then keeps its position.
+
+        Args:
+            secret: where the delivering process finds the secret for signatures: ``env:NAME`` or ``file:/path``.
+            kinds, scopes: which events, as for :meth:`feed`.
+            after: position after which a new subscription begins; None for events from now on.
+
+        Raises:
+            InvalidArgumentError: a malformed name, URL, secret, kind or scope.
+        """
+        start = self.client.feed.latest_feed_position() if after is None else after
+        wanted = event_filter(kinds, scopes)
+        self.client.webhooks.put_webhook(Webhook(name=name, url=url, secret=secret, wanted=wanted, position=start))
+
+    def remove_webhook(self, name: str) -> None:
+        """Delete a subscription with its failures. Raises WebhookNotFoundError."""
+        self.client.webhooks.remove_webhook(name)
+
+    def webhooks(self) -> tuple[Webhook, ...]:
+        """Return every subscription, by name."""
+        return tuple(self.client.webhooks.webhooks())
+
+    def webhook_failures(self, name: str) -> tuple[WebhookFailure, ...]:
+        """Return the events that the subscriber did not accept after all attempts."""
+        return tuple(self.client.webhooks.webhook_failures(name))
+
+    def deliver_webhooks(self, settings: DeliverySettings | None = None) -> tuple[DeliveryReport, ...]:
+        """Deliver to each subscriber what the feed has now, e.g. from a Dagster schedule."""
+        return deliver_webhooks(self.client, settings=settings)
+
+    def redeliver_webhook_failures(self, name: str) -> tuple[int, int]:
+        """Send the failures of a subscription again, once each; returns how many were accepted, and how many were not."""
+        return redeliver_failures(self.client, name)

@@ -1,0 +1,116 @@
+"""Interface to the feed of all events of the catalog: commits, changes of tables and policies, refusals, leases."""
+
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cm_delta_dagster.catalog.feed_kinds import FeedKind
+from cm_delta_dagster.catalog.ratification import CommitSummary
+from cm_delta_dagster.catalog.tables import TableIdentifier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedEvent:
+    """One entry of the feed.
+
+    Attributes:
+        position: grows strictly. After a reader has seen a position, no entry appears at a smaller one.
+        at_ms: when the catalog recorded the event, epoch milliseconds.
+        identifier: the current name of the table; None for an event that concerns no single table.
+        version: of a commit; None for other kinds.
+        scope: catalog or schema of an event that concerns no single table.
+        actor: who caused the event; None if the catalog does not know.
+        details: facts of the kind, e.g. ``from`` and ``to`` of TABLE_RENAMED.
+        summary: of a commit.
+    """
+
+    position: int
+    kind: FeedKind
+    at_ms: int
+    identifier: TableIdentifier | None = None
+    table_id: str | None = None
+    version: int | None = None
+    scope: str | None = None
+    actor: str | None = None
+    details: Mapping[str, str] = field(default_factory=dict)
+    summary: CommitSummary | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The event as a JSON object, without what is not known."""
+        found: dict[str, Any] = {
+            "position": self.position,
+            "kind": self.kind.value,
+            "at_ms": self.at_ms,
+            "table": None if self.identifier is None else str(self.identifier),
+            "table_id": self.table_id,
+            "version": self.version,
+            "scope": self.scope,
+            "actor": self.actor,
+            "details": dict(self.details) or None,
+        }
+        if self.summary is not None:
+            found |= {
+                "operation": self.summary.operation,
+                "data_change": self.summary.data_change,
+                "in_commit_timestamp": self.summary.in_commit_timestamp,
+                "txn_id": self.summary.txn_id,
+                "metrics": dict(self.summary.metrics),
+                "tags": dict(self.summary.tags),
+            }
+        return {name: value for name, value in found.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventFilter:
+    """Which events are read. Empty: all.
+
+    Attributes:
+        scopes: ``catalog``, ``catalog.schema`` or ``catalog.schema.table``; events of these and of what is in them.
+    """
+
+    kinds: frozenset[FeedKind] = frozenset()
+    scopes: tuple[str, ...] = ()
+
+
+ALL_EVENTS = EventFilter()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventPage:
+    """A part of the feed.
+
+    Attributes:
+        latest_position: position of the newest entry of the feed, whatever the filter; 0 without one.
+        deleted_up_to: entries up to this position were deleted after their retention. A reader that stopped before it may
+            have missed entries.
+        reached: position up to which the page shows all events of the filter.
+    """
+
+    catalog_id: str
+    latest_position: int
+    deleted_up_to: int
+    reached: int
+    events: tuple[FeedEvent, ...]
+
+
+class EventFeed(typing.Protocol):
+    """All events of the catalog, by position."""
+
+    def events(self, *, after: int, limit: int, wanted: EventFilter = ALL_EVENTS) -> EventPage:
+        """At most ``limit`` events at positions above ``after``, in order of position.
+
+        Raises InvalidArgumentError for a malformed scope.
+        """
+        ...
+
+    def wait_for_events(self, *, after: int, seconds: float) -> bool:
+        """Wait until the feed has an entry, of any kind, above ``after``. False if there was none for ``seconds``."""
+        ...
+
+    def delete_old_entries(self, *, before_ms: int) -> int:
+        """Delete the placed entries that were recorded before ``before_ms``, and all before them; the number of entries.
+
+        The records of commits stay: only the feed forgets them.
+        """
+        ...

@@ -1,0 +1,79 @@
+"""Methods of :class:`~cm_delta_dagster.catalog.sql.catalog.SqlCatalog` for the feed."""
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from cm_delta_dagster.catalog.commit_feed import FeedEntry, FeedPage
+from cm_delta_dagster.catalog.event_feed import ALL_EVENTS, EventFilter, EventPage
+from cm_delta_dagster.catalog.sql import feed, feed_entries, feed_events, feed_waiting
+from cm_delta_dagster.catalog.sql.database import Database
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.errors import PermissionDeniedError
+
+
+class FeedMethods:
+    """A base of the catalog. A read takes one statement, and a second one after a transaction that places new
+    entries of PostgreSQL.
+    """
+
+    _database: Database
+
+    def feed(
+        self, *, after: int, limit: int, identifiers: Iterable[TableIdentifier] | None = None
+    ) -> Sequence[FeedEntry]:
+        """Commits after a position, in order."""
+        return self.feed_page(after=after, limit=limit, identifiers=identifiers).entries
+
+    def feed_page(self, *, after: int, limit: int, identifiers: Iterable[TableIdentifier] | None = None) -> FeedPage:
+        """Commits after a position with the catalog's id and the latest position, from one statement."""
+        wanted = None if identifiers is None else tuple(identifiers)
+
+        def read() -> tuple[FeedPage, bool]:
+            return self._database.read(
+                lambda connection: feed.feed_page(connection, after=after, limit=limit, identifiers=wanted)
+            )
+
+        page, is_waiting = read()
+        return read()[0] if is_waiting and self._place() else page
+
+    def latest_feed_position(self) -> int:
+        """Position of the newest entry, 0 without one."""
+        return int(self._head().latest_position)
+
+    def newest_deleted_commits(self, identifiers: Iterable[TableIdentifier]) -> Sequence[FeedEntry]:
+        """The newest commit of each table whose entry was deleted after its retention."""
+        wanted = tuple(identifiers)
+        return self._database.read(lambda connection: feed.newest_deleted_commits(connection, wanted))
+
+    def events(self, *, after: int, limit: int, wanted: EventFilter = ALL_EVENTS) -> EventPage:
+        """Events after a position, in order. Raises InvalidArgumentError for a malformed scope."""
+
+        def read() -> tuple[EventPage, bool]:
+            return self._database.read(
+                lambda connection: feed_events.events(connection, after=after, limit=limit, wanted=wanted)
+            )
+
+        page, is_waiting = read()
+        return read()[0] if is_waiting and self._place() else page
+
+    def wait_for_events(self, *, after: int, seconds: float) -> bool:
+        """Wait until the feed has an entry above ``after``; False if there was none for ``seconds``."""
+        return feed_waiting.wait(self._database, lambda: self.latest_feed_position() > after, seconds=seconds)
+
+    def delete_old_entries(self, *, before_ms: int) -> int:
+        """Delete the entries up to the newest one before ``before_ms``."""
+        self._head()  # Places all entries.
+        return self._database.write(lambda connection: feed_events.delete_old(connection, before_ms=before_ms))
+
+    def _head(self) -> Any:
+        found = self._database.read(feed.head)
+        return self._database.read(feed.head) if found.is_waiting and self._place() else found
+
+    def _place(self) -> bool:
+        """Place entries. A database role that may only read sees the entries that other clients have placed."""
+        with contextlib.suppress(PermissionDeniedError):
+            while self._database.write(feed_entries.place):
+                pass
+            return True
+        return False

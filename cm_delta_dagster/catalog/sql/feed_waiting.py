@@ -1,0 +1,72 @@
+"""Waits for new entries of the feed.
+
+PostgreSQL wakes the waiting reader with NOTIFY. A notification can be lost, for example if the writer dies between its commit and
+the notification, or behind a connection pooler. Therefore a reader also looks by itself every few seconds. Readers of SQLite look
+with increasing intervals.
+"""
+
+import time
+import uuid
+from collections.abc import Callable
+
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.sql import feed_entries
+from cm_delta_dagster.catalog.sql.database import Database
+from cm_delta_dagster.catalog.sql.schema import FEED_WAITERS
+from cm_delta_dagster.errors import CatalogError
+
+_FIRST_POLL_S, _MAX_POLL_S = 0.01, 1.0
+_NOTIFIED_POLL_S = 5.0
+"""Seconds after which a reader that waits for notifications looks by itself."""
+
+
+def wait(database: Database, has_new: Callable[[], bool], *, seconds: float) -> bool:
+    """Whether ``has_new()`` became true within ``seconds``. Raises CatalogError if the catalog cannot be read."""
+    deadline = time.monotonic() + seconds
+    if has_new():
+        return True
+    if seconds <= 0:
+        return False
+    if not database.has_single_statement_commit:
+        return _poll(has_new, deadline)
+    return _listen(database, has_new, deadline)
+
+
+def _poll(has_new: Callable[[], bool], deadline: float) -> bool:
+    pause = _FIRST_POLL_S
+    while (left := deadline - time.monotonic()) > 0:
+        time.sleep(min(pause, left))
+        if has_new():
+            return True
+        pause = min(2 * pause, _MAX_POLL_S)
+    return False
+
+
+def _listen(database: Database, has_new: Callable[[], bool], deadline: float) -> bool:
+    waiter = str(uuid.uuid4())
+    until_ms = database.now_ms() + int((deadline - time.monotonic()) * 1000) + 1
+    database.read(
+        lambda connection: connection.execute(sa.insert(FEED_WAITERS).values(waiter_id=waiter, until_ms=until_ms))
+    )
+    try:
+        with database.listening(feed_entries.CHANNEL) as notified:
+            # A writer that did not see this reader has committed before this look.
+            while not has_new():
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                notified(min(left, _NOTIFIED_POLL_S))
+            return True
+    finally:
+        _forget(database, waiter)
+
+
+def _forget(database: Database, waiter: str) -> None:
+    gone = sa.delete(FEED_WAITERS).where(
+        sa.or_(FEED_WAITERS.c.waiter_id == waiter, FEED_WAITERS.c.until_ms < database.now_ms() - 60_000)
+    )
+    try:
+        database.read(lambda connection: connection.execute(gone))
+    except CatalogError:  # The entry expires.
+        return

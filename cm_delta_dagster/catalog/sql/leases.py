@@ -1,0 +1,214 @@
+"""Maintenance leases with fencing tokens. Functions over an open connection.
+
+A lease excludes other maintenance runs from a table, not writers. ``TABLES.lease_token`` is the token of the newest lease. It grows
+when a lease begins or is ended by another, under the lock of the table's row, which every commit takes too.
+"""
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.leases import Lease
+from cm_delta_dagster.catalog.maintenance import LeaseGranted, LeaseHeldByAnother, LeaseLost, MaintenanceKind
+from cm_delta_dagster.catalog.sql import audit, guard
+from cm_delta_dagster.catalog.sql.commit_context import CommitContext, ProposalKind
+from cm_delta_dagster.catalog.sql.commit_rows import unknown_table
+from cm_delta_dagster.catalog.sql.guard import Operation
+from cm_delta_dagster.catalog.sql.schema import (
+    ACTIVE,
+    MAINTENANCE_LEASES,
+    NAME_COLUMNS,
+    PURGING,
+    TABLES,
+    identifier_of,
+)
+from cm_delta_dagster.errors import CommitRefusedError, InvalidArgumentError, LeaseNotHeldError
+from cm_delta_dagster.protocol.predicates.timestamps import utc_text
+
+_OF_TABLE = MAINTENANCE_LEASES.c.table_id == sa.bindparam("of_table")
+_LOCKED_TABLE = (
+    sa.select(TABLES.c.table_id, TABLES.c.lease_token, *NAME_COLUMNS)
+    .where(TABLES.c.table_id == sa.bindparam("of_table"), TABLES.c.state.in_((ACTIVE, PURGING)))
+    .with_for_update()
+)
+_LEASE = sa.select(MAINTENANCE_LEASES).where(_OF_TABLE)
+_LEASES = (
+    sa.select(MAINTENANCE_LEASES, *NAME_COLUMNS)
+    .join(TABLES, TABLES.c.table_id == MAINTENANCE_LEASES.c.table_id)
+    .order_by(*NAME_COLUMNS, MAINTENANCE_LEASES.c.table_id)
+)
+_DELETE = sa.delete(MAINTENANCE_LEASES).where(_OF_TABLE)
+_RULE = "lease"
+
+
+def acquire(
+    connection: sa.Connection, table_id: str, kind: MaintenanceKind, *, owner: str, duration_ms: int, now_ms: int
+) -> LeaseGranted | LeaseHeldByAnother:
+    """Acquire or renew the lease unless another owner holds it, under the lock of the table's row."""
+    _check_duration(owner, duration_ms)
+    table = _locked(connection, table_id)
+    guard.require_on_table(connection, Operation.LEASE, table_id)
+    held = connection.execute(_LEASE, {"of_table": table_id}).one_or_none()
+    if held is not None and held.owner != owner and held.expires_ms > now_ms:
+        return _holder(held)
+    expires_ms = now_ms + duration_ms
+    if held is not None and held.owner == owner and held.expires_ms > now_ms:
+        _extend(connection, table_id, kind=kind, expires_ms=expires_ms)
+        return LeaseGranted(expires_ms=expires_ms, token=held.token)
+    token = _raise_token(connection, table)
+    connection.execute(_DELETE, {"of_table": table_id})
+    connection.execute(
+        sa.insert(MAINTENANCE_LEASES).values(
+            table_id=table_id, kind=kind.value, owner=owner, expires_ms=expires_ms, token=token, acquired_ms=now_ms
+        )
+    )
+    before = None if held is None else f"{_text(held)}, which expired at {utc_text(held.expires_ms)}"
+    action = "acquire lease" if held is None else "take over lease"
+    _record(connection, table, action, before=before, after=f"{owner} for {kind.value}, token {token}", now_ms=now_ms)
+    return LeaseGranted(expires_ms=expires_ms, token=token)
+
+
+def renew(
+    connection: sa.Connection, table_id: str, *, token: int, duration_ms: int, now_ms: int
+) -> LeaseGranted | LeaseLost:
+    """Extend the lease with this token unless it expired, under the lock of the table's row."""
+    _check_duration("renewal", duration_ms)
+    _locked(connection, table_id)
+    answer = check(connection, table_id, token=token, now_ms=now_ms)
+    if isinstance(answer, LeaseLost):
+        return answer
+    _extend(connection, table_id, expires_ms=now_ms + duration_ms)
+    return LeaseGranted(expires_ms=now_ms + duration_ms, token=token)
+
+
+def check(connection: sa.Connection, table_id: str, *, token: int, now_ms: int) -> LeaseGranted | LeaseLost:
+    """Whether the lease with this token is held, in one statement."""
+    held = connection.execute(_LEASE, {"of_table": table_id}).one_or_none()
+    if held is not None and held.token == token and held.expires_ms > now_ms:
+        return LeaseGranted(expires_ms=held.expires_ms, token=token)
+    is_held = held is not None and held.token != token and held.expires_ms > now_ms
+    return LeaseLost(token=token, holder=_holder(held) if is_held else None)
+
+
+def check_commit(connection: sa.Connection, context: CommitContext) -> None:
+    """Refuse a proposal whose lease is not held any more. The caller holds the lock of the table's row.
+
+    Raises:
+        CommitRefusedError: the lease expired, or another run has or had one since.
+    """
+    token = context.proposal.lease_token
+    if token is None or context.kind is not ProposalKind.PROPOSED:
+        return
+    answer = check(connection, context.table_id, token=token, now_ms=context.now_ms)
+    if isinstance(answer, LeaseGranted):
+        return
+    holder = (
+        "" if answer.holder is None else f"; {answer.holder.owner} holds the lease for {answer.holder.kind.value} now"
+    )
+    refusal = context.refusal(
+        rule=_RULE,
+        scope=str(context.identifier),
+        reason=f"it belongs to a maintenance run whose lease (token {token}) expired or was ended{holder}",
+    )
+    raise CommitRefusedError(
+        f"{refusal.what} was refused: {refusal.reason}. Nothing was committed. Start the maintenance run again.",
+        refusal=refusal,
+    )
+
+
+def release(connection: sa.Connection, table_id: str, *, owner: str, now_ms: int) -> None:
+    """Delete the lease if ``owner`` holds it."""
+    row = connection.execute(_LEASE, {"of_table": table_id}).one_or_none()
+    if row is None or row.owner != owner:
+        return
+    ended = sa.delete(MAINTENANCE_LEASES).where(_OF_TABLE, MAINTENANCE_LEASES.c.owner == owner)
+    if connection.execute(ended, {"of_table": table_id}).rowcount:
+        table = connection.execute(sa.select(TABLES).where(TABLES.c.table_id == table_id)).one()
+        _record(connection, table, "release lease", before=_text(row), now_ms=now_ms)
+
+
+def expire(connection: sa.Connection, table_id: str, *, owner: str, reason: str, now_ms: int) -> None:
+    """End the lease of another run, under the lock of the table's row. Raises LeaseNotHeldError."""
+    table = _locked(connection, table_id)
+    held = connection.execute(_LEASE, {"of_table": table_id}).one_or_none()
+    name = identifier_of(table)
+    if held is None or held.owner != owner:
+        holder = "no run holds one" if held is None else f"{held.owner} holds it"
+        raise LeaseNotHeldError(
+            f"The maintenance lease of {owner} on {name} was not ended: {holder}. Nothing was changed. `cm-delta leases` lists "
+            "the leases."
+        )
+    _raise_token(connection, table)
+    connection.execute(_DELETE, {"of_table": table_id})
+    _record(connection, table, "expire lease", before=_text(held), reason=reason, now_ms=now_ms)
+
+
+def leases(connection: sa.Connection, *, now_ms: int) -> tuple[Lease, ...]:
+    """Every lease with the name of its table."""
+    return tuple(
+        Lease(
+            identifier=identifier_of(row),
+            table_id=row.table_id,
+            kind=MaintenanceKind(row.kind),
+            owner=row.owner,
+            token=row.token,
+            acquired_ms=row.acquired_ms,
+            expires_ms=row.expires_ms,
+            expired=row.expires_ms <= now_ms,
+        )
+        for row in connection.execute(_LEASES)
+    )
+
+
+def _check_duration(owner: str, duration_ms: int) -> None:
+    if duration_ms <= 0 or not owner:
+        raise InvalidArgumentError(
+            f"A maintenance lease requires an owner and a positive duration; given were {owner!r} and {duration_ms} ms."
+        )
+
+
+def _locked(connection: sa.Connection, table_id: str) -> Any:
+    table = connection.execute(_LOCKED_TABLE, {"of_table": table_id}).one_or_none()
+    if table is None:
+        raise unknown_table(table_id)
+    return table
+
+
+def _raise_token(connection: sa.Connection, table: Any) -> int:
+    token = int(table.lease_token) + 1
+    connection.execute(sa.update(TABLES).where(TABLES.c.table_id == table.table_id).values(lease_token=token))
+    return token
+
+
+def _extend(connection: sa.Connection, table_id: str, *, expires_ms: int, kind: MaintenanceKind | None = None) -> None:
+    values: dict[str, Any] = {"expires_ms": expires_ms} | ({} if kind is None else {"kind": kind.value})
+    connection.execute(sa.update(MAINTENANCE_LEASES).where(_OF_TABLE).values(values), {"of_table": table_id})
+
+
+def _holder(row: Any) -> LeaseHeldByAnother:
+    return LeaseHeldByAnother(owner=row.owner, kind=MaintenanceKind(row.kind), expires_ms=row.expires_ms)
+
+
+def _text(row: Any) -> str:
+    return f"{row.owner} for {row.kind}, token {row.token}"
+
+
+def _record(
+    connection: sa.Connection,
+    table: Any,
+    action: str,
+    *,
+    now_ms: int,
+    before: str | None = None,
+    after: str | None = None,
+    reason: str = "",
+) -> None:
+    change = audit.Change(
+        action=action,
+        scope=str(identifier_of(table)),
+        before=before,
+        after=after,
+        reason=reason,
+        table_id=table.table_id,
+    )
+    audit.record(connection, change, now_ms=now_ms)

@@ -1,0 +1,73 @@
+"""Interface to the subscriptions to the feed by webhook. They are data; a process delivers the events."""
+
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cm_delta_dagster.catalog.event_feed import EventFilter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Webhook:
+    """A subscription.
+
+    Attributes:
+        secret: where the secret for signatures is, ``env:NAME`` or ``file:/path``, as the delivering process sees it.
+        position: up to this position every event was delivered, or is among the failures.
+    """
+
+    name: str
+    url: str
+    secret: str
+    wanted: EventFilter
+    position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookFailure:
+    """An event that the subscriber did not accept after all attempts. ``body`` is what was sent."""
+
+    name: str
+    position: int
+    body: str
+    error: str
+    failed_ms: int
+
+
+class Webhooks(typing.Protocol):
+    """Subscriptions, how far each was delivered, and what could not be delivered."""
+
+    def put_webhook(self, webhook: Webhook) -> None:
+        """Create the subscription, or replace URL, secret and filter of the one with this name, which keeps its position.
+
+        Raises InvalidArgumentError for a malformed name, URL, secret or scope.
+        """
+        ...
+
+    def remove_webhook(self, name: str) -> None:
+        """Delete a subscription with its failures. Raises WebhookNotFoundError."""
+        ...
+
+    def webhooks(self) -> Sequence[Webhook]:
+        """Every subscription, by name."""
+        ...
+
+    def lease_webhook(self, name: str, *, owner: str, duration_ms: int) -> bool:
+        """Whether ``owner`` is the process that delivers this subscription for ``duration_ms`` from now on."""
+        ...
+
+    def advance_webhook(self, name: str, *, owner: str, position: int, failure: WebhookFailure | None = None) -> bool:
+        """Record that everything up to ``position`` was delivered, or the ``failure`` at it. False if ``owner`` lost its lease."""
+        ...
+
+    def release_webhook(self, name: str, *, owner: str) -> None:
+        """End a lease; no error without one."""
+        ...
+
+    def webhook_failures(self, name: str) -> Sequence[WebhookFailure]:
+        """The failures of a subscription, by position."""
+        ...
+
+    def forget_webhook_failure(self, name: str, position: int) -> None:
+        """Delete a failure, e.g. because it was delivered after all."""
+        ...

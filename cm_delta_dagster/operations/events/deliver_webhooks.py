@@ -1,0 +1,308 @@
+"""Delivers the events of the feed to the subscribers by webhook.
+
+At least once and in order: the position of a subscription advances after its receiver accepted the event. A receiver recognizes a
+repeated event by its id. An event that is not accepted after all attempts is stored as a failure, and delivery continues with the
+next one. One process delivers a subscription at a time.
+"""
+
+import json
+import logging
+import os
+import socket
+import threading
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPException
+from typing import Any
+
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from cm_delta_dagster.catalog.event_feed import FeedEvent
+from cm_delta_dagster.catalog.webhooks import Webhook, WebhookFailure
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.errors import CmDeltaError, FeedGapError, InvalidArgumentError
+from cm_delta_dagster.operations.events.event_reader import EventReader
+from cm_delta_dagster.operations.events.webhook_signature import ID, SIGNATURE, TIMESTAMP, secret_of, signature
+from cm_delta_dagster.version import __version__
+
+_log = logging.getLogger(__name__)
+
+_PAGE = 100
+_GAP_KIND = "FEED_GAP"
+_MAX_ERROR = 500
+_LEASE_MARGIN_MS = 60_000
+_LOOK_FOR_NEW_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliverySettings:
+    """How events are delivered.
+
+    Attributes:
+        max_attempts: attempts for one event, after which it is a failure.
+        first_wait_s, max_wait_s: the waits between attempts grow exponentially between these bounds, with jitter.
+        timeout_s: seconds for which a receiver may be silent.
+    """
+
+    max_attempts: int = 8
+    first_wait_s: float = 1.0
+    max_wait_s: float = 60.0
+    timeout_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.max_attempts < 1 or min(self.first_wait_s, self.max_wait_s) < 0 or self.timeout_s <= 0:
+            raise InvalidArgumentError(
+                "Give at least one attempt, waits of at least 0 seconds, and a positive timeout."
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryReport:
+    """What was delivered to one subscriber. ``error`` is set if delivery could not begin or ended early."""
+
+    name: str
+    num_delivered: int
+    num_failed: int
+    error: str | None = None
+
+
+class _RefusedError(Exception):
+    """An attempt failed."""
+
+
+class _StoppedError(Exception):
+    """The process ends, or another one delivers the subscription now."""
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect is not followed: the signed event goes only to the URL of the subscription."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirects)
+
+
+class _Delivery:
+    """The delivery of one subscription by this process."""
+
+    def __init__(
+        self, client: DeltaClient, webhook: Webhook, settings: DeliverySettings, stop: threading.Event
+    ) -> None:
+        self._client = client
+        self._webhook = webhook
+        self._settings = settings
+        self._stop = stop
+        self._owner = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4()}"
+        self._catalog_id = client.registry.identity().catalog_id
+        self._delivered = self._failed = 0
+
+    def run(self, next_events: Callable[[EventReader], tuple[FeedEvent, ...]]) -> DeliveryReport:
+        """Deliver until ``next_events`` returns none, or the process stops."""
+        error = None
+        try:
+            secret = secret_of(self._webhook.secret)
+            self._lease()
+            self._deliver_all(secret, next_events)
+        except _StoppedError as stopped:
+            error = str(stopped) or None
+        except CmDeltaError as failed:
+            error = str(failed)
+        finally:
+            self._release()
+        return DeliveryReport(
+            name=self._webhook.name, num_delivered=self._delivered, num_failed=self._failed, error=error
+        )
+
+    def _deliver_all(self, secret: bytes, next_events: Callable[[EventReader], tuple[FeedEvent, ...]]) -> None:
+        # Another process may have delivered events since the subscription was listed.
+        current = next(
+            (one for one in self._client.webhooks.webhooks() if one.name == self._webhook.name), self._webhook
+        )
+        reader = EventReader(self._client.events, after=current.position, wanted=current.wanted)
+        while not self._stop.is_set():
+            try:
+                events = next_events(reader)
+            except FeedGapError as gap:
+                facts = {"kind": _GAP_KIND, "after": gap.after, "resume_after": gap.resume_after}
+                self._deliver(secret, position=gap.resume_after, facts=facts)
+                reader = EventReader(self._client.events, after=gap.resume_after, wanted=current.wanted)
+                continue
+            for event in events:
+                self._deliver(secret, position=event.position, facts=event.as_json())
+            self._advance(reader.position)
+            if not events:
+                return
+
+    def _deliver(self, secret: bytes, *, position: int, facts: dict[str, Any]) -> None:
+        event_id = f"{self._catalog_id}:{position}"
+        body = json.dumps({"id": event_id, **facts}, ensure_ascii=False).encode()
+        failure = None
+        try:
+            self._with_retries(lambda: self._send(secret, event_id, body))
+            self._delivered += 1
+        except _RefusedError as error:
+            _log.warning("The webhook %s did not accept the event %s: %s", self._webhook.name, event_id, error)
+            failure = WebhookFailure(
+                name=self._webhook.name,
+                position=position,
+                body=body.decode(),
+                error=str(error)[:_MAX_ERROR],
+                failed_ms=self._client.coordinator.now_ms(),
+            )
+            self._failed += 1
+        self._advance(position, failure)
+
+    def _with_retries(self, send: Callable[[], None]) -> None:
+        settings = self._settings
+        Retrying(
+            retry=retry_if_exception_type(_RefusedError),
+            wait=wait_random_exponential(multiplier=settings.first_wait_s, max=settings.max_wait_s),
+            stop=stop_after_attempt(settings.max_attempts),
+            sleep=self._sleep,
+            before=self._before_attempt,
+            reraise=True,
+        )(send)
+
+    def _before_attempt(self, _: RetryCallState) -> None:
+        if self._stop.is_set():
+            raise _StoppedError
+        self._lease()
+
+    def _sleep(self, seconds: float) -> None:
+        self._stop.wait(seconds)
+
+    def _lease(self) -> None:
+        settings = self._settings
+        duration_ms = int((settings.timeout_s + settings.max_wait_s) * 1000) + _LEASE_MARGIN_MS
+        if not self._client.webhooks.lease_webhook(self._webhook.name, owner=self._owner, duration_ms=duration_ms):
+            raise _StoppedError(f"Another process delivers the webhook {self._webhook.name}, or it was removed.")
+
+    def _advance(self, position: int, failure: WebhookFailure | None = None) -> None:
+        self._client.webhooks.advance_webhook(self._webhook.name, owner=self._owner, position=position, failure=failure)
+
+    def _release(self) -> None:
+        try:
+            self._client.webhooks.release_webhook(self._webhook.name, owner=self._owner)
+        except CmDeltaError:  # The lease expires.
+            _log.debug("The lease of the webhook %s was not ended", self._webhook.name, exc_info=True)
+
+    def _send(self, secret: bytes, event_id: str, body: bytes) -> None:
+        send(
+            self._webhook.url,
+            secret,
+            event_id=event_id,
+            body=body,
+            now_s=self._now_s(),
+            timeout_s=self._settings.timeout_s,
+        )
+
+    def _now_s(self) -> int:
+        return self._client.coordinator.now_ms() // 1000
+
+
+def send(url: str, secret: bytes, *, event_id: str, body: bytes, now_s: int, timeout_s: float) -> None:
+    """Post one signed event. Raises _RefusedError unless the receiver answers with a status of success."""
+    headers = {
+        "content-type": "application/json",
+        "user-agent": f"cm-delta-dagster/{__version__}",
+        ID: event_id,
+        TIMESTAMP: str(now_s),
+        SIGNATURE: signature(secret, event_id=event_id, timestamp=now_s, body=body),
+    }
+    request = urllib.request.Request(url, data=body, headers=headers, method="POST")  # The catalog checked the URL.
+    try:
+        with _OPENER.open(request, timeout=timeout_s) as answer:
+            status = int(answer.status)
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise _RefusedError(f"the receiver answered {error.code}") from None
+    except (OSError, HTTPException, ValueError) as error:
+        raise _RefusedError(f"{type(error).__name__}: {error}") from None
+    if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+        raise _RefusedError(f"the receiver answered {status}")
+
+
+def deliver_webhooks(client: DeltaClient, *, settings: DeliverySettings | None = None) -> tuple[DeliveryReport, ...]:
+    """Deliver to each subscriber what the feed has, and return. Subscribers do not wait for each other.
+
+    Raises:
+        CatalogError: the subscriptions could not be read.
+    """
+    found = client.webhooks.webhooks()
+    stop = threading.Event()
+    if not found:
+        return ()
+    with ThreadPoolExecutor(max_workers=min(len(found), 32), thread_name_prefix="cm-delta-webhook") as pool:
+        return tuple(
+            pool.map(
+                lambda webhook: _Delivery(client, webhook, settings or DeliverySettings(), stop).run(
+                    lambda reader: reader.read(_PAGE)
+                ),
+                found,
+            )
+        )
+
+
+def run_webhooks(client: DeltaClient, *, settings: DeliverySettings | None = None, stop: threading.Event) -> None:
+    """Deliver until ``stop`` is set. Subscriptions that are added or removed meanwhile are noticed after a few seconds."""
+    threads: dict[str, threading.Thread] = {}
+
+    def serve(webhook: Webhook) -> None:
+        report = _Delivery(client, webhook, settings or DeliverySettings(), stop).run(
+            lambda reader: reader.wait(_LOOK_FOR_NEW_S, _PAGE)
+        )
+        if report.error is not None:
+            _log.warning("Delivery of the webhook %s paused: %s", webhook.name, report.error)
+
+    while not stop.is_set():
+        try:
+            found = client.webhooks.webhooks()
+        except CmDeltaError:
+            _log.warning("The webhooks could not be listed; delivery continues later", exc_info=True)
+            found = ()
+        for webhook in found:
+            running = threads.get(webhook.name)
+            if running is None or not running.is_alive():
+                thread = threading.Thread(
+                    target=serve, args=(webhook,), name=f"cm-delta-webhook-{webhook.name}", daemon=True
+                )
+                threads[webhook.name] = thread
+                thread.start()
+        stop.wait(_LOOK_FOR_NEW_S)
+    for thread in threads.values():
+        thread.join()
+
+
+def redeliver_failures(client: DeltaClient, name: str, *, settings: DeliverySettings | None = None) -> tuple[int, int]:
+    """Send the stored failures of a subscription again, once each; those that are accepted are deleted.
+
+    Returns:
+        How many were accepted, and how many were not.
+
+    Raises:
+        InvalidArgumentError: the catalog has no such subscription, or its secret is missing.
+    """
+    webhook = next((one for one in client.webhooks.webhooks() if one.name == name), None)
+    if webhook is None:
+        raise InvalidArgumentError(f"The catalog has no webhook {name!r}; `cm-delta webhooks list` shows them.")
+    secret, chosen = secret_of(webhook.secret), settings or DeliverySettings()
+    accepted = refused = 0
+    for failure in client.webhooks.webhook_failures(name):
+        body = failure.body.encode()
+        now_s = client.coordinator.now_ms() // 1000
+        try:
+            event_id = str(json.loads(body)["id"])
+            send(webhook.url, secret, event_id=event_id, body=body, now_s=now_s, timeout_s=chosen.timeout_s)
+        except _RefusedError:
+            refused += 1
+            continue
+        client.webhooks.forget_webhook_failure(name, failure.position)
+        accepted += 1
+    return accepted, refused

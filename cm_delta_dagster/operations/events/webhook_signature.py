@@ -1,0 +1,63 @@
+"""Signatures of webhooks, as the Standard Webhooks specification describes them."""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from cm_delta_dagster.errors import InvalidArgumentError
+
+ID, TIMESTAMP, SIGNATURE = "webhook-id", "webhook-timestamp", "webhook-signature"
+"""Names of the headers."""
+
+_VERSION = "v1"
+_ENCODED = "whsec_"
+
+
+def secret_of(reference: str) -> bytes:
+    """The secret at ``env:NAME`` or ``file:/path``: the text, or its Base64 part after ``whsec_``.
+
+    Raises:
+        InvalidArgumentError: there is no secret, or it cannot be decoded. The message does not contain it.
+    """
+    kind, _, place = reference.partition(":")
+    try:
+        text = os.environ.get(place, "") if kind == "env" else Path(place).read_text(encoding="utf-8").strip()
+        secret = (
+            base64.b64decode(text.removeprefix(_ENCODED), validate=True) if text.startswith(_ENCODED) else text.encode()
+        )
+    except (OSError, UnicodeDecodeError, binascii.Error) as error:
+        raise InvalidArgumentError(f"The secret at {reference} cannot be read ({type(error).__name__}).") from None
+    if not secret:
+        raise InvalidArgumentError(
+            f"There is no secret at {reference}. Set it for the process that delivers the webhooks."
+        )
+    return secret
+
+
+def signature(secret: bytes, *, event_id: str, timestamp: int, body: bytes) -> str:
+    """The value of the header ``webhook-signature``: HMAC-SHA256 of id, timestamp (epoch seconds) and body."""
+    signed = b".".join((event_id.encode(), str(timestamp).encode(), body))
+    return f"{_VERSION},{base64.b64encode(hmac.digest(secret, signed, hashlib.sha256)).decode()}"
+
+
+def is_authentic_webhook(
+    headers: Mapping[str, str], body: bytes, secret: bytes, *, now_s: float, tolerance_s: float = 300
+) -> bool:
+    """Whether a received request was signed with ``secret`` at most ``tolerance_s`` seconds ago; for receivers.
+
+    Args:
+        headers: with names in lower case.
+        now_s: the receiver's time, epoch seconds.
+    """
+    try:
+        timestamp = int(headers[TIMESTAMP])
+        expected = signature(secret, event_id=headers[ID], timestamp=timestamp, body=body)
+        given = headers[SIGNATURE].split()
+    except (KeyError, ValueError):
+        return False
+    is_recent = abs(now_s - timestamp) <= tolerance_s
+    return is_recent and any(hmac.compare_digest(expected.encode(), one.encode()) for one in given)

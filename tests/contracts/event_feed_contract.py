@@ -1,0 +1,115 @@
+"""Contract of ``EventFeed``.
+
+Run for each database by ``tests/catalog/test_catalog_contract.py``.
+"""
+
+import threading
+import time
+
+import pytest
+
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind, CommitPolicyRule
+from cm_delta_dagster.catalog.event_feed import EventFilter
+from cm_delta_dagster.catalog.feed_kinds import FeedKind
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.errors import InvalidArgumentError
+from tests.contracts.catalog_bench import NAME, OTHER, Bench, Rule, create, proposal
+
+_DAY_MS = 24 * 60 * 60 * 1000
+
+
+def every_change_of_a_table_or_policy_is_an_event(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+        catalog.commit(table, proposal(1))
+        catalog.rename_table(table, OTHER)
+        catalog.drop_table(OTHER)
+        catalog.undrop_table(table)
+        policy = CommitPolicy(kind=CommitPolicyKind.INLINE)
+        catalog.set_commit_policy(CommitPolicyRule(scope="main.sales", policy=policy))
+        catalog.drop_table(OTHER)
+        catalog.begin_purge(table, min_age_ms=0)
+        catalog.finish_purge(table)
+        page = catalog.events(after=0, limit=100)
+        kinds = [event.kind for event in page.events]
+        assert kinds == [
+            FeedKind.TABLE_CREATED,
+            FeedKind.COMMIT,
+            FeedKind.TABLE_RENAMED,
+            FeedKind.TABLE_DROPPED,
+            FeedKind.TABLE_RESTORED,
+            FeedKind.POLICY_CHANGED,
+            FeedKind.TABLE_DROPPED,
+            FeedKind.TABLE_PURGED,
+        ]
+        positions = [event.position for event in page.events]
+        assert positions == sorted(set(positions)) and page.reached == page.latest_position == positions[-1]
+        renamed, committed = page.events[2], page.events[1]
+        assert renamed.details == {"from": str(NAME), "to": str(OTHER)} and renamed.at_ms == bench.clock.now
+        assert committed.summary is not None and committed.as_json()["operation"] == "WRITE"
+        assert page.events[5].scope == "main.sales"
+        # The reader of commits sees commits alone.
+        assert [entry.version for entry in catalog.feed(after=0, limit=100)] == [0, 1]
+
+
+def events_are_selected_by_kind_and_scope(bench: Bench) -> None:
+    with bench.client() as catalog:
+        other = TableIdentifier("main", "hr", "staff")
+        create(catalog)
+        create(catalog, other)
+        catalog.drop_table(other)
+
+        def positions(**wanted: object) -> list[int]:
+            page = catalog.events(after=0, limit=9, wanted=EventFilter(**wanted))  # type: ignore[arg-type]
+            assert page.reached == page.latest_position == 3
+            return [event.position for event in page.events]
+
+        assert positions(scopes=("main.hr",)) == [2, 3] and positions(scopes=("main",)) == [1, 2, 3]
+        assert positions(scopes=("main.sales.orders",)) == [1] and positions(scopes=("main.h",)) == []
+        assert positions(kinds=frozenset({FeedKind.TABLE_DROPPED})) == [3]
+        first = catalog.events(after=0, limit=1)
+        assert (first.reached, len(first.events)) == (1, 1)
+        with pytest.raises(InvalidArgumentError):
+            catalog.events(after=0, limit=1, wanted=EventFilter(scopes=("a..b",)))
+
+
+def a_waiting_reader_is_woken_by_a_commit(bench: Bench) -> None:
+    with bench.client() as catalog, bench.client() as reader:
+        table = create(catalog).table_id
+        position = reader.latest_feed_position()
+        assert reader.wait_for_events(after=0, seconds=0) and not reader.wait_for_events(after=position, seconds=0.05)
+        answers: list[bool] = []
+        waiting = threading.Thread(target=lambda: answers.append(reader.wait_for_events(after=position, seconds=60)))
+        waiting.start()
+        time.sleep(0.2)
+        catalog.commit(table, proposal(1))
+        waiting.join(30)
+        assert answers == [True] and not waiting.is_alive()
+
+
+def old_entries_are_deleted_and_positions_go_on(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+        catalog.commit(table, proposal(1))
+        bench.clock.now += _DAY_MS
+        other = TableIdentifier("main", "sales", "other")
+        create(catalog, other)
+        assert catalog.delete_old_entries(before_ms=bench.clock.now) == 2
+        assert catalog.delete_old_entries(before_ms=bench.clock.now) == 0
+        page = catalog.events(after=0, limit=9)
+        assert (page.deleted_up_to, [event.position for event in page.events]) == (2, [3])
+        commits = catalog.feed_page(after=0, limit=9)
+        assert (commits.deleted_up_to, [entry.position for entry in commits.entries]) == (2, [3])
+        # The record of the commit stays, and says what a reader has missed.
+        (newest,) = catalog.newest_deleted_commits([NAME, other])
+        assert (newest.identifier, newest.version, newest.position) == (NAME, 1, 2)
+        catalog.commit(table, proposal(2))
+        assert catalog.latest_feed_position() == 4 and catalog.newest_deleted_commits([NAME, other]) == ()
+
+
+EVENT_FEED_CONTRACT: tuple[Rule, ...] = (
+    every_change_of_a_table_or_policy_is_an_event,
+    events_are_selected_by_kind_and_scope,
+    a_waiting_reader_is_woken_by_a_commit,
+    old_entries_are_deleted_and_positions_go_on,
+)
