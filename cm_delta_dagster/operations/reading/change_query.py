@@ -119,7 +119,7 @@ def find_changes(table: ReadableTable, wanted: ChangeRange) -> TableChanges:
 
 
 def _definition_at_start(table: ReadableTable, commits: Sequence[LoadedCommit], latest: Snapshot) -> VersionDefinition:
-    """The definition at the first of ``commits``. The state of that version is built only if no commit tells the definition."""
+    """The definition at the first of ``commits``. The state of that version is built only if no commit has the definition."""
     first = commits[0].actions
     if first.protocol is not None and first.metadata is not None:
         return VersionDefinition(version=first.version, protocol=first.protocol, metadata=first.metadata)

@@ -12,7 +12,8 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.post_commit.checkpoint_writer import write_checkpoint
 from cm_delta_dagster.client.settings import ClientSettings
-from cm_delta_dagster.client.snapshots.commit_sources import staged_source
+from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
+from cm_delta_dagster.client.snapshots.commit_sources import published_source, staged_source
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, VersionNotFoundError
 from cm_delta_dagster.operations.doctor import Problem, doctor
@@ -174,3 +175,19 @@ def test_a_staged_copy_is_found_though_the_catalog_does_not_know_its_name(
     report = doctor(reopened(catalog, store, grown), repair=True)
     assert [finding.problem for finding in report.repaired] == [Problem.COMMIT_DIFFERS]
     assert b'"adf"' not in store.read(published(grown, 3))
+
+
+def test_a_commit_is_parsed_once_for_each_content() -> None:
+    """Without a catalog the log is read again for each operation; another content of the same file is parsed."""
+    store = MemoryStore()
+    reader = CommitReader(store, "memory:///t")
+    sources = [published_source(reader.location, version) for version in range(3)]
+    text = '{{"txn":{{"appId":"a","version":{}}}}}\n'
+    for version, source in enumerate(sources):
+        store.write(source.location, text.format(version).encode())
+    first = reader.decode_all(sources)
+    assert [commit.transactions[0].version for commit in first] == [0, 1, 2]
+    store.write(sources[1].location, text.format(9).encode())
+    again = reader.decode_all(sources)
+    assert [commit.transactions[0].version for commit in again] == [0, 9, 2]
+    assert again[0] is first[0] and again[2] is first[2]
