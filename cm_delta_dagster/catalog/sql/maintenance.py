@@ -135,9 +135,9 @@ def acquire_lease(
         raise InvalidArgumentError(
             f"A maintenance lease requires an owner and a positive duration; given were {owner!r} and {duration_ms} ms."
         )
+    guard.require_on_table(connection, Operation.LEASE, table_id)
     if connection.execute(_LOCKED_TABLE, {"of_table": table_id}).first() is None:
         raise unknown_table(table_id)
-    guard.require_on_table(connection, Operation.LEASE, table_id)
     same = MAINTENANCE_LEASES.c.table_id == table_id
     held = connection.execute(sa.select(MAINTENANCE_LEASES).where(same)).one_or_none()
     if held is not None and held.owner != owner and held.expires_ms > now_ms:
