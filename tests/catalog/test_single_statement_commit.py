@@ -118,7 +118,7 @@ def any_proposal(draw: random.Random, latest: int, timestamp: int) -> CommitProp
 
 def rows_of(catalog: SqlCatalog) -> list[dict[str, Any]]:
     """The rows of commits, the table and the counter, without the columns that differ between two catalogs."""
-    own = {"table_id", "location", "reserved_ms", "created_ms", "ratified_ms"}
+    own = {"table_id", "location", "reserved_ms", "created_ms", "ratified_ms", "principal", "owner"}
 
     def read(connection: sa.Connection) -> list[dict[str, Any]]:
         statements = (sa.select(COMMITS).order_by(COMMITS.c.position), sa.select(TABLES), sa.select(FEED_COUNTER))
