@@ -239,7 +239,7 @@ def the_last_owner_is_removed_only_on_explicit_demand(bench: Bench) -> None:
             lambda: owner.remove_from_role("owners", [name]),
             lambda: owner.drop_role("owners"),
         ):
-            with pytest.raises(InvalidArgumentError, match="Nobody would own"):
+            with pytest.raises(InvalidArgumentError, match="No principal would own"):
                 locking_out()
         assert owner.roles() == (Role(name="owners", members=(name,)),)
         owner.revoke([Privilege.OWN], "*", "owners", lock_out=True)
