@@ -18,10 +18,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import sqlalchemy as sa
 
 from benchmarks.distance import from_afar
 from benchmarks.shared import Shared
-from cm_delta_dagster import connect
+from cm_delta_dagster import Connection, connect
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.storage.local_store import local_path
 
@@ -41,7 +42,7 @@ RULES: dict[str, dict[str, Any]] = {
 SCHEMA = pa.schema([("id", pa.int64()), ("label", pa.string())])
 _ROW = pa.table({"id": [1], "label": ["x"]}, schema=SCHEMA)
 TASKS = (
-    *(f"commit_{mode}" for mode in MODES), "commit_ruled", "refresh_cached", "one_writer",
+    *(f"commit_{mode}" for mode in MODES), "commit_ruled", "commit_granted", "refresh_cached", "one_writer",
     "two_writers_one_table", "writers_one_table", "writers_eight_tables",
     "one_row_appends",
 )  # fmt: skip
@@ -64,6 +65,7 @@ class CommitBench:
         self._url = url or f"sqlite:///{home}/commits.db"
         self._lake = connect(self._url, warehouse=f"{home}/commits")
         self._tables: dict[str, Any] = {}
+        self._guarded: Connection | None = None
         self._made = 0
 
     def tasks(self) -> dict[str, Callable[[], dict[str, Any] | None]]:
@@ -71,6 +73,7 @@ class CommitBench:
         return {
             **alone,
             "commit_ruled": self._committing("ruled"),
+            "commit_granted": self._granted,
             "refresh_cached": self._refresh,
             "one_writer": lambda: self._run_writers(commit_prepared, [self._new()], WRITERS * COMMITS_EACH),
             "two_writers_one_table": lambda: self._run_writers(
@@ -85,6 +88,8 @@ class CommitBench:
 
     def close(self) -> None:
         self._lake.close()
+        if self._guarded is not None:
+            self._guarded.close()
 
     def _new(self, mode: str = "staged") -> str:
         self._made += 1
@@ -103,15 +108,17 @@ class CommitBench:
         return self._tables[mode]
 
     def _committing(self, mode: str) -> Callable[[], dict[str, Any]]:
-        def one() -> dict[str, Any]:
-            table = self._table(mode)
-            transaction = table.start_transaction(table.snapshot(), operation="WRITE")
-            transaction.add_files([_file(f"{uuid.uuid4()}.parquet")])
-            start = time.perf_counter()
-            version = transaction.commit().version
-            return {"wall": time.perf_counter() - start, "answer": version}
+        return lambda: _commit_one_file(self._table(mode))
 
-        return one
+    def _granted(self) -> dict[str, Any]:
+        """Commit to a table of another catalog, which enforces grants."""
+        if self._guarded is None:
+            with_grants, principal = _other_catalog(self._url)
+            self._guarded = connect(with_grants, warehouse=f"{self._home}/granted", principal=principal)
+            self._guarded.create_table("main.bench.granted", schema=SCHEMA)
+            self._guarded.enable_grants()
+            self._tables["granted"] = self._guarded.client.table("main.bench.granted")
+        return _commit_one_file(self._tables["granted"])
 
     def _refresh(self) -> dict[str, Any]:
         return {"answer": self._table("staged").snapshot().version}
@@ -121,6 +128,25 @@ class CommitBench:
         tables = [self._lake.client.table(name) for name in set(names)]
         present = sum(table.snapshot().num_files for table in tables)
         return {**figures, "answer": check_present(present, len(names) * (times + 1))}
+
+
+def _commit_one_file(table: Any) -> dict[str, Any]:
+    transaction = table.start_transaction(table.snapshot(), operation="WRITE")
+    transaction.add_files([_file(f"{uuid.uuid4()}.parquet")])
+    start = time.perf_counter()
+    version = transaction.commit().version
+    return {"wall": time.perf_counter() - start, "answer": version}
+
+
+def _other_catalog(url: str) -> tuple[str, str | None]:
+    """The URL of an empty database beside that of ``url``, and the principal to state for it."""
+    if url.startswith("sqlite"):
+        return url.replace("commits.db", "granted.db"), "bench"
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool)
+    name = f"granted_{uuid.uuid4().hex[:8]}"
+    with engine.connect() as connection:
+        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+    return sa.make_url(url).set(database=name).render_as_string(hide_password=False), None
 
 
 def run_writers(writer: Writer, url: str, home: str, names: list[str], times: int) -> dict[str, Any]:

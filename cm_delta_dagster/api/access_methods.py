@@ -23,10 +23,10 @@ class AccessMethods:
 
         Args:
             owner: principal that owns all tables and may change all grants; by default the principal of this connection.
-            lock_out: True to enable grants although nobody owns all tables afterwards.
+            lock_out: True to enable grants although no principal owns all tables afterwards.
 
         Raises:
-            InvalidArgumentError: nobody would own all tables; or commits of a table are made put-if-absent.
+            InvalidArgumentError: no principal would own all tables; or commits of a table are made put-if-absent.
             OperationRefusedError: on PostgreSQL, the database role does not own the catalog's tables.
         """
         self.client.access.enable_grants(owner=owner, lock_out=lock_out)
@@ -69,7 +69,7 @@ class AccessMethods:
             lock_out: True to delete even the last grant of ``own`` on ``*``.
 
         Raises:
-            InvalidArgumentError: there is no such grant, or nobody would own all tables afterwards.
+            InvalidArgumentError: there is no such grant, or no principal would own all tables afterwards.
         """
         self.client.access.revoke(_privileges(privileges), scope, principal, reason=reason, lock_out=lock_out)
 

@@ -18,15 +18,15 @@ class AccessControl(typing.Protocol):
         ...
 
     def enable_grants(self, *, owner: str | None = None, lock_out: bool = False) -> None:
-        """Enforce grants from now on. Nobody has a privilege but by a grant, a role, or as the owner of a table.
+        """Enforce grants from now on. A principal has privileges only by grants, by its roles, and as the owner of tables.
 
         Args:
             owner: principal that gets the privilege ``own`` on ``*``; by default the caller.
             lock_out: True to enable grants although afterwards no principal owns ``*``.
 
         Raises:
-            InvalidArgumentError: nobody would own ``*``, or commits of a table are made put-if-absent, which the catalog cannot
-                refuse.
+            InvalidArgumentError: no principal would own ``*``, or commits of a table are made put-if-absent, which the catalog
+                cannot refuse.
         """
         ...
 
@@ -57,7 +57,7 @@ class AccessControl(typing.Protocol):
         """Delete grants of exactly this scope.
 
         Raises:
-            InvalidArgumentError: the grantee has no such grant; or nobody would own ``*`` afterwards, without ``lock_out``.
+            InvalidArgumentError: the grantee has no such grant; or no principal would own ``*`` afterwards, without ``lock_out``.
             TableNotFoundError: there is no such table.
         """
         ...

@@ -15,7 +15,7 @@ from cm_delta_dagster.cli.client import open_catalog
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 _reason = click.option("--reason", default="", help="Reason, for the audit.")
-_lock_out = click.option("--lock-out", is_flag=True, help="Also if nobody owns all tables afterwards.")
+_lock_out = click.option("--lock-out", is_flag=True, help="Also if no principal owns all tables afterwards.")
 _privileges = click.argument("privileges", metavar="PRIVILEGE[,PRIVILEGE]")
 _PRIVILEGES = ", ".join(privilege.value for privilege in Privilege)
 

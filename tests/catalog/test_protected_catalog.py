@@ -16,6 +16,7 @@ from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified, RatifiedTogether, VersionTaken
 from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.sql.schema import MAINTENANCE_LEASES
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
 from cm_delta_dagster.errors import (
     CommitRefusedError,
@@ -129,7 +130,7 @@ STATEMENTS = {
     "register a path": "INSERT INTO cm_delta_registered_paths VALUES ('main', 'sales', 'x', 's3://x')",
     "change the revision": "UPDATE cm_delta_alembic_version SET version_num = '0001'",
     "pin a hidden table": "INSERT INTO cm_delta_version_pins VALUES ('run', '{hidden}', 0, 0)",
-    "hold the lease of a hidden table": "INSERT INTO cm_delta_maintenance_claims VALUES ('{hidden}', 'DATA_CLEANUP', 'x', 9)",
+    "hold the lease of a hidden table": "INSERT INTO {leases} VALUES ('{hidden}', 'DATA_CLEANUP', 'x', 9)",
     "truncate": "TRUNCATE cm_delta_commits",
     "truncate in a cascade": "TRUNCATE cm_delta_tables CASCADE",
     "drop a table of the catalog": "DROP TABLE cm_delta_commits CASCADE",
@@ -153,7 +154,7 @@ STATEMENTS = {
     "shadow a function": "CREATE FUNCTION public.cm_delta_holds(varchar, text[]) RETURNS boolean LANGUAGE sql AS 'SELECT true'",
     "drop a function": "DROP FUNCTION cm_delta_examine(text, jsonb, bytea)",
     "call the function after the checks": "SELECT cm_delta_accept('{orders}', '{{}}', NULL)",
-    "call the examination": "SELECT cm_delta_examine('{orders}', '{{}}', NULL)",
+    "call the check of a proposal": "SELECT cm_delta_examine('{orders}', '{{}}', NULL)",
     "have a refusal written for others": "SELECT cm_delta_refused('x', '{orders}', 'x', ARRAY['own'])",
     "change the owner of a table": "ALTER TABLE cm_delta_tables OWNER TO {writer}",
     "reassign": "REASSIGN OWNED BY {superuser} TO {writer}",
@@ -177,7 +178,7 @@ def test_no_statement_of_a_raw_client_changes_anything(protected: Protected) -> 
     for attempt, statement in STATEMENTS.items():
         refusal = nullcontext() if attempt in _WITHOUT_ERROR else pytest.raises(psycopg.Error)
         with raw_client(protected.url, protected.writer) as client, refusal:
-            client.execute(statement.format(superuser=superuser, **names))
+            client.execute(statement.format(superuser=superuser, leases=MAINTENANCE_LEASES.name, **names))
         assert protected.state() == before, attempt
         assert protected.owner.audit() == audited, attempt
 
@@ -209,7 +210,7 @@ ATTEMPTS: Mapping[str, tuple[str, Attempt]] = {
         "refused",
         lambda client, it: send(client, it.orders.table_id, commit_of(2, {"cdc": {"path": "c"}})),
     ),
-    "contains an action that nobody knows": (
+    "contains an unknown action": (
         "refused",
         lambda client, it: send(client, it.orders.table_id, commit_of(2, {"erase": {"path": "a"}})),
     ),
@@ -236,7 +237,7 @@ ATTEMPTS: Mapping[str, tuple[str, Attempt]] = {
         "rejected",
         lambda client, it: send(client, it.orders.table_id, commit_of(2, ADD), in_commit_timestamp=1),
     ),
-    "claims a later publication": (
+    "reports a later publication": (
         "rejected",
         lambda client, it: send(client, it.orders.table_id, commit_of(2, ADD), reported=9),
     ),

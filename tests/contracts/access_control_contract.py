@@ -63,8 +63,9 @@ def a_commit_requires_what_its_content_does(bench: Bench) -> None:
         ([DOMAIN], Privilege.ALTER),
     ]
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
-        entry, name = create(owner), principal_of(writer)
+        entry = create(owner)
         owner.enable_grants()
+        name = principal_of(writer)
         version = 0
         for held in Privilege:
             owner.grant([held], str(NAME), name)
@@ -83,8 +84,9 @@ def a_commit_requires_what_its_content_does(bench: Bench) -> None:
 
 def a_commit_without_its_content_requires_modify_and_alter(bench: Bench) -> None:
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
-        entry, name = create(owner), principal_of(writer)
+        entry = create(owner)
         owner.enable_grants()
+        name = principal_of(writer)
         owner.grant([Privilege.MODIFY], str(NAME), name)
         with pytest.raises(CommitRefusedError, match="alter"):
             writer.commit(entry.table_id, proposal(1))
@@ -127,8 +129,9 @@ def a_grant_on_a_table_belongs_to_its_id(bench: Bench) -> None:
 
 def members_of_roles_of_roles_have_their_privileges(bench: Bench) -> None:
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
-        entry, name = create(owner), principal_of(writer)
+        entry = create(owner)
         owner.enable_grants()
+        name = principal_of(writer)
         owner.add_to_role("loaders", [name])
         owner.add_to_role("pipelines", ["loaders"])
         owner.grant([Privilege.APPEND], "main", "pipelines")
@@ -173,8 +176,9 @@ def the_owner_of_a_table_may_do_everything_with_it(bench: Bench) -> None:
 
 def without_a_privilege_nothing_but_reading_works(bench: Bench) -> None:
     with bench.client_of("owner") as owner, bench.client_of("reader") as reader:
-        entry, name = create(owner), principal_of(reader)
+        entry = create(owner)
         owner.enable_grants()
+        name = principal_of(reader)
         owner.grant([Privilege.READ], str(NAME), name)
         assert reader.load_table(NAME) == reader.load_table_by_id(entry.table_id)
         assert reader.pin_version(entry.table_id, 0, owner="run") == 0
@@ -210,8 +214,9 @@ def without_a_privilege_nothing_but_reading_works(bench: Bench) -> None:
 
 def tables_that_are_committed_together_are_refused_together(bench: Bench) -> None:
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
-        first, second, name = create(owner), create(owner, STAFF), principal_of(writer)
+        first, second = create(owner), create(owner, STAFF)
         owner.enable_grants()
+        name = principal_of(writer)
         owner.grant([Privilege.APPEND], "main.sales", name)
         owner.grant([Privilege.READ], "main", name)
         both = {first.table_id: commit_of(1, ADD), second.table_id: commit_of(1, ADD)}
@@ -234,7 +239,7 @@ def the_last_owner_is_removed_only_on_explicit_demand(bench: Bench) -> None:
             lambda: owner.remove_from_role("owners", [name]),
             lambda: owner.drop_role("owners"),
         ):
-            with pytest.raises(InvalidArgumentError, match="Nobody would own"):
+            with pytest.raises(InvalidArgumentError, match="No principal would own"):
                 locking_out()
         assert owner.roles() == (Role(name="owners", members=(name,)),)
         owner.revoke([Privilege.OWN], "*", "owners", lock_out=True)
@@ -298,8 +303,9 @@ def put_if_absent_and_grants_exclude_each_other(bench: Bench) -> None:
 
 def every_change_and_refusal_is_in_the_audit(bench: Bench) -> None:
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
-        entry, name = create(owner), principal_of(writer)
+        entry = create(owner)
         owner.enable_grants()
+        name = principal_of(writer)
         owner.grant([Privilege.APPEND], str(NAME), name, reason="nightly load")
         owner.grant([Privilege.APPEND], str(NAME), name)
         with pytest.raises(CommitRefusedError):

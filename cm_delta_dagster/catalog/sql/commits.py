@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.commit_policy import CommitPolicy
+from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy
 from cm_delta_dagster.catalog.ratification import (
     CACHED_CONTENT_BYTES,
     CommitOutcome,
@@ -177,7 +177,7 @@ def _accept(
         now_ms=now_ms,
         max_ahead_ms=max_ahead_ms,
     )
-    _check(connection, table_id, proposal, head, kind=ProposalKind.PROPOSED, now_ms=now_ms)
+    _check(connection, table_id, proposal, head, identifier=identifier_of(head), now_ms=now_ms)
     published = max(reported, head.published_version)
     _ratify(connection, table_id, proposal, head, published=published, now_ms=now_ms)
     return Ratified(version=proposal.version, latest_version=proposal.version, published_version=published)
@@ -190,30 +190,44 @@ def check_without_lock(connection: sa.Connection, table_id: str, proposal: Commi
     ).one_or_none()
     if head is None:
         raise unknown_table(table_id)
-    _check(connection, table_id, proposal, head, kind=ProposalKind.PROPOSED, now_ms=now_ms)
+    _check(connection, table_id, proposal, head, identifier=identifier_of(head), now_ms=now_ms)
 
 
 def _check(
-    connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any, *, kind: ProposalKind, now_ms: int
+    connection: sa.Connection,
+    table_id: str,
+    proposal: CommitProposal,
+    head: Any,
+    *,
+    identifier: TableIdentifier,
+    now_ms: int,
 ) -> None:
-    """Run the checks; an approved proposal closes its request."""
-    context = context_of(connection, table_id, proposal, head, kind=kind, now_ms=now_ms)
+    """Run the checks; an approved proposal closes its request. Without a head it is the registration of the table."""
+    kind = ProposalKind.PUBLISHED if proposal.mode is CommitMode.PUT_IF_ABSENT else ProposalKind.PROPOSED
+    context = context_of(connection, table_id, proposal, head, identifier=identifier, kind=kind, now_ms=now_ms)
     approvals.close_ratified(connection, context)
     commit_checks.run(connection, context)
 
 
 def context_of(
-    connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any, *, kind: ProposalKind, now_ms: int
+    connection: sa.Connection,
+    table_id: str,
+    proposal: CommitProposal,
+    head: Any,
+    *,
+    identifier: TableIdentifier,
+    kind: ProposalKind,
+    now_ms: int,
 ) -> CommitContext:
     """What the checks of the proposal know of it."""
     return CommitContext(
         table_id=table_id,
-        identifier=identifier_of(head),
+        identifier=identifier,
         proposal=proposal,
         head=head,
         caller=caller_of(connection),
         now_ms=now_ms,
-        kind=kind,
+        kind=ProposalKind.REGISTERED if head is None else kind,
     )
 
 
@@ -261,7 +275,7 @@ def record_published(
             f"table are made {policy.kind.value} and it is published up to version {head.published_version} of "
             f"{head.latest_version}. A writer added the file to its _delta_log without the catalog."
         )
-    _check(connection, table_id, proposal, head, kind=ProposalKind.PUBLISHED, now_ms=now_ms)
+    _check(connection, table_id, proposal, head, identifier=identifier_of(head), now_ms=now_ms)
     _ratify(connection, table_id, proposal, head, published=proposal.version, now_ms=now_ms)
     return Ratified(version=proposal.version, latest_version=proposal.version, published_version=proposal.version)
 
@@ -358,16 +372,7 @@ def insert_initial_commit(
         sha256=None if initial is None else initial.sha256,
         content_to_check=None if initial is None else initial.content,
     )
-    context = CommitContext(
-        table_id=table_id,
-        identifier=identifier,
-        proposal=proposal,
-        head=None,
-        caller=caller_of(connection),
-        now_ms=now_ms,
-        kind=ProposalKind.REGISTERED,
-    )
-    commit_checks.run(connection, context)
+    _check(connection, table_id, proposal, None, identifier=identifier, now_ms=now_ms)
     insert_commit(
         connection,
         table_id,

@@ -17,7 +17,8 @@ _OF_UNKNOWN_CONTENT = (Privilege.MODIFY, Privilege.ALTER)
 def check(connection: sa.Connection, context: CommitContext) -> None:
     """Raises CommitRefusedError if the caller lacks a privilege."""
     if context.kind is not ProposalKind.PROPOSED:
-        return  # Registration requires its privilege by itself. A published commit exists, and whoever records it may be a reader.
+        # Registration requires its privilege by itself. A published commit exists already, and a reader may record it.
+        return
     required = required_privileges(context.content)
     held = guard.held_on_table(connection, context.table_id)
     lacking = tuple(privilege for privilege in required if privilege not in held)

@@ -320,7 +320,7 @@ def _refuse_lock_out(connection: sa.Connection, lock_out: bool) -> None:
     people = {name for grantee in grantees for name in {grantee, *_members_of(grantee, known)}} - role_names
     if not people:
         raise InvalidArgumentError(
-            "Nobody would own the whole catalog and could change its grants. Nothing was changed. Name an owner, or ask "
+            "No principal would own the whole catalog and could change its grants. Nothing was changed. Name an owner, or ask "
             "for it twice with lock_out=True (on the command line --lock-out); then only the owner of the catalog's database can "
             "undo it."
         )

@@ -67,9 +67,9 @@ REQUIRED: Mapping[Operation, tuple[Privilege, ...]] = MappingProxyType(
     {
         Operation.READ: (Privilege.READ,),
         Operation.PIN: (Privilege.READ,),
-        Operation.CLONE: (Privilege.READ,),
-        # A client that creates a clone holds the lease of the table whose files it reads.
-        Operation.LEASE: (Privilege.READ,),
+        # A clone restricts what the owner of its source may do, and its creation holds the lease of the source.
+        Operation.CLONE: _WRITE,
+        Operation.LEASE: _WRITE,
         Operation.PUBLISH: _WRITE,
         Operation.CREATE: (Privilege.ALTER,),
         Operation.REGISTER_PATH: (Privilege.ALTER,),

@@ -10,6 +10,7 @@ from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.sql import approvals, commit_checks, commits, rule_check
 from cm_delta_dagster.catalog.sql.commit_context import ProposalKind
 from cm_delta_dagster.catalog.sql.prepared import Prepared
+from cm_delta_dagster.catalog.sql.schema import identifier_of
 from cm_delta_dagster.errors import ApprovalRequiredError
 
 _HEAD = Prepared(commits.CHECKED_HEAD)
@@ -20,7 +21,9 @@ def request_approval(
 ) -> Approval | None:
     """Keep a proposal that needs an approval, under the lock of the table's row; None if it needs none."""
     head = commits.required_head(connection, table_id)
-    context = commits.context_of(connection, table_id, proposal, head, kind=ProposalKind.PROPOSED, now_ms=now_ms)
+    context = commits.context_of(
+        connection, table_id, proposal, head, identifier=identifier_of(head), kind=ProposalKind.PROPOSED, now_ms=now_ms
+    )
     try:
         commit_checks.run(connection, context)
     except ApprovalRequiredError as needed:
@@ -37,4 +40,8 @@ def check_rules(connection: sa.Connection, table_id: str, proposal: CommitPropos
     if not rows or proposal.version <= rows[0].latest_version or rule_check.NAME not in (rows[0].active_checks or ""):
         return
     kind = ProposalKind.PROPOSED
-    rule_check.check(connection, commits.context_of(connection, table_id, proposal, rows[0], kind=kind, now_ms=now_ms))
+    head = rows[0]
+    context = commits.context_of(
+        connection, table_id, proposal, head, identifier=identifier_of(head), kind=kind, now_ms=now_ms
+    )
+    rule_check.check(connection, context)

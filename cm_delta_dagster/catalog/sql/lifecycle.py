@@ -62,9 +62,8 @@ def inactive_tables(connection: sa.Connection, parts: tuple[str, ...]) -> tuple[
 
 def undrop_table(connection: sa.Connection, table_id: str, *, now_ms: int) -> TableEntry:
     """DROPPED to ACTIVE. The unique index over active names admits one of several concurrent calls."""
-    row = _locked(connection, table_id)
+    row = _locked(connection, Operation.UNDROP, table_id)
     identifier = identifier_of(row)
-    guard.require(connection, Operation.UNDROP, identifier, table_id=table_id)
     if row.state == ACTIVE:
         return tables.load_table(connection, identifier)
     if row.state != DROPPED:
@@ -84,11 +83,10 @@ def rename_table(connection: sa.Connection, table_id: str, identifier: TableIden
     """Give an active table another name. Commit rules of the old name, and what it denies of maintenance, hold for the
     new name too.
     """
-    row = _locked(connection, table_id)
+    row = _locked(connection, Operation.RENAME, table_id)
     if row.state != ACTIVE:
         raise unknown_table(table_id)
     before = identifier_of(row)
-    guard.require(connection, Operation.RENAME, before, table_id=table_id)
     if before != identifier:
         guard.require(connection, Operation.CREATE, identifier)
         try:
@@ -110,8 +108,7 @@ def begin_purge(
     """To PURGING, if the table has no name, is old enough, and its location is its own and inside the managed root."""
     if min_age_ms < 0:
         raise InvalidArgumentError(f"min_age_ms is {min_age_ms}; give the milliseconds to wait, at least 0.")
-    row = _locked(connection, table_id)
-    guard.require(connection, Operation.PURGE, identifier_of(row), table_id=table_id)
+    row = _locked(connection, Operation.PURGE, table_id)
     what = f"{identifier_of(row)} (table id {table_id})"
     if row.state == PURGED:
         raise unknown_table(table_id)
@@ -166,7 +163,8 @@ def finish_purge(connection: sa.Connection, table_id: str, *, now_ms: int) -> No
         feed_entries.append_event(connection, FeedKind.TABLE_PURGED, table_id, now_ms=now_ms)
 
 
-def _locked(connection: sa.Connection, table_id: str) -> sa.Row[tuple[object, ...]]:
+def _locked(connection: sa.Connection, operation: Operation, table_id: str) -> sa.Row[tuple[object, ...]]:
+    guard.require_on_table(connection, operation, table_id)
     row = connection.execute(tables.LOCKED, {"of_table": table_id}).one_or_none()
     if row is None:
         raise unknown_table(table_id)

@@ -117,12 +117,12 @@ def change(connection: sa.Connection, table_id: str, policy: CommitPolicy | None
     """
     if policy == _SWITCHING:
         raise InvalidArgumentError("Switching is a state that the catalog sets; choose another commit policy.")
+    guard.require_on_table(connection, Operation.SET_POLICY, table_id)
     row = connection.execute(_LOCKED, {"of_table": table_id}).one_or_none()
     if row is None:
         raise TableNotFoundError(
             f"No registered table has the id {table_id}: its commit policy was not changed. Load the table by its name again."
         )
-    guard.require_on_table(connection, Operation.SET_POLICY, table_id)
     _refuse_without_check(connection, policy)
     current = None if row.commit_policy is None else CommitPolicy.parse(row.commit_policy)
     if current != policy:

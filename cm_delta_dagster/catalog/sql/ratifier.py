@@ -9,7 +9,7 @@ from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitProposal,
 from cm_delta_dagster.catalog.sql import commits, guard, guarded_proposals, protected_catalog, single_statement_commit
 from cm_delta_dagster.catalog.sql.database import Database
 from cm_delta_dagster.catalog.sql.database_errors import code_of
-from cm_delta_dagster.errors import CatalogError, PermissionDeniedError
+from cm_delta_dagster.errors import CatalogError, PermissionDeniedError, TableNotFoundError
 
 _T = TypeVar("_T")
 _UNDEFINED_FUNCTION = "42883"
@@ -27,7 +27,7 @@ class Ratifier:
         self._database = database
         self._now_ms = now_ms
         self._max_ahead_ms = max_ahead_ms
-        self._is_protected: bool | None = None  # As far as known: another client may have changed it.
+        self._is_protected = False  # As far as known: another client may have changed it.
 
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
         """Ratify one proposal."""
@@ -74,7 +74,7 @@ class Ratifier:
                 )
             )
 
-        return self._chosen(lambda: None, by_function, in_a_transaction)
+        return self._chosen(None, by_function, in_a_transaction)
 
     def set_published_version(self, table_id: str, version: int) -> None:
         """Raise the published version."""
@@ -91,7 +91,7 @@ class Ratifier:
             )
             return True
 
-        self._chosen(lambda: None, by_function, directly)
+        self._chosen(None, by_function, directly)
 
     def _check_rules(self, proposals: Mapping[str, CommitProposal], now_ms: int) -> None:
         """Check proposals against commit rules before the function is called, which knows grants only."""
@@ -104,15 +104,13 @@ class Ratifier:
 
     def _chosen(
         self,
-        in_one_statement: Callable[[], _T | None],
+        in_one_statement: Callable[[], _T | None] | None,
         by_function: Callable[[], _T],
         in_a_transaction: Callable[[], _T],
     ) -> _T:
         """The answer of the function if PostgreSQL enforces grants; otherwise of the statement, or of the transaction."""
         if not self._database.has_single_statement_commit:
             return in_a_transaction()
-        if self._is_protected is None:
-            self._look()
         if self._is_protected:
             try:
                 return by_function()
@@ -120,12 +118,14 @@ class Ratifier:
                 if code_of(error.__cause__ or error) != _UNDEFINED_FUNCTION or self._look():
                     raise
         try:
-            answer = in_one_statement()
+            answer = None if in_one_statement is None else in_one_statement()
             if answer is not None:
                 return answer
-            return by_function() if self._look() else in_a_transaction()
-        except PermissionDeniedError as error:
-            if code_of(error.__cause__ or error) == "" or not self._look():
+            # The statement does not say why it ratified nothing; the transaction is slower than the function.
+            return by_function() if in_one_statement is not None and self._look() else in_a_transaction()
+        except (PermissionDeniedError, TableNotFoundError):
+            # Rights were revoked when grants were enabled, and rows of other tables hidden.
+            if self._is_protected or not self._look():
                 raise
             return by_function()
 

@@ -230,12 +230,12 @@ def overlapping_tables(connection: sa.Connection, location: str) -> tuple[Relate
 
 def release_table(connection: sa.Connection, table_id: str, *, now_ms: int) -> None:
     """ACTIVE to PURGED, with another location, so that another table can get the location; no file is deleted."""
+    guard.require_on_table(connection, Operation.RELEASE, table_id)
     row = connection.execute(tables.LOCKED, {"of_table": table_id}).one_or_none()
     if row is not None and row.state == PURGED:
         return
     if row is None or row.state != ACTIVE:
         raise unknown_table(table_id)
-    guard.require(connection, Operation.RELEASE, identifier_of(row), table_id=table_id)
     names = [str(clone.identifier) for clone in clones.clones_of(connection, table_id)]
     if names:
         raise RecoveryError(
