@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import object_store, queries, report
+from benchmarks import changes, object_store, queries, report
 from benchmarks.bars import REFERENCE, judge
 from benchmarks.s3_server import S3Process, create_bucket
 from benchmarks.shared import Shared
@@ -57,10 +57,15 @@ REPETITIONS = {
     **dict.fromkeys(queries.PLANS, 10),
     "plan_cold": 5,
     "join_pruning": 10,
+    **dict.fromkeys(changes.TASKS, 5),
+    "one_row_update": 40,
+    "one_row_delete": 40,
     "first_query": 5,
     "first_query_spark": 3,
 }
-WARM_UP = {"one_row_append": 8, "s3_one_row_append": 5, "scan": 2, "scan_partition": 2, "scan_deleted": 2, "snapshot_checkpoint": 0,
+WARM_UP = {
+    "one_row_append": 8, "one_row_update": 8, "one_row_delete": 8, "s3_one_row_append": 5, "scan": 2, "scan_partition": 2,
+    "scan_deleted": 2, "snapshot_checkpoint": 0,
     "commit_staged": 20, "commit_inline": 20, "commit_put_if_absent": 20, "refresh_cached": 20, "one_writer": 0,
     "two_writers_one_table": 0, "writers_one_table": 0,
     "plan_cold": 0, "first_query_spark": 0, "writers_eight_tables": 0, "one_row_appends": 0,

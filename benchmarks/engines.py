@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import commits, feeds, object_store, queries, tables
+from benchmarks import changes, commits, feeds, object_store, queries, tables, writers
 from benchmarks.shared import Shared
 
 COLUMNS = [
@@ -38,6 +38,7 @@ SPARK_TASKS = frozenset(
         *SCANS_OF_VECTORS,
         *queries.SPARK_TASKS,
         *feeds.SPARK_TASKS,
+        *changes.TASKS,
     }
 )
 PARTITION = tables.DAYS[100]
@@ -106,6 +107,13 @@ class _SparkEngine:
 
         return {of: task(name) for of, name in SCANS_OF_VECTORS.items()}
 
+    def _changes(
+        self, writer: Callable[[Any, Path, Shared], changes.Writer], names: frozenset[str] = frozenset(changes.TASKS)
+    ) -> dict[str, Task]:
+        if not names.intersection(self.shared.tasks):
+            return {}
+        return changes.tasks(writer(self.session, self.home, self.shared), self.shared, names, self._jobs)
+
     def _place(self, name: str) -> str:
         return str(self.shared.place(name))
 
@@ -132,6 +140,7 @@ class PlainSpark(_SparkEngine):
             "scan": lambda: self._jobs(lambda: scan(self._read())),
             "scan_partition": lambda: self._jobs(lambda: scan(self._read().where("region = 3"))),
             **queries.spark_tasks("spark", self.home, self.shared, self._query),
+            **self._changes(writers.SparkWriter, changes.PLAIN),
             **self._on_s3(),
         }
 
@@ -196,6 +205,7 @@ class Ours(_SparkEngine):
             **(self.commits.tasks() if self.commits else {}),
             **(self.queries.tasks() if self.queries else {}),
             **(feeds.ours(self.feeds, self.shared) if self.feeds else {}),
+            **self._changes(writers.OurWriter),
             "bulk_append": lambda: self._jobs(lambda: self._named("plain").append(self.bulk)),
             "bulk_append_partitioned": lambda: self._jobs(
                 lambda: self._named("partitioned").append(self.bulk.repartition(8, "region"))
@@ -330,6 +340,7 @@ class DeltaSpark(_SparkEngine):
             "scan_partition": lambda: self._jobs(lambda: scan(self._frame("rows").where("region = 3"))),
             **self._scans(self._frame),
             **feeds.delta_spark(self.session, self.shared, self._forget),
+            **self._changes(writers.DeltaSparkWriter),
             **queries.spark_tasks(
                 "delta-spark", self.home, self.shared, lambda name, _: self._frame(name), self._forget
             ),
@@ -405,6 +416,9 @@ class Deltalake:
     def tasks(self) -> dict[str, Task]:
         return {
             **feeds.deltalake(self.deltalake, self.shared),
+            **changes.tasks(
+                writers.DeltalakeWriter(self.deltalake, self.home, self.shared), self.shared, changes.WITHOUT_SPARK
+            ),
             "one_row_append": self._one,
             "one_row_appends": self._appends,
             "first_query": lambda: queries.first_query("deltalake", self.home, self.shared, with_spark=False),

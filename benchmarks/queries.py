@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.row_tables import SMALL_FILE_ROWS, SMALL_SCHEMA, small_adds
+from benchmarks.row_tables import SMALL_FILE_ROWS, SMALL_SCHEMA, logged_adds
 from benchmarks.shared import Shared
 from cm_delta_dagster import connect
 from cm_delta_dagster.protocol.actions.actions import AddFile
@@ -98,7 +98,7 @@ def adopt(lake: Any, shared: Shared, name: str) -> None:
     for folder in sorted({path.parent.relative_to(place) for path in place.rglob("*.parquet")}):
         (root / folder).mkdir(parents=True, exist_ok=True)
     adds = []
-    for add in small_adds(place):
+    for add in logged_adds(place):
         os.link(place / str(add["path"]), root / str(add["path"]))
         path, size, stats = str(add["path"]), int(str(add["size"])), str(add["stats"])
         adds.append(AddFile(path=path, partition_values={}, size=size, modification_time=1, stats=stats))

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -33,7 +34,7 @@ def row_table(root: Path, rows: int) -> Path:
         count = (region + 1) * rows // REGIONS - region * rows // REGIONS
         file = root / f"region={region}" / f"part-{region:05d}.snappy.parquet"
         file.parent.mkdir(parents=True)
-        _write_rows(file, region * rows // REGIONS, count)
+        write_rows(file, region * rows // REGIONS, count)
         adds.append(_add(file, root, region, count))
     _write_log(root, adds, {})
     return root
@@ -61,7 +62,7 @@ def vectors_table(root: Path, rows: int, files: int, step: int) -> Path:
     for number in range(files):
         first, end = number * rows // files, (number + 1) * rows // files
         file = root / f"part-{number:05d}.parquet"
-        _write_rows(file, first, end - first)
+        write_rows(file, first, end - first)
         adds.append({**_add(file, root, None, end - first), "partitionValues": {}})
         counts.append(end - first)
     adds = [add | {"deletionVector": vector} for add, vector in zip(adds, _vectors(root, counts, step), strict=True)]
@@ -102,32 +103,37 @@ def small_files_table(root: Path, files: int) -> Path:
     return root
 
 
-def small_adds(root: Path) -> list[dict[str, object]]:
-    """The files of a table of :func:`small_files_table`."""
+def logged_adds(root: Path) -> list[dict[str, object]]:
+    """The files of a table of one commit."""
     lines = (root / "_delta_log" / f"{0:020d}.json").read_text().splitlines()
     return [action["add"] for action in map(json.loads, lines) if "add" in action]
 
 
-def _write_rows(file: Path, first: int, count: int) -> None:
+def write_rows(file: Path, first: int, count: int) -> None:
+    """Write ``count`` rows with the ids from ``first`` on."""
     writer = None
     for start in range(first, first + count, _BATCH_ROWS):
-        ids = np.arange(start, min(start + _BATCH_ROWS, first + count))
-        labels = pc.binary_join_element_wise("order-", pa.array(ids % 100_000).cast(pa.string()), "")
-        table = pa.table(
-            {
-                "id": ids,
-                "customer": (ids % 1000).astype(np.int32),
-                "amount": (ids * 7 % 100_003).astype(np.float64),
-                "paid": ids % 2 == 0,
-                "label": labels,
-                "at": pa.array(1_700_000_000_000_000 + ids * 1000).cast(pa.timestamp("us", "UTC")),
-                "day": pa.array((19_723 + ids % 365).astype(np.int32)).cast(pa.date32()),
-            }
-        )
+        table = rows_of(np.arange(start, min(start + _BATCH_ROWS, first + count)))
         writer = writer or pq.ParquetWriter(file, table.schema, compression="snappy", store_schema=False)
         writer.write_table(table)
     if writer is not None:
         writer.close()
+
+
+def rows_of(ids: npt.NDArray[np.int64]) -> pa.Table:
+    """The rows with these ids, without ``region``."""
+    labels = pc.binary_join_element_wise("order-", pa.array(ids % 100_000).cast(pa.string()), "")
+    return pa.table(
+        {
+            "id": ids,
+            "customer": (ids % 1000).astype(np.int32),
+            "amount": (ids * 7 % 100_003).astype(np.float64),
+            "paid": ids % 2 == 0,
+            "label": labels,
+            "at": pa.array(1_700_000_000_000_000 + ids * 1000).cast(pa.timestamp("us", "UTC")),
+            "day": pa.array((19_723 + ids % 365).astype(np.int32)).cast(pa.date32()),
+        }
+    )
 
 
 def _add(file: Path, root: Path, region: int | None, count: int) -> dict[str, object]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks import feed_tables, row_tables, tables
+from benchmarks import changed_tables, changes, feed_tables, row_tables, tables
 
 _NEEDED = {
     "snapshot_checkpoint": "checkpoint",
@@ -31,9 +31,10 @@ _NEEDED = {
     "first_query": "few",
     "first_query_spark": "few",
     "plan_cold": "many",
+    **changes.SOURCES,
     **{f"{task}_{name}": name for task in ("late_filter", "early_filter", "plan") for name in ("few", "many")},
 }
-_OF_ROWS = ("rows", "deleted", "half", "vectors", "large_vector")
+_OF_ROWS = ("rows", "deleted", "half", "vectors", "large_vector", "changed", "thousand")
 _VECTORS = 1000
 COLD_SHARE = 10
 """The table of the cold snapshot has the number of files of the other tables divided by this."""
@@ -92,6 +93,8 @@ class Shared:
             "half": lambda root: row_tables.deleted_table(root, self.place("rows"), 2),
             "vectors": lambda root: row_tables.vectors_table(root, self.rows, min(_VECTORS, self.rows), 100),
             "large_vector": lambda root: row_tables.vectors_table(root, self.rows, 1, 10),
+            "changed": lambda root: changed_tables.files_table(root, self.rows, changed_tables.FILES),
+            "thousand": lambda root: changed_tables.files_table(root, self.rows // 10, changed_tables.SMALL_FILES),
             "feed": feed_tables.feed_table,
             "history": feed_tables.history_table,
             "few": lambda root: row_tables.small_files_table(root, self._files_of("few")),

@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+from benchmarks.changes import Prepared
 from benchmarks.engines import ENGINES
 from benchmarks.shared import Shared
 
@@ -47,10 +48,15 @@ def main() -> None:
         task = line.strip()
         if not task:
             break
+        run = tasks[task]
+        if isinstance(run, Prepared):
+            run.prepare()
         cpu, start = cpu_seconds(), time.perf_counter()
-        extra = tasks[task]() or {}
-        wall = time.perf_counter() - start
-        print(json.dumps({"wall": wall, "cpu": cpu_seconds() - cpu, **extra}), file=answers)
+        extra = run() or {}
+        wall, used = time.perf_counter() - start, cpu_seconds() - cpu
+        if isinstance(run, Prepared):
+            extra = {**extra, **run.finish()}
+        print(json.dumps({"wall": wall, "cpu": used, **extra}), file=answers)
     engine.close()
 
 

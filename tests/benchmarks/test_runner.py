@@ -105,6 +105,28 @@ def test_the_runner_filters_plans_and_joins_with_plain_spark_and_with_ours(tmp_p
     assert {run["answer"] for run in results["early_filter_many"]["ours"]} == {100}
 
 
+@pytest.mark.exhaustive
+def test_the_runner_changes_rows_and_all_engines_end_with_the_same(tmp_path: Path) -> None:
+    """DML-4, OPT-5: by rewriting files and by deletion vectors; number of rows and sums are equal."""
+    verbs = ("delete", "update", "merge", "merge_scattered", "merge_range")
+    tasks = (
+        *(f"{way}_{verb}" for verb in verbs for way in ("rewrite", "vector")),
+        "optimize_small",
+        "z_order",
+        "cluster",
+    )
+    extra = ("one_row_update", "constraint_append", "feed_merge")
+    rows = _run(tmp_path / "home", (*tasks, *extra), ("spark", "ours", "deltalake"))
+    assert {row[0] for row in rows if row[1] == "ours"} == {*tasks, *extra}
+    results = json.loads((tmp_path / "report" / "report.json").read_text())["results"]
+    answers = {
+        task: {tuple(run["answer"]) for runs in results[task].values() for run in runs}
+        for task in (*tasks, "feed_merge")
+    }
+    assert all(len(each) == 1 for each in answers.values()), answers
+    assert all(answers[f"vector_{verb}"] == answers[f"rewrite_{verb}"] for verb in verbs)
+
+
 def test_the_report_has_every_bar_and_every_run(tmp_path: Path) -> None:
     """SKIP-1: the first query of a process, without Spark; the page loads nothing."""
     rows = _run(tmp_path / "home", ("first_query", "list_partition"), ("ours", "deltalake"))
