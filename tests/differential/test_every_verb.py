@@ -12,7 +12,7 @@ from cm_delta_dagster.errors import CmDeltaError
 from tests.differential.peers import DeltaSpark, canonical, deltalake_rows, our_rows, published_copy
 from tests.differential.test_changes import their_changes
 
-pytestmark = [pytest.mark.peers, pytest.mark.slow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.peers, pytest.mark.exhaustive, pytest.mark.timeout(3600)]
 
 _COLUMNS = """
     id bigint NOT NULL COMMENT 'number', p string, n int, name string DEFAULT 'new', code char(3), short varchar(4),

@@ -84,7 +84,8 @@ class _Pair:
         except CmDeltaError as error:
             ours = f"{type(error).__name__}: {error}"
         try:
-            self.peer.sql(self._text(statement, f"delta.`{self.location}`", 1))
+            # The rows of some statements cannot be had as Arrow.
+            self.peer.sql(self._text(statement, f"delta.`{self.location}`", 1), "SELECT 1")
         except RuntimeError as error:
             theirs = str(error).partition("\n")[0]
         return ours, theirs
