@@ -42,6 +42,7 @@ REPETITIONS = {
     "list_partition": 10,
     "list_range": 10,
     "commit_staged": 200,
+    "commit_ruled": 200,
     "commit_inline": 200,
     "commit_put_if_absent": 200,
     "commit_granted": 200,
@@ -67,7 +68,7 @@ REPETITIONS = {
 WARM_UP = {
     "one_row_append": 8, "one_row_update": 8, "one_row_delete": 8, "s3_one_row_append": 5, "scan": 2, "scan_partition": 2,
     "scan_deleted": 2, "snapshot_checkpoint": 0,
-    "commit_staged": 20, "commit_inline": 20, "commit_put_if_absent": 20, "commit_granted": 20,
+    "commit_staged": 20, "commit_ruled": 20, "commit_inline": 20, "commit_put_if_absent": 20, "commit_granted": 20,
     "refresh_cached": 20, "one_writer": 0,
     "two_writers_one_table": 0, "writers_one_table": 0,
     "plan_cold": 0, "first_query_spark": 0, "writers_eight_tables": 0, "one_row_appends": 0,
