@@ -34,12 +34,12 @@ def wait(database: Database, has_new: Callable[[], bool], *, seconds: float) -> 
 
 
 def _poll(has_new: Callable[[], bool], deadline: float) -> bool:
-    pause = _FIRST_POLL_S
+    backoff = _FIRST_POLL_S
     while (left := deadline - time.monotonic()) > 0:
-        time.sleep(min(pause, left))
+        time.sleep(min(backoff, left))
         if has_new():
             return True
-        pause = min(2 * pause, _MAX_POLL_S)
+        backoff = min(2 * backoff, _MAX_POLL_S)
     return False
 
 

@@ -160,7 +160,7 @@ FEED_COUNTER = sa.Table(
     sa.Column("position", sa.BigInteger, nullable=False),
     sa.Column("deleted_up_to", sa.BigInteger, nullable=False, server_default=sa.text("0")),
 )
-"""One row (id 1). Whoever places entries holds its lock until the positions are visible, so that they become visible in order.
+"""One row (id 1). The client that places entries holds its lock until the positions are visible, which keeps them in order.
 
 Entries up to the position ``deleted_up_to`` were deleted after their retention.
 """
