@@ -19,7 +19,6 @@ OTHER_ATTRIBUTES = frozenset(
         "orchestration/sensors.py: self.catalog",
         "orchestration/write_contract.py: names.catalog",
         "cli/policy_commands.py: found.catalog",
-        "cli/main.py: found.catalog",
         "operations/events/clean_feed.py: table.catalog",
         "operations/sql/listings.py: one.catalog",
         "operations/sql/merge_statements.py: own.catalog",

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
-from cm_delta_dagster.protocol.features.table_features import reader_features
+from cm_delta_dagster.protocol.features.table_features import supports
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.schema.types import StructField, StructType, map_fields
 
@@ -30,7 +30,7 @@ class ColumnMappingMode(StrEnum):
 
 def column_mapping_mode(protocol: Protocol, metadata: Metadata) -> ColumnMappingMode:
     """The mode that readers must use: the table property, if the protocol supports the feature, else ``none``."""
-    if "columnMapping" not in reader_features(protocol):
+    if not supports(protocol, "columnMapping"):
         return ColumnMappingMode.NONE
     return ColumnMappingMode(TableProperties(metadata.configuration).column_mapping_mode)
 

@@ -72,6 +72,11 @@ def test_mapped_modes_use_physical_names_at_every_depth(mode: ColumnMappingMode)
     ]  # fmt: skip
 
 
+FOR_WRITERS = Protocol(
+    min_reader_version=3, min_writer_version=7, reader_features=(), writer_features=("columnMapping",)
+)
+
+
 @pytest.mark.parametrize("mode", [ColumnMappingMode.NAME, ColumnMappingMode.ID])
 def test_a_mapped_column_without_physical_name_is_damage(mode: ColumnMappingMode) -> None:
     """COLMAP-3."""
@@ -88,6 +93,8 @@ def test_a_mapped_column_without_physical_name_is_damage(mode: ColumnMappingMode
         (MAPPED, "name", ColumnMappingMode.NAME),
         (MAPPED, "id", ColumnMappingMode.ID),
         (Protocol(min_reader_version=2, min_writer_version=5), "name", ColumnMappingMode.NAME),
+        # delta-spark 3.1.0 wrote such tables.
+        (FOR_WRITERS, "name", ColumnMappingMode.NAME),
     ],
 )
 def test_the_property_has_an_effect_only_with_the_feature(
