@@ -163,7 +163,8 @@ BAD: list[tuple[str, type[CmDeltaError], str]] = [
     ("VACUUM {t} RETAIN 1 HOURS", CmDeltaError, "shorter"),
     ("VACUUM {t} LITE", InvalidArgumentError, "VACUUM LITE"),
     ("CREATE TABLE {t} SHALLOW CLONE {t}", InvalidArgumentError, "onto itself"),
-    ("CREATE TABLE main.sales.n (a int) LOCATION '/x'", InvalidArgumentError, "chooses a location"),
+    ("CREATE TABLE main.sales.n (a int) LOCATION ' '", InvalidArgumentError, "it is empty"),
+    ("CREATE OR REPLACE TABLE {t} (a int) LOCATION '/x'", InvalidArgumentError, "a replaced table keeps its location"),
     ("CREATE TABLE main.sales.n (a int) USING parquet", InvalidArgumentError, "USING DELTA"),
     ("CREATE TABLE main.sales.n (a int) AS SELECT 1", InvalidArgumentError, "columns and a query"),
     ("CREATE TABLE main.sales.n (a nothing)", InvalidArgumentError, "nothing"),
@@ -544,3 +545,14 @@ def test_the_definition_that_is_shown_creates_the_table_again(lake: Connection, 
         assert [item.metadata.get(key) for item in second.schema.fields] == [
             item.metadata.get(key) for item in first.schema.fields
         ]
+
+
+def test_a_table_is_created_at_a_location(lake: Connection, tmp_path: Path) -> None:
+    place = tmp_path / "elsewhere"
+    lake.sql(f"CREATE TABLE main.sales.placed (a int) LOCATION '{place}/empty'")
+    lake.sql(f"CREATE TABLE main.sales.filled LOCATION '{place}/filled' AS SELECT 1 AS a")
+    assert lake.table("main.sales.placed").location == f"file://{place}/empty"
+    assert lake.table("main.sales.filled").location == f"file://{place}/filled"
+    assert lake.sql("SELECT * FROM main.sales.filled").collect() == [(1,)]
+    with pytest.raises(InvalidArgumentError, match="is not empty"):
+        lake.sql(f"CREATE TABLE main.sales.third (a int) LOCATION '{place}/filled'")

@@ -59,6 +59,7 @@ class _Definition:
     clustering_columns: list[str] = field(default_factory=list)
     properties: dict[str, str] = field(default_factory=dict)
     comment: str | None = None
+    location: str | None = None
     query: Span | None = None
 
 
@@ -179,19 +180,24 @@ def _commented(words: Words, definition: _Definition) -> None:
     definition.comment = words.string("the comment as a text in quotes")
 
 
+def _located(words: Words, definition: _Definition) -> None:
+    definition.location = words.string("the location as a text in quotes")
+
+
 _CLAUSES: Mapping[str, _ReadClause] = {
     "USING": _using,
     "PARTITIONED BY": _partitioned,
     "CLUSTER BY": _clustered,
     "TBLPROPERTIES": _with_properties,
     "COMMENT": _commented,
+    "LOCATION": _located,
 }
 """The clauses after the columns."""
 _LIKE_CLAUSES: Mapping[str, _ReadClause] = {"USING": _using, "TBLPROPERTIES": _with_properties}
 """The clauses after LIKE and the name of a table."""
 _NO_LOCATION = (
-    "Leave the clause out: the catalog chooses a location in the warehouse of the connection. A table that is at another location "
-    "already comes under the catalog with lake.adopt."
+    "Leave the clause out: the catalog chooses a location in the warehouse of the connection. CREATE TABLE with columns or a query "
+    "takes a location. A table that is at another location already comes under the catalog with lake.adopt."
 )
 _REFUSED_CLAUSES: Mapping[str, str] = {
     "LOCATION": _NO_LOCATION,
@@ -250,6 +256,7 @@ def _design(definition: _Definition, schema: StructType) -> TableDesign:
         properties=definition.properties,
         description=definition.comment,
         clustering_columns=definition.clustering_columns,
+        location=definition.location,
     )
 
 

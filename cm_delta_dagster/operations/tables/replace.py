@@ -102,11 +102,6 @@ def create_or_replace(
             return _create(client, name, design, frame, options)
         except TableAlreadyExistsError:  # Another client created it meanwhile.
             table = client.table(name)
-    if design.location is not None and absolute_location(design.location).rstrip("/") != table.location:
-        raise InvalidArgumentError(
-            f"{name} was not replaced: it is at {table.location}, and a replaced table keeps its location; given is "
-            f"{design.location}. Leave out the location, or drop the table and create it again."
-        )
     replace_table(table, design=design, frame=frame, mode=mode, options=options)
     return table
 
@@ -140,8 +135,8 @@ def replace_table(
         mode: named in the history of the table.
 
     Raises:
-        InvalidArgumentError: a partition or clustering column or a property is invalid, or a clustered table would get partition
-            columns.
+        InvalidArgumentError: a partition or clustering column or a property is invalid, a clustered table would get partition
+            columns, or the table would get another location.
         SchemaMismatchError: a column name that cannot be stored.
         InvalidDataError: a row violates NOT NULL or another rule of the new definition.
         IllegalCommitError: the table is append-only and has rows.
@@ -156,6 +151,11 @@ def replace_table(
     check_writable(snapshot.protocol, snapshot.identifier)
     if snapshot.num_files:
         check_not_append_only(snapshot, "a replacement")
+    if design.location is not None and absolute_location(design.location).rstrip("/") != table.location:
+        raise InvalidArgumentError(
+            f"{table.identifier} was not replaced: it is at {table.location}, and a replaced table keeps its location; given is "
+            f"{design.location}. Leave out the location, or drop the table and create it again."
+        )
     if design.partition_columns and is_clustered(snapshot.protocol):
         raise InvalidArgumentError(
             f"{snapshot.identifier} is a clustered table, and its replacement cannot have partition columns. Nothing was written. "
