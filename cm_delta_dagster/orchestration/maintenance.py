@@ -160,7 +160,9 @@ def _report(
     }
     context.add_output_metadata(metadata)
     if asset_key is not None and report.outcome != "skipped":
-        context.log_event(dg.AssetObservation(asset_key=asset_key, description=report.text, metadata=metadata))
+        observation = dg.AssetObservation(asset_key=asset_key, description=report.text, metadata=metadata)
+        # Dagster drops what an op that fails has given to context.log_event, and a denial may fail the op.
+        dg.DagsterEvent.asset_observation(context.get_step_execution_context(), observation)
 
 
 def _table_schedule(

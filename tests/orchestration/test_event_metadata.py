@@ -103,7 +103,7 @@ def test_a_script_of_a_run_is_not_reported_twice(catalog, instance):
 @pytest.mark.parametrize("on_denied", list(OnDenied))
 def test_a_denied_task_stands_out(catalog, instance, on_denied):
     make_table(catalog.client, NAME)
-    policy = MaintenancePolicy(tables=(NAME,), on_denied=on_denied)
+    policy = MaintenancePolicy(tables=(NAME,), asset_keys={NAME: KEY}, on_denied=on_denied)
     (job,) = build_maintenance_jobs(policy)
     defs = dg.Definitions(jobs=[job], resources={"catalog": catalog, "spark": NoSpark()})
     result = defs.resolve_job_def(job.name).execute_in_process(
@@ -117,5 +117,7 @@ def test_a_denied_task_stands_out(catalog, instance, on_denied):
         },
     )
     assert result.success is (on_denied is not OnDenied.FAIL)
+    (record,) = instance.fetch_observations(KEY, limit=10).records
+    assert record.asset_observation.metadata["cm_delta/outcome"].value == "denied"
     warned = [entry for entry in instance.all_logs(result.run_id) if entry.level == logging.WARNING]
     assert ["does not permit" in entry.user_message for entry in warned] == [True] * (on_denied is OnDenied.WARN)
