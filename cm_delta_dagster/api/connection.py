@@ -8,7 +8,6 @@ Each method calls one operation of ``operations``; Dagster is not needed.
         orders.to_df(where="day = DATE '2026-01-01'").show()
 """
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta, tzinfo
@@ -31,6 +30,7 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.path_table import open_path_table
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.client.warehouse import absolute_location
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.operations.arguments import duration_ms
 from cm_delta_dagster.operations.onboarding.register import registered_location
@@ -167,11 +167,12 @@ class Connection(CreationMethods, OnboardingMethods, PolicyMethods, RecoveryMeth
             time_zone: of times that state none, as for :func:`connect`, whose setting is the default.
 
         Raises:
+            InvalidArgumentError: ``location`` is empty, or cannot be meant as it is written.
             TableNotFoundError: there is no Delta log at ``location``.
             CatalogManagedAccessError: a catalog ratifies the commits of the table; open it by name through that catalog.
         """
-        location = registered_location(self.client, location) or location
-        absolute = location if "://" in location else os.path.abspath(location)
+        given = absolute_location(location)
+        absolute = registered_location(self.client, location) or given
         zone = as_zone(self.client.settings.time_zone if time_zone is None else time_zone)
         table = open_path_table(self.client.stores, absolute, time_zone=zone)
         table.check_readable_by_path()

@@ -28,12 +28,20 @@ class Rows:
     @classmethod
     def of_arrow(cls, table: pa.Table) -> "Rows":
         """The rows of an Arrow table, whose column names may repeat."""
-        columns = [column.to_pylist() for column in table.columns]
+        columns = [_values(column) for column in table.columns]
         return cls(columns=tuple(table.column_names), rows=tuple(zip(*columns, strict=True)))
 
     def first(self, limit: int) -> "Rows":
         """At most ``limit`` rows."""
         return Rows(columns=self.columns, rows=self.rows[:limit])
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """The values of a column; maps as dicts."""
+    values: list[Any] = column.to_pylist()
+    if pa.types.is_map(column.type):
+        return [None if value is None else dict(value) for value in values]
+    return values
 
 
 def output_options(function: Callable[..., None]) -> Callable[..., None]:

@@ -17,7 +17,7 @@ from cm_delta_dagster.errors import (
     TableStorageMissingError,
     WarehouseMismatchError,
 )
-from cm_delta_dagster.protocol.actions.paths import normalise_location
+from cm_delta_dagster.protocol.actions.paths import flaw_of_path, normalise_location
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.markers import (
     TABLE_MARKER_NAME,
@@ -209,8 +209,11 @@ def write_table_marker(
 
 def absolute_location(text: str) -> str:
     """The absolute URI of a directory or URI that a user gave; a local one has no ``..``. Raises InvalidArgumentError."""
-    if not text.strip():
-        raise InvalidArgumentError("The path is empty. Give a directory, or a URI with its scheme.")
+    flaw = flaw_of_path(text)
+    if flaw is not None:
+        raise InvalidArgumentError(
+            f"The path {text!r} cannot be used: {flaw}. Give a directory, or a URI with its scheme."
+        )
     location = normalise_location(text if "://" in text or text.startswith("file:/") else os.path.abspath(text))
     scheme, separator, path = location.partition("://")
     return f"file://{os.path.abspath(path)}" if separator and scheme == "file" and path.startswith("/") else location

@@ -15,6 +15,23 @@ _TRUE = frozenset({"true", "yes", "on", "1"})
 _FALSE = frozenset({"false", "no", "off", "0"})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _ENDPOINT = "endpoint_url"
+_HOST = re.compile(r"(?:\w+://)?[\w.-]+(?::\d+)?")
+_TEXTS = frozenset(
+    {
+        *(_ENDPOINT, "key", "secret", "profile", "username", "password", "region_name"),  # S3
+        *(
+            "account_name",
+            "account_key",
+            "connection_string",
+            "sas_token",
+            "tenant_id",
+            "client_id",
+            "client_secret",
+        ),  # Azure
+        *("project", "default_location"),  # Google
+    }
+)
+"""Options that have no other values but texts, by their last part."""
 _WEB_ADDRESS = re.compile(r"https?://[^/]", re.IGNORECASE)
 
 
@@ -50,11 +67,19 @@ def checked_values(
     def checked(name: str, value: Any) -> Any:
         if name in mappings and isinstance(value, Mapping):
             return {key: checked(f"{name}.{key}", each) for key, each in value.items()}
+        _check_type(name, value)
         if isinstance(value, str):
             _check_text(name, value)
         return _boolean(name, value, is_strict=name in strict) if name in strict | lenient else value
 
     return {name: checked(name, value) for name, value in options.items()}
+
+
+def _check_type(name: str, value: Any) -> None:
+    if name.rpartition(".")[2] in _TEXTS and value is not None and not isinstance(value, str):
+        raise InvalidArgumentError(
+            f"The value of the storage option {name} is of type {type(value).__name__}. Give a text."
+        )
 
 
 def _check_text(name: str, value: str) -> None:
@@ -63,8 +88,15 @@ def _check_text(name: str, value: str) -> None:
             f"The value of the storage option {name} has a line break or another control character, which no request can carry. "
             "Remove it, for example the line break at the end of the file that the value was read from."
         )
-    if name.rpartition(".")[2] == _ENDPOINT and value and not _WEB_ADDRESS.match(value):
-        shown = "" if "@" in value else f" is {value!r}, which"
+    if name.rpartition(".")[2] != _ENDPOINT or not value:
+        return
+    if "@" in value:
+        raise InvalidArgumentError(
+            f"The storage option {name} has an '@', as before a host name after a user and a password. Give only the address of "
+            "the server, and the credentials in the options that are made for them, e.g. key and secret."
+        )
+    if not _WEB_ADDRESS.match(value):
+        shown = f" is {value!r}, which" if _HOST.fullmatch(value) else ""
         raise InvalidArgumentError(
             f"The storage option {name}{shown} does not begin with http:// or https://. Give the whole address, e.g. "
             "https://minio.example.org, or http://localhost:9000 for a server without TLS."

@@ -139,6 +139,28 @@ def test_a_warehouse_without_a_bucket_is_refused(warehouse: str, tmp_path: Path)
         connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=warehouse)
 
 
+@pytest.mark.parametrize(
+    ("warehouse", "message"),
+    [
+        ("~/tables", "only a shell replaces '~'"),
+        ("  ", "it is empty"),
+        ("tables\n", "a control character|another control character"),
+        (" tables", "begins or ends with a space"),
+        ("C:\\tables", "the drive of another system"),
+        ("file:tables", "'file:' is followed by a relative path"),
+    ],
+)
+def test_a_warehouse_that_cannot_be_meant_is_refused(
+    warehouse: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidArgumentError, match=message):
+        connect("sqlite:///catalog.db", warehouse=warehouse)
+    with connect("sqlite:///catalog.db") as lake, pytest.raises(InvalidArgumentError, match=message):
+        lake.path_table(warehouse)
+    assert {path.name for path in tmp_path.iterdir()} <= {"catalog.db"}
+
+
 def test_all_spellings_of_a_warehouse_are_one(s3_endpoint: str, s3_bucket: str, tmp_path: Path) -> None:
     url, options = f"sqlite:///{tmp_path}/catalog.db", s3_options(s3_endpoint)
     with connect(url, warehouse=f"s3://{s3_bucket}/w", storage_options=options) as lake:

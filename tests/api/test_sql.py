@@ -155,6 +155,8 @@ def test_parameters_have_values(lake: Connection) -> None:
         lake.sql(text, {"day": "2020-01-01"})
     with pytest.raises(InvalidArgumentError, match="args is of type str"):
         lake.sql("select ?", "x")  # type: ignore[arg-type]  # A wrong type on purpose.
+    with pytest.raises(InvalidArgumentError, match="The value of the parameter least is of type object"):
+        lake.sql(f"select * from {ORDERS} where amount > :least", {"least": object()})
 
 
 def test_views_of_the_session_are_found_and_none_is_left(lake: Connection, spark: SparkSession) -> None:

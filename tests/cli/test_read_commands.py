@@ -139,6 +139,8 @@ def test_sql_runs_through_each_engine(url: str, spark: SparkSession, engine: str
     assert limited.stdout == "a  b\n-  -\n0  0\n" and "first 1 rows" in limited.stderr
     assert sql("show tables").stdout.splitlines()[-1].split() == ["main.sales", "orders", "false"]
     assert "WRITE" in sql(f"describe history {NAME}").stdout
+    newest = json.loads(sql(f"describe history {NAME}", "--json").stdout)[0]["operationParameters"]
+    assert isinstance(newest, dict) and None not in newest.values()
     refused = CliRunner().invoke(main, ["--catalog", url, "sql", "create view v as select 1", "--engine", engine])
     assert refused.exit_code == 1 and "createOrReplaceTempView" in refused.output
     wrong = CliRunner().invoke(main, ["--catalog", url, "sql", f"select nothing from {NAME}", "--engine", engine])

@@ -1,8 +1,9 @@
 """The documents are correct: every Python block runs, every link has a target.
 
 The blocks of one document run in order, in one namespace and a temporary working directory. Blocks of CSV, TOML, YAML and SQL are
-written to files with the name that the page gives before them. Definitions for Dagster are used once: assets are
-materialized, checks and jobs executed, sensors and schedules evaluated. Lines of shell blocks that begin with ``cm-delta`` run too.
+written to files with the name that the page gives before them, and so are those of ``py``, which are not run by themselves.
+Definitions for Dagster are used once: assets are materialized, checks and jobs executed, sensors and schedules evaluated. Lines of
+shell blocks that begin with ``cm-delta`` run too.
 """
 
 import os
@@ -28,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = ("README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")))
 ASSETS = "docs/assets.md"
 
-_BLOCK = re.compile(r"^```(python|bash|csv|toml|yaml|sql)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^```(python|py|bash|csv|toml|yaml|sql)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE_NAME = re.compile(r"`([\w./]+\.(?:py|csv|toml|yaml|sql))`[^`]*:\n\n\Z")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -56,7 +57,7 @@ class Reader:
                 case "python":
                     self._python(block[2], line=line)
                     self._use_definitions()
-                case "yaml" | "sql" if not _FILE_NAME.search(text[: block.start()]):
+                case "yaml" | "sql" | "py" if not _FILE_NAME.search(text[: block.start()]):
                     pass  # An example, and not a file of the page.
                 case _:
                     path = Path(_file_name(text, block))
@@ -183,6 +184,7 @@ def reader_of(
         yield reader
 
 
+@pytest.mark.filterwarnings("ignore:Function `PipesMessageReader")  # Dagster calls its own preview function.
 @pytest.mark.parametrize("document", [document for document in DOCUMENTS if document != ASSETS])
 def test_every_block_of_a_document_runs(document: str, reader_of: Any, capsys: pytest.CaptureFixture[str]) -> None:
     reader_of(document).type_everything()

@@ -13,7 +13,7 @@ from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CommitRejectedError, CorruptLogError, InvalidArgumentError
 from cm_delta_dagster.protocol.actions.commit_json import decode_commit, decode_commit_info, encode_action
-from cm_delta_dagster.protocol.actions.paths import OBJECT_STORE_SCHEMES, normalise_location
+from cm_delta_dagster.protocol.actions.paths import OBJECT_STORE_SCHEMES, flaw_of_path, normalise_location
 from cm_delta_dagster.protocol.log import log_files
 
 _MAX_NAME_LENGTH = 120
@@ -56,6 +56,11 @@ def checked_warehouse(warehouse: str) -> str:
     Raises:
         InvalidArgumentError: it cannot be the parent of locations.
     """
+    flaw = flaw_of_path(warehouse)
+    if flaw is not None:
+        raise InvalidArgumentError(
+            f"{warehouse!r} cannot be the warehouse: {flaw}. Give a directory, or a URI such as s3://bucket/warehouse."
+        )
     misspelt = _SCHEME_WITHOUT_SLASHES.match(warehouse)
     if misspelt is not None and misspelt[1].lower() in OBJECT_STORE_SCHEMES:
         raise InvalidArgumentError(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -81,7 +82,21 @@ def _show(client: DeltaClient, statement: Statement, limit: int) -> pa.Table:
 
 def _table(answer: Answer, limit: int) -> pa.Table:
     rows = answer.rows[:limit]
-    return pa.table({name: [row[at] for row in rows] for at, name in enumerate(answer.columns)})
+    return pa.table(
+        {
+            name: _column([row[at] for row in rows], type_text)
+            for at, (name, type_text) in enumerate(answer.columns.items())
+        }
+    )
+
+
+def _column(values: list[Any], type_text: str) -> pa.Array:
+    """The values of a column with this DDL type. Arrow would take dicts for values of a struct."""
+    if type_text != "map<string,string>":
+        return pa.array(values)
+    return pa.array(
+        [None if value is None else list(value.items()) for value in values], pa.map_(pa.string(), pa.string())
+    )
 
 
 _RUNNERS: Mapping[Family, Callable[[DeltaClient, Statement, int], pa.Table]] = {

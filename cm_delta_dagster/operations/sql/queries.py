@@ -149,6 +149,7 @@ class _Query:
         ]
         changed += [self._changes(one, found) for one in references.changes]
         changed += column_replacements(references.columns, {names[parts]: aliases[parts] for parts in names})
+        _check_values(self.args)
         with self._errors():
             if not self.frames:
                 frame = self.spark.sql(self.text, args=self.args)
@@ -272,6 +273,19 @@ def time_ms(expression: str, *, spark: SparkSession, zone: tzinfo | None, args: 
 def _value(expression: str, spark: SparkSession, args: Mapping[str, Any] | None) -> DataFrame:
     with spark_errors(f"computing {expression}"):
         return spark.sql(f"SELECT ({expression}) AS value", args=None if args is None else dict(args))
+
+
+def _check_values(args: Arguments) -> None:
+    """Raises InvalidArgumentError for a value that Spark has no literal for."""
+    named = args.items() if isinstance(args, Mapping) else enumerate(args or (), 1)
+    for name, value in named:
+        try:
+            F.lit(value)
+        except Exception as error:  # Depends on the type: of pyspark, of Java's gateway, or of Python.
+            raise InvalidArgumentError(
+                f"The value of the parameter {name} is of type {type(value).__name__}, for which Spark has no literal. Give "
+                "a text, a number, a Boolean, a date, a datetime, bytes, None, or a list or dict of these."
+            ) from error
 
 
 def _identifier(latest: LatestVersion) -> tuple[str, str, str]:

@@ -31,6 +31,9 @@ _SCHEME_TEXT = r"([A-Za-z][A-Za-z0-9+.\-]*):"
 _SCHEME = re.compile(rf"{_SCHEME_TEXT}(?=/)")
 # Not for Azure, where container and account are written differently too.
 _ONE_SPELLING = {scheme: store for scheme, store in OBJECT_STORE_SCHEMES.items() if store != "az"}
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_DRIVE = re.compile(r"[A-Za-z]:\\")
+_RELATIVE_FILE_URI = re.compile(r"file:(?!/)", re.IGNORECASE)
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _HIVE_UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _HIVE_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
@@ -113,6 +116,25 @@ def absolute_paths(table_location: str, paths: pa.ChunkedArray) -> pa.ChunkedArr
     rooted = pc.binary_join_element_wise(pa.scalar(_root_of(table_location)), paths, empty)
     without_scheme = pc.if_else(pc.starts_with(paths, "/"), rooted, below)
     return pc.if_else(pc.match_substring_regex(paths, rf"^{_SCHEME_TEXT}/"), paths, without_scheme)
+
+
+def flaw_of_path(text: object) -> str | None:
+    """Why a directory or URI that a user gave cannot be meant as it is written; None if it can."""
+    if not isinstance(text, str):
+        return f"it is of type {type(text).__name__}, not a text"
+    if not text.strip():
+        return "it is empty"
+    if _CONTROL.search(text):
+        return "it has a line break or another control character"
+    if text != text.strip():
+        return "it begins or ends with a space"
+    if text.startswith("~"):
+        return "only a shell replaces '~' by the home directory; write the directory in full, or './~...' if it has that name"
+    if _DRIVE.match(text):
+        return "it begins with the drive of another system; write a directory of this machine, or a URI"
+    if _RELATIVE_FILE_URI.match(text):
+        return "'file:' is followed by a relative path; write file:///path, or the path alone"
+    return None
 
 
 def normalise_location(uri: str) -> str:

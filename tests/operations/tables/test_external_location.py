@@ -55,7 +55,7 @@ def test_the_files_of_a_dropped_table_at_a_given_location_stay(lake: Lake) -> No
         ("memory://lake/warehouse/mine", "is in the warehouse"),
         ("memory://lake/warehouse", "is in the warehouse"),
         ("memory://lake/elsewhere/used", "is not empty"),
-        (" ", "The path is empty"),
+        (" ", "it is empty"),
         ("memory://lake/elsewhere/delta/part", "is below the Delta table"),
     ],
 )
