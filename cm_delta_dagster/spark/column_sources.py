@@ -72,8 +72,9 @@ class RelationNumbers:
         if is_connect(self._session) or is_connect(frame.sparkSession):
             return None
         try:
+            jvm: Any = self._session._jvm
             if self._numbers is None:
-                self._numbers = self._session._jvm.java.util.IdentityHashMap()
+                self._numbers = jvm.java.util.IdentityHashMap()
             plan = frame._jdf.queryExecution().analyzed()
             numbers = _leaf_numbers(plan, number)
             found = [] if numbers is None else column_sources(json.loads(plan.toJSON()), numbers)
