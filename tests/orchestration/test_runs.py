@@ -1,13 +1,19 @@
-"""Exactly once: retried steps and re-executed runs find the commit that was already ratified."""
+"""Exactly once: retried steps and re-executed runs find the commit that was already ratified; conflicts compute nothing again."""
+
+import threading
+import time
 
 import dagster as dg
 import pytest
 from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager
 from cm_delta_dagster.orchestration.runs import WriteOrigin, run_number
+from tests.orchestration.log_tables import commit
+from tests.support.waiting import until
 
 
 class LosesTheAnswer(CatalogManagedDeltaIOManager):
@@ -134,3 +140,36 @@ def test_the_transaction_is_named_by_asset_and_partitions():
     origin = WriteOrigin(name="sales/orders", partition_keys=("2026-01-01",))
     assert origin.app_id == "dagster:sales/orders:2026-01-01"
     assert WriteOrigin(name="a").app_id == "dagster:a"
+
+
+def test_a_compatible_commit_meanwhile_is_rebased_on_without_a_second_call(world, tmp_path):
+    """The rows wait until another writer has committed, after the write has read the table."""
+    world.materialize(appending(world))
+    started, committed = tmp_path / "started", tmp_path / "committed"
+    calls = []
+
+    def wait(value):
+        started.touch()
+        while not committed.exists():
+            time.sleep(0.01)
+        return value
+
+    @dg.asset(name="t", metadata={"mode": "append"})
+    def slow() -> DataFrame:
+        calls.append(1)
+        return world.frame([(2,)], "id int").select(F.udf(wait, "int")("id").alias("id"))
+
+    def write_meanwhile() -> None:
+        try:
+            until(started.exists)
+            commit(world.client.table("main.default.t"))
+        finally:
+            committed.touch()
+
+    other = threading.Thread(target=write_meanwhile)
+    other.start()
+    assert world.materialize(slow).success
+    other.join()
+    event = world.events("t")[-1]
+    assert (len(calls), event.metadata["cm_delta/conflict_retries"].value) == (1, 1)
+    assert event.metadata["cm_delta/commit_version"].value == 2
