@@ -20,6 +20,8 @@ Source: TypeAlias = tuple[int, str]
 Sources: TypeAlias = frozenset[Source] | None
 """What a column is computed from; empty for a constant, None if that is not certain."""
 _Node: TypeAlias = Mapping[str, Any]
+_Columns: TypeAlias = Sequence[tuple[int, Sources]]
+"""The columns of a node in order: id and sources."""
 
 _RELATION = "LogicalRelation"
 _ATTRIBUTE = "AttributeReference"
@@ -46,8 +48,7 @@ _LEFT_COLUMNS = frozenset(("Except", "Intersect"))
 _LEFT_JOINS = ("LeftSemi", "LeftAnti")
 
 _MAX_LEAVES = 100
-_MAX_LOCAL_ROWS = 1000
-"""The text of a plan has the rows of a local relation."""
+"""Each leaf is asked for in the JVM."""
 
 
 @dataclass(slots=True)
@@ -79,8 +80,8 @@ class RelationNumbers:
             numbers = _leaf_numbers(plan, number)
             found = [] if numbers is None else column_sources(json.loads(plan.toJSON()), numbers)
             return found if len(found) == len(frame.columns) else None
-        # A platform that hides the JVM, and a plan that Spark cannot print.
-        except (Py4JError, AttributeError, TypeError, KeyError, ValueError):
+        # A platform that hides the JVM; a plan that Spark cannot print, or that is deeper than Python's stack.
+        except (Py4JError, AttributeError, TypeError, LookupError, ValueError, RuntimeError):
             return None
 
     def _register(self, relation: Any) -> int:
@@ -104,8 +105,6 @@ def _leaf_numbers(plan: Any, number: Callable[[Any], int | None]) -> list[int | 
     for position in range(leaves.size()):
         leaf = leaves.apply(position)
         kind = str(leaf.getClass().getSimpleName())
-        if kind == "LocalRelation" and leaf.data().size() > _MAX_LOCAL_ROWS:
-            return None
         numbers.append(number(leaf.relation()) if kind == _RELATION else None)
     return numbers if any(found is not None for found in numbers) else None
 
@@ -117,18 +116,7 @@ def column_sources(nodes: Sequence[_Node], numbers: Sequence[int | None]) -> lis
         nodes: the plan as Spark prints it (``toJSON``): its nodes, each before its children.
         numbers: the number of the relation of each leaf; None for a leaf without.
     """
-    columns = _Plan(iter(nodes), iter(numbers)).node().columns
-    return [sources for _, sources in columns]
-
-
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """The columns of a node by id, in order, and the sources of all columns below it that its parents may refer to."""
-
-    columns: Sequence[tuple[int, Sources]]
-
-    def by_id(self) -> dict[int, Sources]:
-        return dict(self.columns)
+    return [sources for _, sources in _Plan(iter(nodes), iter(numbers)).node()]
 
 
 @dataclass(slots=True)
@@ -147,18 +135,18 @@ class _Plan:
         found = self._combined(node, children)
         if _kind(node) == "CTERelationDef":
             self.ctes[node["id"]] = [sources for _, sources in found]
-        return _Columns(found)
+        return found
 
     def _leaf(self, node: _Node, number: int | None) -> _Columns:
         attributes = [items[0] for items in node.get("output") or () if items]
         if _kind(node) == _RELATION and number is not None:
-            return _Columns([(_id(item), frozenset([(number, item["name"])])) for item in attributes])
+            return [(_id(item), frozenset([(number, item["name"])])) for item in attributes]
         if _kind(node) == "CTERelationRef" and len(known := self.ctes.get(node["cteId"], [])) == len(attributes):
-            return _Columns([(_id(item), sources) for item, sources in zip(attributes, known, strict=True)])
-        return _Columns([(_id(item), None) for item in attributes])
+            return [(_id(item), sources) for item, sources in zip(attributes, known, strict=True)]
+        return [(_id(item), None) for item in attributes]
 
-    def _combined(self, node: _Node, children: Sequence[_Columns]) -> Sequence[tuple[int, Sources]]:
-        kind, first = _kind(node), children[0].columns
+    def _combined(self, node: _Node, children: Sequence[_Columns]) -> _Columns:
+        kind, first = _kind(node), children[0]
         below = _merged(children)
         match kind:
             case _ if kind in _NAMED_IN:
@@ -169,19 +157,19 @@ class _Plan:
                 dropped, made = set(node["unrequiredChildIndex"]), _referred(node["generator"], below)
                 kept = [column for position, column in enumerate(first) if position not in dropped]
                 return [*kept, *((_id(items[0]), made) for items in node["generatorOutput"])]
-            case "Expand":
+            case "Expand" if node["projections"] is not None:
                 return [
                     (_id(items[0]), _union(_referred(row[position], below) for row in node["projections"]))
                     for position, items in enumerate(node["output"])
                 ]
             case "Union":
-                rows = zip(*(child.columns for child in children), strict=True)
+                rows = zip(*children, strict=True)
                 return [(row[0][0], _union(sources for _, sources in row)) for row in rows]
             case "Join":
                 is_left = any(name in json.dumps(node["joinType"]) for name in _LEFT_JOINS)
-                return first if is_left else [*first, *children[1].columns]
+                return first if is_left else [*first, *children[1]]
             case "WithCTE":
-                return children[-1].columns
+                return children[-1]
             case _ if kind in _SAME_COLUMNS and len(children) == 1:
                 return first
             case _ if kind in _LEFT_COLUMNS:
@@ -193,7 +181,7 @@ def _merged(children: Sequence[_Columns]) -> dict[int, Sources]:
     """The sources by id; None for an id that has different sources in two children."""
     merged: dict[int, Sources] = {}
     for child in children:
-        for name, sources in child.columns:
+        for name, sources in child:
             merged[name] = sources if merged.get(name, sources) == sources else None
     return merged
 

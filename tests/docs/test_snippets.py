@@ -219,12 +219,34 @@ def test_the_first_asset_of_the_readme_is_a_project_that_dg_runs(tmp_path: Path)
     (tmp_path / "shop" / "defs").mkdir(parents=True)
     for block in _BLOCK.finditer(text, text.index("## A first asset"), text.index("Without Dagster,")):
         (tmp_path / _file_name(text, block)).write_text(block[2])
-    command = [sys.executable, "-c", "from dagster_dg_cli.cli import main; main()", "launch", "--assets", "*"]
-    environment = {**os.environ, "DAGSTER_HOME": str(tmp_path)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    _dg(tmp_path, "launch", "--assets", "*")
     with connect(f"sqlite:///{tmp_path}/catalog.db") as lake:
         assert lake.table("main.sales.orders").count_rows() == 3
+
+
+@pytest.mark.slow
+def test_the_project_from_zero_is_one_that_dg_runs(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "first-asset.md").read_text()
+    (tmp_path / "shop" / "defs").mkdir(parents=True)
+    commands: list[str] = []
+    for block in _BLOCK.finditer(text, 0, text.index("## A commit from outside")):
+        if block[1] == "bash":
+            commands += [line for line in block[2].splitlines() if line.startswith("dg ")]
+        else:
+            (tmp_path / _file_name(text, block)).write_text(block[2])
+    assert len(commands) == 3
+    for command in commands:
+        _dg(tmp_path, *shlex.split(command)[1:])
+    with connect(f"sqlite:///{tmp_path}/catalog.db") as lake:
+        assert lake.table("main.sales.orders").count_rows() == 3
+        assert lake.table("main.sales.revenue").to_arrow()["amount"].to_pylist() == [270.0]
+
+
+def _dg(project: Path, *words: str) -> None:
+    command = [sys.executable, "-c", "from dagster_dg_cli.cli import main; main()", *words]
+    environment = {**os.environ, "DAGSTER_HOME": str(project)}
+    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
