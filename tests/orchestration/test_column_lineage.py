@@ -21,7 +21,7 @@ def people(spark: RunningSpark) -> DataFrame:
     return spark.spark_session.createDataFrame([("acme", "NL")], "who string, country string").coalesce(1)
 
 
-def same(text: str) -> str:
+def same(text):  # Spark warns of annotations that it cannot use.
     return text
 
 
