@@ -24,6 +24,7 @@ from cm_delta_dagster.orchestration.change_inputs import (
     io_manager_of,
     reads_of,
 )
+from cm_delta_dagster.orchestration.column_lineage import column_lineage, remember_input
 from cm_delta_dagster.orchestration.commit_together import OutputGroups
 from cm_delta_dagster.orchestration.frame_types import spark_frame
 from cm_delta_dagster.orchestration.inputs import TableInput, allows_none, never_written, step_of
@@ -54,6 +55,7 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         default_schema: second part, for assets whose key has a single part.
         report_reads: whether a read becomes an observation of the upstream asset; an input can switch it off for itself.
         preview_rows: number of rows that the event of a write shows as a Markdown table.
+        column_lineage: whether the event of a write shows which columns of inputs its columns are computed from.
     """
 
     catalog: dg.ResourceDependency[CatalogResource]
@@ -63,6 +65,9 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
     report_reads: bool = Field(default=True, description="Whether a read becomes an observation of the upstream asset.")
     preview_rows: int = Field(
         default=0, ge=0, le=100, description="Rows of the table or partition to show with each write; 0 for none."
+    )
+    column_lineage: bool = Field(
+        default=True, description="Whether the event of a write shows the columns of inputs that its columns come from."
     )
 
     _checked: ExitStack = PrivateAttr(default_factory=ExitStack)
@@ -118,6 +123,7 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
             written=write_output(self.catalog.client, frame=frame, write=write, together=together),
             partitions=partitions,
             seconds=time.monotonic() - started,
+            lineage=column_lineage(write.origin.step_context, frame) if not write.contract.merge_clauses else {},
         )
 
     def load_input(self, context: dg.InputContext) -> Any:
@@ -138,10 +144,14 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
             context.log.info("There is no table %s yet, so the input %s is None.", contract.identifier, context.name)
             return None
         table_input = TableInput.of(context, contract, table, session=self._session, reports=self.report_reads)
-        if not contract.changes:
-            return table_input.rows()
-        consumer = None if table_input.step is None else self._consumer(context.name, table_input.step)
-        return table_input.changes(self.catalog.client, consumer)
+        if contract.changes:
+            consumer = None if table_input.step is None else self._consumer(context.name, table_input.step)
+            loaded = table_input.changes(self.catalog.client, consumer)
+        else:
+            loaded = table_input.rows()
+        if self.column_lineage:
+            remember_input(context, table_input.step, loaded)
+        return loaded
 
     def _consumer(self, name: str, step: Any) -> Consumer:
         """The asset that reads changes, and the table in which an IO manager of this kind stores it."""

@@ -28,6 +28,7 @@ TABLE_NAME = "dagster/table_name"
 URI = "dagster/uri"
 STORAGE_KIND_KEY = "dagster/storage_kind"
 COLUMN_SCHEMA = "dagster/column_schema"
+COLUMN_LINEAGE = "dagster/column_lineage"
 ROW_COUNT = "dagster/row_count"
 PARTITION_ROW_COUNT = "dagster/partition_row_count"
 

@@ -13,6 +13,7 @@ import dagster as dg
 from cm_delta_dagster.operations.writing.write_result import WriteOutcome
 from cm_delta_dagster.orchestration import metadata as facts
 from cm_delta_dagster.orchestration.change_inputs import changes_metadata, reads_of
+from cm_delta_dagster.orchestration.column_lineage import lineage_metadata
 from cm_delta_dagster.orchestration.output import OutputWrite, Written
 from cm_delta_dagster.orchestration.preview import preview
 
@@ -27,6 +28,7 @@ class WrittenOutput:
     Attributes:
         partitions: the partition keys of the output; ``(None,)`` without partitions.
         seconds: duration of the write.
+        lineage: for columns in lower case, the columns of inputs that they are computed from.
     """
 
     context: dg.OutputContext
@@ -34,6 +36,7 @@ class WrittenOutput:
     written: Written
     partitions: tuple[str | None, ...]
     seconds: float
+    lineage: Mapping[str, tuple[dg.TableColumnDep, ...]]
 
 
 def partitions_of(context: dg.OutputContext) -> tuple[str | None, ...]:
@@ -111,6 +114,7 @@ def _entries(output: WrittenOutput, *, preview_rows: int) -> dict[str, Any]:
         part=written.part,
         duration_seconds=output.seconds,
     )
+    entries |= lineage_metadata(output.lineage, written.result.snapshot.schema)
     if preview_rows:
         entries |= preview(written.table, written.result.snapshot, part=written.part, num_rows=preview_rows)
     return entries

@@ -28,6 +28,8 @@ from cm_delta_dagster.orchestration.metadata_keys import READ_KEYS, WRITE_KEYS
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = ("README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")))
 ASSETS = "docs/assets.md"
+REFERENCE = (ASSETS, "docs/inputs.md", "docs/partitions.md")
+"""The pages on the IO manager: together they name every key."""
 
 _BLOCK = re.compile(r"^```(python|py|bash|csv|toml|yaml|sql)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE_NAME = re.compile(r"`([\w./]+\.(?:py|csv|toml|yaml|sql))`[^`]*:\n\n\Z")
@@ -185,24 +187,30 @@ def reader_of(
 
 
 @pytest.mark.filterwarnings("ignore:Function `PipesMessageReader")  # Dagster calls its own preview function.
-@pytest.mark.parametrize("document", [document for document in DOCUMENTS if document != ASSETS])
+@pytest.mark.parametrize("document", [document for document in DOCUMENTS if document not in REFERENCE])
 def test_every_block_of_a_document_runs(document: str, reader_of: Any, capsys: pytest.CaptureFixture[str]) -> None:
     reader_of(document).type_everything()
 
 
 @pytest.mark.filterwarnings("ignore:Parameter `backfill_policy`")
-def test_the_reference_of_assets_runs_and_names_every_key_of_an_event(
-    reader_of: Any, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("document", REFERENCE)
+def test_the_reference_runs_and_names_every_key_of_an_event(
+    document: str, reader_of: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    reader = reader_of(ASSETS)
+    reader = reader_of(document)
     reader.type_everything()
-    # Commits of this instance's runs are not reported again; the one run of another instance changed no row.
-    events = reader.ticks["orders_changed"].asset_events
-    assert [event for event in events if isinstance(event, dg.AssetMaterialization)] == []
-    text = (ROOT / ASSETS).read_text()
     ours = {key for key in reader.reported if key.startswith(("cm_delta/", "dagster/"))}
     assert "cm_delta/commit_version" in ours
-    assert sorted(key for key in ours if f"`{key}`" not in text) == []
+    assert sorted(key for key in ours if f"`{key}`" not in _reference()) == []
+    # Commits of this instance's runs are not reported again; the one run of another instance changed no row.
+    ticks = [tick for name, tick in reader.ticks.items() if name == "orders_changed"]
+    assert len(ticks) == (document == ASSETS)
+    for tick in ticks:
+        assert [event for event in tick.asset_events if isinstance(event, dg.AssetMaterialization)] == []
+
+
+def _reference() -> str:
+    return "\n".join((ROOT / page).read_text() for page in REFERENCE)
 
 
 @pytest.mark.slow
@@ -211,12 +219,34 @@ def test_the_first_asset_of_the_readme_is_a_project_that_dg_runs(tmp_path: Path)
     (tmp_path / "shop" / "defs").mkdir(parents=True)
     for block in _BLOCK.finditer(text, text.index("## A first asset"), text.index("Without Dagster,")):
         (tmp_path / _file_name(text, block)).write_text(block[2])
-    command = [sys.executable, "-c", "from dagster_dg_cli.cli import main; main()", "launch", "--assets", "*"]
-    environment = {**os.environ, "DAGSTER_HOME": str(tmp_path)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    _dg(tmp_path, "launch", "--assets", "*")
     with connect(f"sqlite:///{tmp_path}/catalog.db") as lake:
         assert lake.table("main.sales.orders").count_rows() == 3
+
+
+@pytest.mark.slow
+def test_the_project_from_zero_is_one_that_dg_runs(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "first-asset.md").read_text()
+    (tmp_path / "shop" / "defs").mkdir(parents=True)
+    commands: list[str] = []
+    for block in _BLOCK.finditer(text, 0, text.index("## A commit from outside")):
+        if block[1] == "bash":
+            commands += [line for line in block[2].splitlines() if line.startswith("dg ")]
+        else:
+            (tmp_path / _file_name(text, block)).write_text(block[2])
+    assert len(commands) == 3
+    for command in commands:
+        _dg(tmp_path, *shlex.split(command)[1:])
+    with connect(f"sqlite:///{tmp_path}/catalog.db") as lake:
+        assert lake.table("main.sales.orders").count_rows() == 3
+        assert lake.table("main.sales.revenue").to_arrow()["amount"].to_pylist() == [270.0]
+
+
+def _dg(project: Path, *words: str) -> None:
+    command = [sys.executable, "-c", "from dagster_dg_cli.cli import main; main()", *words]
+    environment = {**os.environ, "DAGSTER_HOME": str(project)}
+    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -236,8 +266,8 @@ def _anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_the_reference_of_assets_names_every_metadata_key() -> None:
-    text = (ROOT / ASSETS).read_text()
+def test_the_reference_names_every_metadata_key() -> None:
+    text = _reference()
     missing = [key for key in sorted(WRITE_KEYS | READ_KEYS) if f"`{key}`" not in text]
     assert missing == []
 

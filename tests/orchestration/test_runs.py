@@ -1,15 +1,21 @@
-"""Exactly once: retried steps and re-executed runs find the commit that was already ratified."""
+"""Exactly once: retried steps and re-executed runs find the commit that was already ratified; conflicts compute nothing again."""
+
+import threading
+import time
 
 import dagster as dg
 import pytest
 from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.operations.tables.approve_commit import approve_commit
 from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager
 from cm_delta_dagster.orchestration.runs import WriteOrigin, run_number
+from tests.orchestration.log_tables import commit
+from tests.support.waiting import until
 
 
 class LosesTheAnswer(CatalogManagedDeltaIOManager):
@@ -164,3 +170,36 @@ def test_a_step_whose_commit_waits_fails_once_and_is_done_after_the_approval(wor
     approve_commit(world.client, waiting.approval_id)
     assert re_executed(world, job, failed.run_id, resume=True).success
     assert world.version("main.default.t") == 1 and world.rows("main.default.t") == [(9,)]
+
+
+def test_a_compatible_commit_meanwhile_is_rebased_on_without_a_second_call(world, tmp_path):
+    """The rows wait until another writer has committed, after the write has read the table."""
+    world.materialize(appending(world))
+    started, committed = tmp_path / "started", tmp_path / "committed"
+    calls = []
+
+    def wait(value):
+        started.touch()
+        while not committed.exists():
+            time.sleep(0.01)
+        return value
+
+    @dg.asset(name="t", metadata={"mode": "append"})
+    def slow() -> DataFrame:
+        calls.append(1)
+        return world.frame([(2,)], "id int").select(F.udf(wait, "int")("id").alias("id"))
+
+    def write_meanwhile() -> None:
+        try:
+            until(started.exists)
+            commit(world.client.table("main.default.t"))
+        finally:
+            committed.touch()
+
+    other = threading.Thread(target=write_meanwhile)
+    other.start()
+    assert world.materialize(slow).success
+    other.join()
+    event = world.events("t")[-1]
+    assert (len(calls), event.metadata["cm_delta/conflict_retries"].value) == (1, 1)
+    assert event.metadata["cm_delta/commit_version"].value == 2
