@@ -13,7 +13,7 @@ from functools import cache, reduce
 
 import numpy as np
 import numpy.typing as npt
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 Integers = npt.NDArray[np.int64]
@@ -53,28 +53,22 @@ class Curve:
             place = (place << self.dimensions) | cell
         return place
 
-    def with_place(self, rows: DataFrame, ranges: Sequence[str], name: str) -> DataFrame:
-        """``rows`` with their places as the column ``name`` of type ``bigint``.
-
-        Each step is a projection of its own, for which Spark generates code; it interprets higher-order functions.
-
-        Args:
-            ranges: the columns with the range numbers.
-        """
-        columns = [F.col(each) for each in ranges]
-        # The low bits of the column are the orientation, the others the place.
-        found = rows.withColumn(name, F.lit(0).cast("bigint"))
-        for bit in reversed(range(self.bits)):
-            found = found.withColumn(name, self._followed(F.col(name), self._cell(columns, bit)))
-        return found.withColumn(name, F.shiftright(name, _STATE_BITS)) if self.steps else found
-
-    def _followed(self, walked: Column, cell: Column) -> Column:
+    def place_column(self, ranges: Sequence[Column]) -> Column:
+        """The same as a Spark expression of type ``bigint``; ``ranges`` are columns, since each is used several times."""
+        cells = F.array(*[self._cell(ranges, bit) for bit in reversed(range(self.bits))])
+        zero = F.lit(0).cast("bigint")
         if not self.steps:
-            return F.shiftleft(walked, self.dimensions) + cell
-        orientation = walked.bitwiseAND(F.lit(_STATE_MASK).cast("bigint"))
-        number = F.shiftleft(orientation, self.dimensions) + cell + F.lit(1)
-        place = F.shiftleft(F.shiftright(walked, _STATE_BITS), _STATE_BITS + self.dimensions)
-        return place + F.element_at(literal_array(self.steps, "bigint"), number.cast("int"))
+            return F.aggregate(cells, zero, lambda place, cell: F.shiftleft(place, self.dimensions) + cell)
+        steps = literal_array(self.steps, "bigint")
+
+        def follow(walked: Column, cell: Column) -> Column:
+            # The low bits of `walked` are the orientation, the others the place.
+            orientation = walked.bitwiseAND(F.lit(_STATE_MASK).cast("bigint"))
+            number = F.shiftleft(orientation, self.dimensions) + cell + F.lit(1)
+            place = F.shiftleft(F.shiftright(walked, _STATE_BITS), _STATE_BITS + self.dimensions)
+            return place + F.element_at(steps, number.cast("int"))
+
+        return F.shiftright(F.aggregate(cells, zero, follow), _STATE_BITS)
 
     def _cell(self, ranges: Sequence[Column], bit: int) -> Column:
         one = F.lit(1).cast("bigint")
