@@ -134,7 +134,10 @@ CASES = {
 
 
 def lineage_of(event: dg.AssetMaterialization) -> dict[str, list[tuple[str, str]]]:
-    found = event.metadata["dagster/column_lineage"].value.deps_by_column
+    return texts(event.metadata["dagster/column_lineage"].value.deps_by_column)
+
+
+def texts(found: Mapping[str, Sequence[dg.TableColumnDep]]) -> dict[str, list[tuple[str, str]]]:
     return {
         name: [(item.asset_key.to_user_string(), item.column_name) for item in columns]
         for name, columns in found.items()
