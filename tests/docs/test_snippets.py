@@ -102,8 +102,10 @@ class Reader:
                     assert value.execute_in_process(instance=self.instance, resources=self._resources()).success
 
     def _materialize(self, asset: dg.AssetsDefinition) -> None:
+        made = {key for known in self.assets for key in known.keys}
+        specs = [value for value in self.namespace.values() if isinstance(value, dg.AssetSpec)]
         result = dg.materialize(
-            self.assets,
+            [*self.assets, *(spec for spec in specs if spec.key not in made)],
             selection=[asset],
             resources=self._resources(),
             instance=self.instance,
