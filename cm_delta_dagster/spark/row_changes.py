@@ -155,8 +155,7 @@ class RowChangeQuery:
             few: one task can read them; this saves a stage.
         """
         groups = self._groups()
-        how = "left" if self._has(ClauseKind.NOT_MATCHED_BY_SOURCE) else "inner"
-        joined = self._labelled(target, how)
+        joined = self._labelled(self._touched(target), self._how(keeps=False))
         joined = joined.coalesce(1) if few else joined
         is_pair = self._in_source() & self._in_target()
         bit = F.expr(f"shiftleft(1L, CAST({POSITION_COLUMN} & 63 AS INT))")
@@ -185,23 +184,30 @@ class RowChangeQuery:
                 groups.setdefault((clause.kind, clause.action), []).append(number)
         return groups
 
-    def rows(self, kept: Sequence[tuple[DataFrame, bool]], matched: DataFrame | None) -> DataFrame | None:
+    def rows(
+        self, kept: Sequence[tuple[DataFrame, bool]], matched: DataFrame | None, *, few: bool = False
+    ) -> DataFrame | None:
         """The rows to write; None if there are none.
 
         Args:
             kept: rows of files that changed, and whether their unchanged rows are written too.
             matched: rows of the other files that hold partners of rows of the source; None if there are none.
+            few: the rows of the table that have partners fit in the memory of each task.
         """
-        target = _union([rows.withColumn(_KEEP_COLUMN, F.lit(keep)) for rows, keep in kept])
+        keeps = any(keep for _, keep in kept)
+        target = _union(
+            [(rows if keep else self._touched(rows)).withColumn(_KEEP_COLUMN, F.lit(keep)) for rows, keep in kept]
+        )
         if not self._has(ClauseKind.NOT_MATCHED) or self.source is None:
-            return None if target is None else self._written(self._labelled(target, self._how(kept)))
+            return None if target is None else self._written(self._labelled(target, self._how(keeps)), keeps)
         partners = _union([item for item in (target, _with_keep(matched)) if item is not None])
         if partners is None or self.source.is_small:
-            parts = [self.inserted(partners)]
+            parts = [self.inserted(partners, few=few)]
             if target is not None:
-                parts.append(self._written(self._labelled(target, self._how(kept))))
+                parts.append(self._written(self._labelled(target, self._how(keeps)), keeps))
             return _union(parts)
-        return self._written(self._labelled(partners, "full_outer"))
+        outer = "full_outer" if self._how(keeps) == "left" else "right"
+        return self._written(self._labelled(partners, outer), keeps)
 
     def filled(self, rows: DataFrame, layout: TableLayout) -> FilledRows:
         """``rows`` of :meth:`rows` or :meth:`inserted` with the values that the table computes: defaults and identity values where
@@ -228,18 +234,35 @@ class RowChangeQuery:
         """Whether no row gets new values: rows are only deleted and copied."""
         return all(clause.action is ClauseAction.DELETE for clause in self.clauses)
 
-    def _how(self, kept: Sequence[tuple[DataFrame, bool]]) -> str:
-        left = self._has(ClauseKind.NOT_MATCHED_BY_SOURCE) or any(keep for _, keep in kept)
-        return "left" if left else "inner"
+    def _how(self, keeps: bool) -> str:
+        """The join that has the rows of the table to write.
 
-    def inserted(self, target: DataFrame | None) -> DataFrame:
-        """The rows of the source without a partner in ``target`` that a clause inserts."""
+        Args:
+            keeps: unchanged rows are among them.
+        """
+        return "left" if keeps or self._has(ClauseKind.NOT_MATCHED_BY_SOURCE) else "inner"
+
+    def _touched(self, rows: DataFrame) -> DataFrame:
+        """Without a source: the rows to which a clause applies. Spark uses such a filter to skip parts of files."""
+        conditions = [clause.condition for clause in self.clauses]
+        known = [condition for condition in conditions if condition is not None]
+        if self.source is not None or self.computed or len(known) < len(conditions):
+            return rows
+        return rows.alias(self.target_alias).where(reduce(or_, known))
+
+    def inserted(self, target: DataFrame | None, *, few: bool = False) -> DataFrame:
+        """The rows of the source without a partner in ``target`` that a clause inserts.
+
+        Args:
+            few: the rows of ``target`` that have partners fit in the memory of each task, so that they need not be shuffled.
+        """
         assert self.source is not None
         rows = self.source.frame.alias(self.source.alias)
         if target is not None:
             partners = self._target(target)
             if self.source.is_small:
                 partners = partners.join(self.source.side(), self.source.on, "left_semi").alias(self.target_alias)
+                partners = F.broadcast(partners) if few else partners
             rows = rows.join(partners, self.source.on, "left_anti")
         labelled = rows.withColumn(_ACTION_COLUMN, self._action({ClauseKind.NOT_MATCHED: F.lit(True)}))
         return self._selected(labelled.where(F.col(_ACTION_COLUMN) >= 0), {ClauseAction.INSERT}, old=None)
@@ -257,8 +280,8 @@ class RowChangeQuery:
             layout: of the table after the change.
             change_type: name of the column with the kind of the change.
         """
-        how = "left" if self._has(ClauseKind.NOT_MATCHED_BY_SOURCE) else "inner"
-        labelled, action = self._labelled(target, how), F.col(_ACTION_COLUMN)
+        labelled = self._labelled(self._touched(target), self._how(keeps=False))
+        action = F.col(_ACTION_COLUMN)
         if FILE_COLUMN in target.columns:
             labelled = labelled.dropDuplicates([FILE_COLUMN, POSITION_COLUMN])
         old, names = self._old(), self.schema.names
@@ -282,16 +305,19 @@ class RowChangeQuery:
         )
         return self.filled(rows, layout).frame
 
-    def _written(self, labelled: DataFrame) -> DataFrame:
+    def _written(self, labelled: DataFrame, keeps: bool) -> DataFrame:
         """The new rows of a join: updated and inserted ones, and those that are kept."""
         stays = [number for number, clause in enumerate(self.clauses) if clause.action is not ClauseAction.DELETE]
         action = F.col(_ACTION_COLUMN)
         keep = (action == _UNCHANGED) & F.coalesce(F.col(_KEEP_COLUMN), F.lit(False))
         wanted = keep if not stays else action.isin(stays) | keep
-        return self._selected(labelled.where(wanted), {ClauseAction.UPDATE, ClauseAction.INSERT}, old=self._old())
+        actions = {ClauseAction.UPDATE, ClauseAction.INSERT}
+        return self._selected(labelled.where(wanted), actions, old=self._old(), keeps=keeps)
 
-    def _selected(self, rows: DataFrame, actions: set[ClauseAction], *, old: Mapping[str, Column] | None) -> DataFrame:
-        values = self._values(actions, old)
+    def _selected(
+        self, rows: DataFrame, actions: set[ClauseAction], *, old: Mapping[str, Column] | None, keeps: bool = False
+    ) -> DataFrame:
+        values = self._values(actions, old, keeps=keeps)
         columns = [values[name].alias(name) for name in self.schema.names]
         return rows.select(*columns, *self._kept_ids(is_new=old is None), F.col(_ACTION_COLUMN))
 
@@ -307,8 +333,14 @@ class RowChangeQuery:
         )
         return [row_id.alias(self.row_ids.row_id), version.alias(self.row_ids.row_commit_version)]
 
-    def _values(self, actions: set[ClauseAction], old: Mapping[str, Column] | None) -> dict[str, Column]:
-        """The value of each column after the change; of a column that no clause gives, that of ``old`` or NULL."""
+    def _values(
+        self, actions: set[ClauseAction], old: Mapping[str, Column] | None, *, keeps: bool = True
+    ) -> dict[str, Column]:
+        """The value of each column after the change; of a column that no clause gives, that of ``old`` or NULL.
+
+        Args:
+            keeps: no clause applies to some of the rows. Otherwise a column that every clause gives is not read.
+        """
         action = F.col(_ACTION_COLUMN)
         clauses = [(number, clause) for number, clause in enumerate(self.clauses) if clause.action in actions]
         values: dict[str, Column] = {}
@@ -317,6 +349,8 @@ class RowChangeQuery:
             other = F.lit(None).cast(sql_type(item.type)) if old is None else old[name]
             given = [(number, clause.values[name]) for number, clause in clauses if name in clause.values]
             value = other
+            if given and not keeps and len(given) == len(clauses):
+                value = given.pop()[1]
             for number, column in reversed(given):
                 value = F.when(action == number, column).otherwise(value)
             values[name] = value
@@ -358,7 +392,7 @@ class RowChangeQuery:
                 continue
             applies = places[clause.kind]
             if clause.condition is not None:
-                applies = applies & F.coalesce(clause.condition, F.lit(False))
+                applies = applies & clause.condition
             found = F.when(applies, F.lit(number)).otherwise(found)
         return found
 

@@ -34,7 +34,7 @@ from cm_delta_dagster.spark.write import WriteSpec, WrittenFiles
 from cm_delta_dagster.storage.deletion_vector_reader import read_deletion_vectors
 
 _FEW_ROWS = 100_000
-"""Up to this many rows are searched by one task."""
+"""Up to this many rows are searched by one task, and up to this many rows with partners are sent to every task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -103,6 +103,7 @@ class _FilePlan:
         kept: the removed files whose unchanged rows are written again.
         updated: the files besides ``kept`` with updated rows.
         others: further files with partners of source rows.
+        num_partners: rows of the table with partners.
     """
 
     marked: tuple[_File, ...]
@@ -110,6 +111,12 @@ class _FilePlan:
     kept: tuple[_File, ...]
     updated: tuple[_File, ...]
     others: tuple[int, ...]
+    num_partners: int
+
+    @property
+    def few_partners(self) -> bool:
+        """Whether every task can have the rows of the table with partners."""
+        return self.num_partners <= _FEW_ROWS
 
     @property
     def vectors(self) -> VectorCounts:
@@ -202,6 +209,7 @@ class RowChangeRun:
             kept=tuple(kept),
             updated=tuple(updated),
             others=tuple(others) if self.query.inserts else (),
+            num_partners=sum(len(changes.matched) for changes in found.values()),
         )
 
     def _find(self) -> Mapping[str, FileChanges]:
@@ -245,7 +253,7 @@ class RowChangeRun:
 
     def _write(self, plan: _FilePlan) -> int:
         """Write the rows of a plan. Returns their number."""
-        rows = self.query.rows(self._scans(plan), self._scan_at(plan.others))
+        rows = self.query.rows(self._scans(plan), self._scan_at(plan.others), few=plan.few_partners)
         return 0 if rows is None else self._add(rows).num_rows
 
     def _write_recorded(self, plan: _FilePlan) -> int:
@@ -261,7 +269,7 @@ class RowChangeRun:
         parts = [query.images(target, self.write.layout, CHANGE_TYPE)]
         if self.query.inserts:
             partners = self._scan_at([*changed, *(i for i in plan.others if i not in changed)])
-            inserted = self._add(self.query.inserted(partners))
+            inserted = self._add(self.query.inserted(partners, few=plan.few_partners))
             written += inserted.num_rows
             if inserted.num_rows:
                 parts.append(self.write.inserted_changes(self.session, inserted))
