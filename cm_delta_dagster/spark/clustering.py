@@ -6,7 +6,7 @@ row by Spark's own expressions and shuffles the rows once.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,9 +37,9 @@ _SLACK = 0.2
 _KEY = "__cm_delta_key_"
 _RANGE = "__cm_delta_range_"
 _PLACE = "__cm_delta_place"
-_FILE = "__cm_delta_cut"
 
 MAX_Z_ORDER_COLUMNS = _CURVE_BITS
+_LAST = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,18 +93,17 @@ def along_curve(
     cuts = _cuts(sample, bounds, curve, num_files)
     names = rows.columns
     keyed = rows.withColumns({f"{_KEY}{number}": column.sort_key() for number, column in enumerate(columns)})
-    ranges = [f"{_RANGE}{number}" for number in range(len(columns))]
-    searches = {
-        name: _range_search(F.col(f"{_KEY}{number}"), bounds[number], columns[number].kind)
-        for number, name in enumerate(ranges)
-    }
-    ranged = _searched(keyed, searches)
+    ranged = keyed.withColumns(
+        {
+            f"{_RANGE}{number}": _range(F.col(f"{_KEY}{number}"), bounds[number], column.kind)
+            for number, column in enumerate(columns)
+        }
+    )
+    place = curve.place_column([F.col(f"{_RANGE}{number}") for number in range(len(columns))])
     ties = F.xxhash64(F.monotonically_increasing_id()).bitwiseAND(F.lit((1 << _TIE_BITS) - 1).cast("bigint"))
-    placed = curve.with_place(ranged, ranges, _PLACE).withColumn(_PLACE, F.shiftleft(_PLACE, _TIE_BITS) + ties)
-    numbered = _searched(placed, {_FILE: _Search(values=cuts, kind="bigint", holds=lambda cut: cut <= F.col(_PLACE))})
-    task = F.element_at(literal_array(task_keys(num_files).tolist(), "int"), F.col(_FILE) + F.lit(1))
-    needed = numbered.select(*map(_column, names), _PLACE, task.alias(_FILE))
-    return needed.repartition(num_files, _FILE).sortWithinPartitions(_PLACE).select(*map(_column, names))
+    placed = ranged.select(*map(_column, names), (F.shiftleft(place, _TIE_BITS) + ties).alias(_PLACE))
+    task = F.element_at(literal_array(task_keys(num_files).tolist(), "int"), _file(F.col(_PLACE), cuts) + F.lit(1))
+    return placed.repartition(num_files, task).sortWithinPartitions(_PLACE).select(*map(_column, names))
 
 
 def _column(name: str) -> Column:
@@ -173,6 +172,14 @@ def _ranges(sample: _Values, bounds: _Bounds) -> Integers:
     return numbers
 
 
+def _range(key: Column, bounds: _Bounds, kind: str) -> Column:
+    """:func:`_ranges` as a Spark expression."""
+    listed = bounds.listed()
+    if not listed:
+        return F.lit(0)
+    return _count_of(literal_array(listed, kind), len(listed), lambda bound: F.coalesce(bound < key, key.isNotNull()))
+
+
 def _cuts(sample: Sequence[_Values], bounds: Sequence[_Bounds], curve: Curve, num_files: int) -> list[int]:
     """The places at which files 1, 2, ... begin.
 
@@ -201,43 +208,24 @@ def _roundest(low: int, high: int) -> int:
     return (high >> bit) << bit
 
 
-def _range_search(key: Column, bounds: _Bounds, kind: str) -> "_Search":
-    """:func:`_ranges` as a search."""
-    return _Search(values=bounds.listed(), kind=kind, holds=lambda bound: F.coalesce(bound < key, key.isNotNull()))
+def _file(place: Column, cuts: Sequence[int]) -> Column:
+    """The number of the file of a place."""
+    if not cuts:
+        return F.lit(0)
+    size = (1 << len(cuts).bit_length()) - 1
+    padded = [*cuts, *[_LAST] * (size - len(cuts))]
+    return _count_of(literal_array(padded, "bigint"), size, lambda cut: cut <= place)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Search:
-    """How many values of a list, of which only the first ones satisfy ``holds`` for a row, satisfy it.
+def _count_of(ordered: Column, size: int, holds: Callable[[Column], Column]) -> Column:
+    """How many elements of an array, of which only the first ones satisfy ``holds``, satisfy it: a binary search.
 
-    Attributes:
-        kind: Spark type of the values.
+    Args:
+        size: of the array; one less than a power of 2.
     """
-
-    values: Sequence[object]
-    kind: str
-    holds: Callable[[Column], Column]
-
-
-def _searched(rows: DataFrame, searches: Mapping[str, _Search]) -> DataFrame:
-    """``rows`` and the result of each search by its name: a binary search.
-
-    Each step is a projection of its own, for which Spark generates code; it interprets higher-order functions.
-    """
-    found = rows.withColumns({name: F.lit(0) for name in searches})
-    sizes = {name: len(search.values).bit_length() for name, search in searches.items()}
-    for bit in reversed(range(max(sizes.values(), default=0))):
-        step = 1 << bit
-        found = found.withColumns(
-            {name: _stepped(F.col(name), search, step) for name, search in searches.items() if bit < sizes[name]}
-        )
-    return found
-
-
-def _stepped(count: Column, search: _Search, step: int) -> Column:
-    """``count`` after the step of a binary search that looks ``step`` values further."""
-    values, size = literal_array(search.values, search.kind), len(search.values)
-    is_inside = count <= F.lit(size - step)
-    # The index is valid in either case, because Spark may evaluate both.
-    bound = F.element_at(values, F.least(count + F.lit(step), F.lit(size)))
-    return count + F.when(is_inside & search.holds(bound), F.lit(step)).otherwise(F.lit(0))
+    steps = [1 << bit for bit in reversed(range(size.bit_length()))]
+    return F.aggregate(
+        F.lit(steps),
+        F.lit(0),
+        lambda found, step: found + F.when(holds(F.element_at(ordered, found + step)), step).otherwise(F.lit(0)),
+    )

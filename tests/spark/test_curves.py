@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from cm_delta_dagster.spark.curves import Curve, hilbert_curve, z_order
 
@@ -35,5 +36,5 @@ def test_spark_computes_the_same_places(spark: SparkSession, curve: Curve) -> No
     ranges = [generator.integers(0, 1 << curve.bits, 50) for _ in range(curve.dimensions)]
     names = [f"r{number}" for number in range(curve.dimensions)]
     frame = spark.createDataFrame([tuple(map(int, row)) for row in zip(*ranges, strict=True)], names)
-    found = curve.with_place(frame.coalesce(1), names, "place").select("place").collect()
+    found = frame.coalesce(1).select(curve.place_column([F.col(name) for name in names])).collect()
     assert [row[0] for row in found] == curve.places(ranges).tolist()
