@@ -270,7 +270,7 @@ class ApprovalRequiredError(CommitError):
         self.is_repeated = is_repeated
 
 
-class ApprovalClosedError(CommitError):
+class ApprovalClosedError(CmDeltaError):
     """A request for approval was decided before, has expired, or belongs to another commit. Nothing was committed."""
 
 

@@ -506,7 +506,7 @@ def test_a_statement_that_reads_its_table_conflicts_with_a_concurrent_write(
     lake: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rows of the query and the write build on one version of the table, also if it changes in between."""
-    name = "main.sales.common"
+    name = "main.sales.contended"
     lake.sql(f"CREATE TABLE {name} AS SELECT id FROM range(1, 3)")
     table = lake.table(name)
     load_tables = type(lake.client.registry).load_tables
@@ -550,9 +550,9 @@ def test_the_definition_that_is_shown_creates_the_table_again(lake: Connection, 
 def test_a_table_is_created_at_a_location(lake: Connection, tmp_path: Path) -> None:
     place = tmp_path / "elsewhere"
     lake.sql(f"CREATE TABLE main.sales.placed (a int) LOCATION '{place}/empty'")
-    lake.sql(f"CREATE TABLE main.sales.filled LOCATION '{place}/filled' AS SELECT 1 AS a")
+    lake.sql(f"CREATE TABLE main.sales.placed_rows LOCATION '{place}/filled' AS SELECT 1 AS a")
     assert lake.table("main.sales.placed").location == f"file://{place}/empty"
-    assert lake.table("main.sales.filled").location == f"file://{place}/filled"
-    assert lake.sql("SELECT * FROM main.sales.filled").collect() == [(1,)]
+    assert lake.table("main.sales.placed_rows").location == f"file://{place}/filled"
+    assert lake.sql("SELECT * FROM main.sales.placed_rows").collect() == [(1,)]
     with pytest.raises(InvalidArgumentError, match="is not empty"):
         lake.sql(f"CREATE TABLE main.sales.third (a int) LOCATION '{place}/filled'")

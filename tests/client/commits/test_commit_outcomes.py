@@ -17,6 +17,7 @@ from cm_delta_dagster.client.commits.transaction import Transaction
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
+    ApprovalRequiredError,
     CatalogUnavailableError,
     CmDeltaError,
     CommitConflictError,
@@ -78,7 +79,13 @@ def _of(actions: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
 
 def test_the_outcomes_of_a_commit_are_errors_of_one_base_which_documents_them() -> None:
     """CM-C12, CM-W4, OCC-5, OCC-15."""
-    outcomes = {CommitConflictError, CommitRejectedError, CommitRetriesExceededError, CommitStateUnknownError}
+    outcomes = {
+        ApprovalRequiredError,
+        CommitConflictError,
+        CommitRejectedError,
+        CommitRetriesExceededError,
+        CommitStateUnknownError,
+    }
     assert set(CommitError.__subclasses__()) == outcomes
     assert all(outcome.__name__ in str(CommitError.__doc__) for outcome in outcomes)
     assert issubclass(CommitError, CmDeltaError)
