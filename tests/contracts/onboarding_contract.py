@@ -54,7 +54,7 @@ def an_adopted_table_begins_with_its_first_commit_and_is_never_purged(bench: Ben
         catalog.drop_table(NAME)
         (dropped,) = catalog.inactive_tables()
         assert dropped.is_external
-        with pytest.raises(PurgeRefusedError, match="adopted"):
+        with pytest.raises(PurgeRefusedError, match="did not choose its location"):
             catalog.begin_purge(table.table_id, min_age_ms=0)
         assert catalog.undrop_table(table.table_id).location == LOCATION
         ours = create(catalog, OTHER)
