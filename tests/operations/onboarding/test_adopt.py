@@ -235,7 +235,7 @@ def test_spellings_of_a_local_path_are_one_location(tmp_path: Path) -> None:
     spellings = (f"{tmp_path}/t/", f"{tmp_path}/x/../t", f"file:{tmp_path}/t", f"file://{tmp_path}/x/..//t/")
     assert {absolute_location(text).rstrip("/") for text in spellings} == {expected}
     assert absolute_location("s3a://bucket/x/../t") == "s3://bucket/x/../t", "the name of an object"
-    with pytest.raises(InvalidArgumentError, match="path is empty"):
+    with pytest.raises(InvalidArgumentError, match="it is empty"):
         absolute_location(" ")
 
 
