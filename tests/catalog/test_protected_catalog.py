@@ -52,8 +52,18 @@ class Protected:
         return SqlCatalog(url_as(self.url, self.writer), warehouse="memory://w")
 
     def state(self) -> list[Any]:
-        """Every row that a client must not change, without the audit."""
-        names = ("tables", "commits", "definitions", "grants", "roles", "role_members", "active_checks", "feed_counter")
+        """Every row that a client must not change, without the audit and its entries of the feed."""
+        names = (
+            *("tables", "commits", "definitions", "grants", "roles", "role_members", "active_checks", "feed_counter"),
+            *(
+                "feed WHERE kind <> 'PROPOSAL_REFUSED'",
+                "feed_waiters",
+                "maintenance_claims",
+                "approvals",
+                "commit_rules",
+            ),
+            *("webhooks", "webhook_failures"),
+        )
         engine = sa.create_engine(self.url, poolclass=sa.pool.NullPool)
         with engine.connect() as connection:
             rows = [
@@ -103,7 +113,7 @@ def send(client: Any, table_id: str, one: CommitProposal, content: bytes | None 
 
 
 STATEMENTS = {
-    "forge a commit": "INSERT INTO cm_delta_commits SELECT table_id, 2, 99, mode, file_name, file_size, "
+    "forge a commit": "INSERT INTO cm_delta_commits SELECT table_id, 2, mode, file_name, file_size, "
     "file_modification_time, 'x', in_commit_timestamp + 1, operation, true, 2, ratified_ms, metrics, tags FROM cm_delta_commits",
     "advance the latest version": "UPDATE cm_delta_tables SET latest_version = 9",
     "change the published version": "UPDATE cm_delta_tables SET published_version = latest_version",
@@ -131,6 +141,32 @@ STATEMENTS = {
     "change the revision": "UPDATE cm_delta_alembic_version SET version_num = '0001'",
     "pin a hidden table": "INSERT INTO cm_delta_version_pins VALUES ('run', '{hidden}', 0, 0)",
     "hold the lease of a hidden table": "INSERT INTO {leases} VALUES ('{hidden}', 'DATA_CLEANUP', 'x', 9)",
+    "forge a lease": "INSERT INTO {leases} VALUES ('{hidden}', 'DATA_CLEANUP', 'x', 9, 9, 0, session_user)",
+    "forge the token of a lease": "UPDATE {leases} SET token = 99",
+    "forge the token of a table": "UPDATE cm_delta_tables SET lease_token = 99 WHERE table_id = '{orders}'",
+    "extend the lease of another": "UPDATE {leases} SET expires_ms = 9999999999999",
+    "take the lease of another": "UPDATE {leases} SET principal = session_user",
+    "delete the lease of another": "DELETE FROM {leases}",
+    "delete entries of the feed": "DELETE FROM cm_delta_feed",
+    "forge an entry of the feed": "INSERT INTO cm_delta_feed (kind, at_ms, table_id, version) VALUES ('COMMIT', 0, '{orders}', 9)",
+    "change an entry of the feed": "UPDATE cm_delta_feed SET version = 9 WHERE table_id = '{orders}'",
+    "move positions": "UPDATE cm_delta_feed SET position = position + 100",
+    "forget entries": "UPDATE cm_delta_feed_counter SET deleted_up_to = 99",
+    "use the sequence of the feed": "SELECT nextval('cm_delta_feed_entry_id_seq')",
+    "append an entry by the function": "SELECT cm_delta_append_entry('COMMIT', '{orders}', 9, NULL, NULL, NULL)",
+    "write the audit by the function": "SELECT cm_delta_record('grant', '*', NULL, NULL, NULL, '', 'done')",
+    "insert a waiter for ever": "INSERT INTO cm_delta_feed_waiters VALUES ('x', 9223372036854775807)",
+    "delete the waiters": "DELETE FROM cm_delta_feed_waiters",
+    "read the waiters": "SELECT * FROM cm_delta_feed_waiters",
+    "insert a webhook": "INSERT INTO cm_delta_webhooks VALUES ('w', 'http://x', 'env:S', '[]', '[]', 0, 0)",
+    "redirect a webhook": "UPDATE cm_delta_webhooks SET url = 'http://x'",
+    "delete failures": "DELETE FROM cm_delta_webhook_failures",
+    "forge a request": "INSERT INTO cm_delta_approvals SELECT * FROM cm_delta_approvals",
+    "approve a commit": "UPDATE cm_delta_approvals SET state = 'committed'",
+    "delete a request": "DELETE FROM cm_delta_approvals",
+    "change a rule": "UPDATE cm_delta_commit_rules SET on_violation = 'approval'",
+    "delete rules": "DELETE FROM cm_delta_commit_rules",
+    "lock a hidden table": "SELECT cm_delta_locked_for_lease('{hidden}')",
     "truncate": "TRUNCATE cm_delta_commits",
     "truncate in a cascade": "TRUNCATE cm_delta_tables CASCADE",
     "drop a table of the catalog": "DROP TABLE cm_delta_commits CASCADE",
@@ -174,6 +210,9 @@ def test_no_statement_of_a_raw_client_changes_anything(protected: Protected) -> 
     assert len(STATEMENTS) >= 40
     names = {"orders": protected.orders.table_id, "hidden": protected.hidden.table_id, "writer": protected.writer}
     superuser = protected.owner.whoami().principal
+    protected.owner.acquire_maintenance_lease(
+        protected.orders.table_id, MaintenanceKind.DATA_CLEANUP, owner="run", duration_ms=10**9
+    )
     before, audited = protected.state(), protected.owner.audit()
     for attempt, statement in STATEMENTS.items():
         refusal = nullcontext() if attempt in _WITHOUT_ERROR else pytest.raises(psycopg.Error)

@@ -31,7 +31,9 @@ CHANNEL = "cm_delta_feed"
 
 _log = logging.getLogger(__name__)
 _APPENDED = "cm_delta_appended"
-_PLACE_LIMIT = 10_000
+PLACE_LIMIT = 10_000
+"""How many entries one transaction places."""
+
 _VALUES = ("kind", "at_ms", "table_id", "version", "scope", "actor", "details")
 _APPEND_PLACED = Prepared(
     sa.insert(FEED).inline().values({name: sa.bindparam(name) for name in (*_VALUES, "position")})
@@ -49,7 +51,7 @@ IS_WAITING = sa.exists(sa.select(FEED.c.entry_id).where(IS_UNPLACED)).label("is_
 """Whether the feed has entries without a position."""
 
 _LOCKED_POSITION = sa.select(FEED_COUNTER.c.position).where(_THE_COUNTER).with_for_update()
-_OLDEST = sa.select(FEED.c.entry_id).where(IS_UNPLACED).order_by(FEED.c.entry_id).limit(_PLACE_LIMIT).subquery()
+_OLDEST = sa.select(FEED.c.entry_id).where(IS_UNPLACED).order_by(FEED.c.entry_id).limit(PLACE_LIMIT).subquery()
 _NUMBERED = sa.select(
     _OLDEST.c.entry_id, sa.func.row_number().over(order_by=_OLDEST.c.entry_id).label("number")
 ).subquery("numbered")
@@ -144,7 +146,7 @@ def place(connection: sa.Connection) -> bool:
         raise lost_counter()
     placed = connection.execute(_PLACE, {"latest": latest}).rowcount
     connection.execute(_SET_POSITION, {"latest": latest + placed})
-    return placed == _PLACE_LIMIT
+    return placed == PLACE_LIMIT
 
 
 def skip_positions(connection: sa.Connection, count: int) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from cm_delta_dagster.catalog.commit_feed import FeedEntry, FeedPage
 from cm_delta_dagster.catalog.event_feed import ALL_EVENTS, EventFilter, EventPage
-from cm_delta_dagster.catalog.sql import feed, feed_entries, feed_events, feed_waiting
+from cm_delta_dagster.catalog.sql import feed, feed_entries, feed_events, feed_waiting, protected_catalog
 from cm_delta_dagster.catalog.sql.database import Database
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import PermissionDeniedError
@@ -72,8 +72,18 @@ class FeedMethods:
 
     def _place(self) -> bool:
         """Place entries. A database role that may only read sees the entries that other clients have placed."""
-        with contextlib.suppress(PermissionDeniedError):
+        try:
             while self._database.write(feed_entries.place):
+                pass
+            return True
+        except PermissionDeniedError:
+            return self._place_by_function()
+
+    def _place_by_function(self) -> bool:
+        if not self._database.read(protected_catalog.is_restricted):
+            return False
+        with contextlib.suppress(PermissionDeniedError):
+            while self._database.write(protected_catalog.place):
                 pass
             return True
         return False

@@ -1,8 +1,8 @@
 """Waits for new entries of the feed.
 
 PostgreSQL wakes the waiting reader with NOTIFY. A notification can be lost, for example if the writer dies between its commit and
-the notification, or behind a connection pooler. Therefore a reader also looks by itself every few seconds. Readers of SQLite look
-with increasing intervals.
+the notification, or behind a connection pooler. Therefore a reader also looks by itself every few seconds. Readers of SQLite, and
+roles of PostgreSQL that may only read, look with increasing intervals.
 """
 
 import time
@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.sql import feed_entries
 from cm_delta_dagster.catalog.sql.database import Database
 from cm_delta_dagster.catalog.sql.schema import FEED_WAITERS
-from cm_delta_dagster.errors import CatalogError
+from cm_delta_dagster.errors import CatalogError, PermissionDeniedError
 
 _FIRST_POLL_S, _MAX_POLL_S = 0.01, 1.0
 _NOTIFIED_POLL_S = 5.0
@@ -46,9 +46,12 @@ def _poll(has_new: Callable[[], bool], deadline: float) -> bool:
 def _listen(database: Database, has_new: Callable[[], bool], deadline: float) -> bool:
     waiter = str(uuid.uuid4())
     until_ms = database.now_ms() + int((deadline - time.monotonic()) * 1000) + 1
-    database.read(
-        lambda connection: connection.execute(sa.insert(FEED_WAITERS).values(waiter_id=waiter, until_ms=until_ms))
-    )
+    try:
+        database.read(
+            lambda connection: connection.execute(sa.insert(FEED_WAITERS).values(waiter_id=waiter, until_ms=until_ms))
+        )
+    except PermissionDeniedError:  # Writers do not notify a role that may only read.
+        return _poll(has_new, deadline)
     try:
         with database.listening(feed_entries.CHANNEL) as notified:
             # A writer that did not see this reader has committed before this look.

@@ -51,6 +51,7 @@ class Operation(StrEnum):
     REPAIR = "repair definition"
     MAINTAIN = "maintain"
     LEASE = "lease"
+    EXPIRE_LEASE = "expire lease"
     PUBLISH = "publish"
     SET_POLICY = "set policy"
     APPROVE = "approve"
@@ -70,6 +71,7 @@ REQUIRED: Mapping[Operation, tuple[Privilege, ...]] = MappingProxyType(
         # A clone restricts what the owner of its source may do, and its creation holds the lease of the source.
         Operation.CLONE: _WRITE,
         Operation.LEASE: _WRITE,
+        Operation.EXPIRE_LEASE: (Privilege.MAINTAIN,),
         Operation.PUBLISH: _WRITE,
         Operation.CREATE: (Privilege.ALTER,),
         Operation.REGISTER_PATH: (Privilege.ALTER,),

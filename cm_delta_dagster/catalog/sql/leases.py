@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.leases import Lease
 from cm_delta_dagster.catalog.maintenance import LeaseGranted, LeaseHeldByAnother, LeaseLost, MaintenanceKind
 from cm_delta_dagster.catalog.sql import audit, guard
+from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.commit_context import CommitContext, ProposalKind
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table
 from cm_delta_dagster.catalog.sql.guard import Operation
@@ -22,7 +23,7 @@ from cm_delta_dagster.catalog.sql.schema import (
     TABLES,
     identifier_of,
 )
-from cm_delta_dagster.errors import CommitRefusedError, InvalidArgumentError, LeaseNotHeldError
+from cm_delta_dagster.errors import CommitRefusedError, InvalidArgumentError, LeaseNotHeldError, Refusal
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
 _OF_TABLE = MAINTENANCE_LEASES.c.table_id == sa.bindparam("of_table")
@@ -38,14 +39,15 @@ _LEASES = (
     .order_by(*NAME_COLUMNS, MAINTENANCE_LEASES.c.table_id)
 )
 _DELETE = sa.delete(MAINTENANCE_LEASES).where(_OF_TABLE)
-_RULE = "lease"
+RULE = "lease"
+"""Name of the rule in refusals of commits."""
 
 
 def acquire(
     connection: sa.Connection, table_id: str, kind: MaintenanceKind, *, owner: str, duration_ms: int, now_ms: int
 ) -> LeaseGranted | LeaseHeldByAnother:
     """Acquire or renew the lease unless another owner holds it, under the lock of the table's row."""
-    _check_duration(owner, duration_ms)
+    check_duration(owner, duration_ms)
     table = _locked(connection, table_id)
     guard.require_on_table(connection, Operation.LEASE, table_id)
     held = connection.execute(_LEASE, {"of_table": table_id}).one_or_none()
@@ -59,7 +61,13 @@ def acquire(
     connection.execute(_DELETE, {"of_table": table_id})
     connection.execute(
         sa.insert(MAINTENANCE_LEASES).values(
-            table_id=table_id, kind=kind.value, owner=owner, expires_ms=expires_ms, token=token, acquired_ms=now_ms
+            table_id=table_id,
+            kind=kind.value,
+            owner=owner,
+            expires_ms=expires_ms,
+            token=token,
+            acquired_ms=now_ms,
+            principal=caller_of(connection),
         )
     )
     before = None if held is None else f"{_text(held)}, which expired at {utc_text(held.expires_ms)}"
@@ -72,7 +80,7 @@ def renew(
     connection: sa.Connection, table_id: str, *, token: int, duration_ms: int, now_ms: int
 ) -> LeaseGranted | LeaseLost:
     """Extend the lease with this token unless it expired, under the lock of the table's row."""
-    _check_duration("renewal", duration_ms)
+    check_duration("renewal", duration_ms)
     _locked(connection, table_id)
     answer = check(connection, table_id, token=token, now_ms=now_ms)
     if isinstance(answer, LeaseLost):
@@ -106,11 +114,16 @@ def check_commit(connection: sa.Connection, context: CommitContext) -> None:
         "" if answer.holder is None else f"; {answer.holder.owner} holds the lease for {answer.holder.kind.value} now"
     )
     refusal = context.refusal(
-        rule=_RULE,
+        rule=RULE,
         scope=str(context.identifier),
         reason=f"it belongs to a maintenance run whose lease (token {token}) expired or was ended{holder}",
     )
-    raise CommitRefusedError(
+    raise refused_commit(refusal)
+
+
+def refused_commit(refusal: Refusal) -> CommitRefusedError:
+    """The error of a commit whose lease is not held any more."""
+    return CommitRefusedError(
         f"{refusal.what} was refused: {refusal.reason}. Nothing was committed. Start the maintenance run again.",
         refusal=refusal,
     )
@@ -131,16 +144,20 @@ def expire(connection: sa.Connection, table_id: str, *, owner: str, reason: str,
     """End the lease of another run, under the lock of the table's row. Raises LeaseNotHeldError."""
     table = _locked(connection, table_id)
     held = connection.execute(_LEASE, {"of_table": table_id}).one_or_none()
-    name = identifier_of(table)
     if held is None or held.owner != owner:
-        holder = "no run holds one" if held is None else f"{held.owner} holds it"
-        raise LeaseNotHeldError(
-            f"The maintenance lease of {owner} on {name} was not ended: {holder}. Nothing was changed. `cm-delta leases` lists "
-            "the leases."
-        )
+        raise not_held(owner, str(identifier_of(table)), None if held is None else held.owner)
     _raise_token(connection, table)
     connection.execute(_DELETE, {"of_table": table_id})
     _record(connection, table, "expire lease", before=_text(held), reason=reason, now_ms=now_ms)
+
+
+def not_held(owner: str, name: str, holder: str | None) -> LeaseNotHeldError:
+    """The error if another run than ``owner`` holds the lease of the table, or none."""
+    found = "no run holds one" if holder is None else f"{holder} holds it"
+    return LeaseNotHeldError(
+        f"The maintenance lease of {owner} on {name} was not ended: {found}. Nothing was changed. `cm-delta leases` lists "
+        "the leases."
+    )
 
 
 def leases(connection: sa.Connection, *, now_ms: int) -> tuple[Lease, ...]:
@@ -160,7 +177,8 @@ def leases(connection: sa.Connection, *, now_ms: int) -> tuple[Lease, ...]:
     )
 
 
-def _check_duration(owner: str, duration_ms: int) -> None:
+def check_duration(owner: str, duration_ms: int) -> None:
+    """Raises InvalidArgumentError for an empty owner or a duration that is not positive."""
     if duration_ms <= 0 or not owner:
         raise InvalidArgumentError(
             f"A maintenance lease requires an owner and a positive duration; given were {owner!r} and {duration_ms} ms."

@@ -13,6 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.ratification import (
     CACHED_COMMITS,
     CACHED_CONTENT_BYTES,
@@ -25,9 +26,9 @@ from cm_delta_dagster.catalog.ratification import (
     RefusedTogether,
     VersionTaken,
 )
-from cm_delta_dagster.catalog.sql import commit_content, commits, definitions, guard
+from cm_delta_dagster.catalog.sql import commit_content, commits, definitions, feed_entries, guard, leases
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table, values_of
-from cm_delta_dagster.catalog.sql.schema import AUDIT, METADATA
+from cm_delta_dagster.catalog.sql.schema import AUDIT, FEED_WAITERS, METADATA
 from cm_delta_dagster.errors import (
     CatalogError,
     CommitRefusedError,
@@ -50,7 +51,11 @@ _COMMIT = sa.text(
 )
 _PUBLISH = sa.text("SELECT cm_delta_publish(:of_table, :up_to)")
 _RECORD_REFUSAL = sa.text("SELECT cm_delta_record_refusal(:action, :scope, :of_table, :reason)")
-_READABLE = sorted(name for name in METADATA.tables if name != AUDIT.name)
+_PLACE = sa.text("SELECT cm_delta_place()")
+_IS_RESTRICTED = sa.text(
+    "SELECT to_regproc('cm_delta_place') IS NOT NULL AND NOT has_table_privilege('cm_delta_feed_counter', 'UPDATE')"
+)
+_READABLE = sorted(name for name in METADATA.tables if name not in (AUDIT.name, FEED_WAITERS.name))
 
 
 def install(connection: sa.Connection) -> None:
@@ -58,6 +63,14 @@ def install(connection: sa.Connection) -> None:
     schema = _owned_schema(connection)
     readable = ", ".join(f"{schema}.{name}" for name in (*_READABLE, AUDIT.name, "cm_delta_alembic_version"))
     _run(connection, "remove_grants.sql", schema=schema)
+    _run(
+        connection,
+        "install_feed_and_leases.sql",
+        schema=schema,
+        channel=feed_entries.CHANNEL,
+        place_limit=str(feed_entries.PLACE_LIMIT),
+        lease_kinds=", ".join(f"'{kind.value}'" for kind in MaintenanceKind),
+    )
     _run(
         connection,
         "install_grants.sql",
@@ -73,6 +86,16 @@ def install(connection: sa.Connection) -> None:
 def remove(connection: sa.Connection) -> None:
     """Delete functions and policies. Raises OperationRefusedError unless the caller owns the tables."""
     _run(connection, "remove_grants.sql", schema=_owned_schema(connection))
+
+
+def is_restricted(connection: sa.Connection) -> bool:
+    """Whether the catalog is protected and the role of the connection does not own its tables."""
+    return connection.dialect.name == "postgresql" and bool(connection.execute(_IS_RESTRICTED).scalar_one())
+
+
+def place(connection: sa.Connection) -> bool:
+    """Give committed entries of the feed their positions by the function; see :func:`feed_entries.place`."""
+    return bool(connection.execute(_PLACE).scalar_one())
 
 
 def _owned_schema(connection: sa.Connection) -> str:
@@ -172,6 +195,8 @@ def _call(connection: sa.Connection, proposals: Mapping[str, CommitProposal], *,
     }
     found = connection.execute(_COMMIT, parameters).scalar_one()
     answers = json.loads(found) if isinstance(found, str) else found
+    if any(answer is not None and answer.get("has_waiters") for answer in answers):
+        feed_entries.notify(connection)
     return typing.cast(Sequence[Any], answers)
 
 
@@ -181,6 +206,7 @@ def _described(table_id: str, proposal: CommitProposal) -> Mapping[str, Any]:
     return {
         **values,
         "reported": proposal.published_version,
+        "lease_token": proposal.lease_token,
         "keeps_content": proposal.content is not None,
         "metadata": definitions.line_of(proposal.metadata),
         "protocol": definitions.line_of(proposal.protocol),
@@ -208,18 +234,24 @@ def _outcome(connection: sa.Connection, table_id: str, proposal: CommitProposal,
         case "unknown_table":
             raise unknown_table(table_id)
         case "refused":
-            refusal = Refusal(
-                what=answer["what"],
-                reason=answer["reason"],
-                rule=guard.RULE,
-                scope=answer["scope"],
-                ask=tuple(answer["ask"])[:3],
-                table_id=table_id,
-                is_recorded=True,
-            )
+            refusal = _refusal(table_id, answer, rule=guard.RULE)
             raise CommitRefusedError(str(refusal), refusal=refusal)
+        case "lease_lost":
+            raise leases.refused_commit(_refusal(table_id, answer, rule=leases.RULE))
         case _:
             raise CommitRejectedError(
                 f"Version {proposal.version} of table {table_id} was rejected by the catalog's database: {answer['reason']}. "
                 "Nothing was ratified. Propose the commit with its own values against a fresh snapshot."
             )
+
+
+def _refusal(table_id: str, answer: Any, *, rule: str) -> Refusal:
+    return Refusal(
+        what=answer["what"],
+        reason=answer["reason"],
+        rule=rule,
+        scope=answer["scope"],
+        ask=tuple(answer.get("ask", ()))[:3],
+        table_id=table_id,
+        is_recorded=True,
+    )

@@ -254,7 +254,9 @@ MAINTENANCE_LEASES = sa.Table(
     sa.Column("expires_ms", sa.BigInteger, nullable=False),
     sa.Column("token", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("acquired_ms", sa.BigInteger, nullable=False, server_default=sa.text("0")),
+    sa.Column("principal", sa.Text),
 )
+"""``owner`` is a run. ``principal`` is who acquired the lease, NULL if it stated no name, and before revision 0011."""
 
 VERSION_PINS = sa.Table(
     "cm_delta_version_pins",

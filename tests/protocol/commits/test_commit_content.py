@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from cm_delta_dagster.errors import CorruptLogError
+from cm_delta_dagster.protocol.actions.commit_json import decode_commit
 from cm_delta_dagster.protocol.commits.commit_content import CommitContent, content_of
 
 VECTOR = {"storageType": "u", "pathOrInlineDv": "x", "offset": 1, "sizeInBytes": 40, "cardinality": 3}
@@ -24,7 +25,7 @@ def remove(path: str, rows: int | None = 10, **fields: Any) -> dict[str, Any]:
 
 def found(*actions: dict[str, Any]) -> CommitContent:
     lines = ({"commitInfo": {"operation": "WRITE", "txnId": "t"}}, *actions)
-    return content_of("".join(f"{json.dumps(line)}\n" for line in lines).encode(), version=1)
+    return content_of(decode_commit("".join(f"{json.dumps(line)}\n" for line in lines).encode(), version=1))
 
 
 def test_added_and_removed_files_are_counted_with_their_rows() -> None:
@@ -70,4 +71,4 @@ def test_other_actions_are_facts_too() -> None:
 def test_bytes_that_are_not_a_commit_are_refused() -> None:
     for data in (b"\xff\n", b"[]\n", b'{"add": 1}\n'):
         with pytest.raises(CorruptLogError):
-            content_of(data, version=1)
+            content_of(decode_commit(data, version=1))

@@ -56,10 +56,7 @@ BEGIN
         WHERE g.privilege = 'own'
             AND g.scope IN ('*', t.catalog_name, t.catalog_name || '.' || t.schema_name, 'id:' || t.table_id)
     ) AS o;
-    INSERT INTO cm_delta_audit (at_ms, principal, action, scope, table_id, reason, outcome) VALUES (
-        (extract(epoch FROM clock_timestamp()) * 1000)::bigint, session_user, 'commit', name, of_table,
-        what || ': ' || because, 'refused'
-    );
+    PERFORM cm_delta_record('commit', name, of_table, NULL, NULL, what || ': ' || because, 'refused');
     RETURN jsonb_build_object('answer', 'refused', 'table_id', of_table, 'what', what, 'reason', because, 'scope', name, 'ask', ask);
 END $$;
 
@@ -101,6 +98,24 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, {schema}, pg_temp AS $$
     SELECT jsonb_build_object('answer', 'rejected', 'reason', because)
 $$;
 
+CREATE OR REPLACE FUNCTION {schema}.cm_delta_lease_lost(what text, of_table text, name text, of_token bigint) RETURNS jsonb
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS $$
+-- The caller holds the lock of the table's row. NULL: the lease with this token is held.
+DECLARE
+    held cm_delta_maintenance_claims;
+    because text := 'it belongs to a maintenance run whose lease (token ' || of_token || ') expired or was ended';
+BEGIN
+    SELECT * INTO held FROM cm_delta_maintenance_claims c WHERE c.table_id = of_table AND c.expires_ms > cm_delta_now_ms();
+    IF held.token = of_token THEN
+        RETURN NULL;
+    END IF;
+    IF held.table_id IS NOT NULL THEN
+        because := because || '; ' || held.owner || ' holds the lease for ' || held.kind || ' now';
+    END IF;
+    PERFORM cm_delta_record('commit', name, of_table, NULL, NULL, what || ': ' || because, 'refused');
+    RETURN jsonb_build_object('answer', 'lease_lost', 'table_id', of_table, 'what', what, 'reason', because, 'scope', name);
+END $$;
+
 CREATE OR REPLACE FUNCTION {schema}.cm_delta_examine(of_table text, proposal jsonb, content bytea) RETURNS jsonb
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS $$
 -- Locks the row of the table. NULL: the proposal can be accepted.
@@ -113,6 +128,9 @@ DECLARE
     info jsonb;
     needed text[] := ARRAY['modify', 'alter'];
     lacking text[];
+    name text;
+    what text;
+    lost jsonb;
 BEGIN
     SELECT * INTO head FROM cm_delta_tables t WHERE t.table_id = of_table AND t.state = 'active' FOR UPDATE;
     IF NOT FOUND OR NOT cm_delta_holds(of_table, ARRAY['read']) THEN
@@ -161,17 +179,23 @@ BEGIN
             RETURN cm_delta_reject('the content has another txnId or in-commit timestamp than the proposal');
         END IF;
     END IF;
+    name := head.catalog_name || '.' || head.schema_name || '.' || head.table_name;
+    what := format('The commit of version %s to %s', next, name);
+    IF proposal ->> 'lease_token' IS NOT NULL THEN
+        lost := cm_delta_lease_lost(what, of_table, name, (proposal ->> 'lease_token')::bigint);
+        IF lost IS NOT NULL THEN
+            RETURN lost;
+        END IF;
+    END IF;
     IF NOT coalesce((proposal ->> 'is_checked')::boolean, false) AND EXISTS (
-        SELECT FROM cm_delta_active_checks a WHERE a.check_name <> 'grants' AND a.scope IN ('*', head.catalog_name,
-            head.catalog_name || '.' || head.schema_name,
-            head.catalog_name || '.' || head.schema_name || '.' || head.table_name, 'id:' || of_table)
+        SELECT FROM cm_delta_active_checks a WHERE a.check_name <> 'grants'
+            AND a.scope IN ('*', head.catalog_name, head.catalog_name || '.' || head.schema_name, name, 'id:' || of_table)
     ) THEN
         RETURN jsonb_build_object('answer', 'check_first', 'table_id', of_table);
     END IF;
     SELECT array_agg(p) INTO lacking FROM unnest(needed) AS p WHERE NOT cm_delta_holds(of_table, ARRAY[p]);
     IF lacking IS NOT NULL THEN
-        RETURN cm_delta_refused(format('The commit of version %s to %s.%s.%s', next, head.catalog_name, head.schema_name,
-            head.table_name), of_table, head.catalog_name || '.' || head.schema_name || '.' || head.table_name, lacking);
+        RETURN cm_delta_refused(what, of_table, name, lacking);
     END IF;
     RETURN NULL;
 END $$;
@@ -187,7 +211,6 @@ DECLARE
     first_cached bigint;
     kept bytea := CASE WHEN proposal ->> 'mode' = 'inline' OR (proposal ->> 'keeps_content')::boolean THEN content END;
     changes_data boolean := (proposal ->> 'data_change')::boolean;
-    new_position bigint;
     new_metadata text := proposal ->> 'metadata';
     new_protocol text := proposal ->> 'protocol';
     may_delete boolean := cm_delta_holds(of_table, ARRAY['maintain']);
@@ -213,17 +236,17 @@ BEGIN
     UPDATE cm_delta_tables t SET latest_version = next, latest_in_commit_timestamp = stamp, published_version = reported,
         latest_data_version = CASE WHEN changes_data THEN next ELSE head.latest_data_version END, content_from = first_cached
     WHERE t.table_id = of_table;
-    UPDATE cm_delta_feed_counter f SET position = f.position + 1 WHERE f.counter_id = 1 RETURNING f.position INTO STRICT new_position;
-    INSERT INTO cm_delta_commits (table_id, version, position, mode, file_name, file_size, file_modification_time, txn_id,
+    INSERT INTO cm_delta_commits (table_id, version, mode, file_name, file_size, file_modification_time, txn_id,
         in_commit_timestamp, operation, data_change, data_version, ratified_ms, metrics, tags, content, sha256, engine_info,
         user_metadata, num_rows, num_files, size_bytes, principal)
-    VALUES (of_table, next, new_position, proposal ->> 'mode', proposal ->> 'file_name', (proposal ->> 'file_size')::bigint,
+    VALUES (of_table, next, proposal ->> 'mode', proposal ->> 'file_name', (proposal ->> 'file_size')::bigint,
         (proposal ->> 'file_modification_time')::bigint, proposal ->> 'txn_id', stamp, coalesce(proposal ->> 'operation', ''),
         changes_data, CASE WHEN changes_data THEN next ELSE head.latest_data_version END,
         (extract(epoch FROM clock_timestamp()) * 1000)::bigint, coalesce(proposal ->> 'metrics', '{{}}'),
         coalesce(proposal ->> 'tags', '{{}}'), kept, proposal ->> 'sha256', proposal ->> 'engine_info',
         proposal ->> 'user_metadata', (proposal ->> 'num_rows')::bigint, (proposal ->> 'num_files')::bigint,
         (proposal ->> 'size_bytes')::bigint, session_user);
+    PERFORM cm_delta_append_entry(CASE next WHEN 0 THEN 'TABLE_CREATED' ELSE 'COMMIT' END, of_table, next, NULL, NULL, NULL);
     IF new_metadata IS NOT NULL OR new_protocol IS NOT NULL THEN
         INSERT INTO cm_delta_definitions AS d (table_id, metadata, protocol, version, in_commit_timestamp)
         VALUES (of_table, new_metadata, new_protocol, next, stamp)
@@ -237,7 +260,10 @@ BEGIN
         WHERE c.table_id = of_table AND c.version <= reported AND c.version < first_cached AND c.content IS NOT NULL
             AND (may_delete OR c.mode <> 'inline');
     END IF;
-    RETURN jsonb_build_object('answer', 'ratified', 'table_id', of_table, 'latest', next, 'published', reported);
+    -- The client wakes the readers after the commit: a transaction with a NOTIFY holds a lock of the whole server until it is
+    -- durable.
+    RETURN jsonb_build_object('answer', 'ratified', 'table_id', of_table, 'latest', next, 'published', reported,
+        'has_waiters', cm_delta_has_waiters());
 END $$;
 
 CREATE OR REPLACE FUNCTION {schema}.cm_delta_commit(tables text[], proposals jsonb[], contents bytea[]) RETURNS jsonb
@@ -294,9 +320,9 @@ END $$;
 
 CREATE OR REPLACE FUNCTION {schema}.cm_delta_record_refusal(action text, scope text, of_table text, reason text) RETURNS void
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS $$
-    INSERT INTO cm_delta_audit (at_ms, principal, action, scope, table_id, reason, outcome)
-    VALUES ((extract(epoch FROM clock_timestamp()) * 1000)::bigint, session_user, left(action, 100), left(scope, 500),
-        left(of_table, 100), left(reason, 4000), 'refused')
+    -- The readers of a table see no entry of a caller who may not read it.
+    SELECT cm_delta_record(left(action, 100), left(scope, 500),
+        CASE WHEN cm_delta_holds(of_table, ARRAY['read']) THEN of_table END, NULL, NULL, left(reason, 4000), 'refused')
 $$;
 
 DO $$
@@ -316,7 +342,8 @@ BEGIN
     -- Only these functions are for callers; the others trust what these have checked.
     FOR entry IN
         SELECT p.oid::regprocedure AS object, p.proname IN ('cm_delta_names', 'cm_delta_included', 'cm_delta_holds',
-            'cm_delta_holds_all', 'cm_delta_commit', 'cm_delta_publish', 'cm_delta_record_refusal') AS is_public
+            'cm_delta_holds_all', 'cm_delta_commit', 'cm_delta_publish', 'cm_delta_record_refusal', 'cm_delta_place',
+            'cm_delta_acquire_lease', 'cm_delta_renew_lease', 'cm_delta_release_lease', 'cm_delta_expire_lease') AS is_public
         FROM pg_catalog.pg_proc p WHERE p.pronamespace = '{schema}'::regnamespace AND p.proname LIKE 'cm\_delta\_%'
     LOOP
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', entry.object);
@@ -336,6 +363,11 @@ ALTER TABLE {schema}.cm_delta_version_pins ENABLE ROW LEVEL SECURITY;
 ALTER TABLE {schema}.cm_delta_maintenance_claims ENABLE ROW LEVEL SECURITY;
 ALTER TABLE {schema}.cm_delta_clones ENABLE ROW LEVEL SECURITY;
 ALTER TABLE {schema}.cm_delta_audit ENABLE ROW LEVEL SECURITY;
+ALTER TABLE {schema}.cm_delta_feed ENABLE ROW LEVEL SECURITY;
+ALTER TABLE {schema}.cm_delta_feed_waiters ENABLE ROW LEVEL SECURITY;
+ALTER TABLE {schema}.cm_delta_webhooks ENABLE ROW LEVEL SECURITY;
+ALTER TABLE {schema}.cm_delta_webhook_failures ENABLE ROW LEVEL SECURITY;
+ALTER TABLE {schema}.cm_delta_approvals ENABLE ROW LEVEL SECURITY;
 
 CREATE POLICY cm_delta_read ON {schema}.cm_delta_tables FOR SELECT USING (
     (SELECT {schema}.cm_delta_holds_all(ARRAY['read'])) OR {schema}.cm_delta_holds(table_id, ARRAY['read']));
@@ -352,12 +384,18 @@ CREATE POLICY cm_delta_pin ON {schema}.cm_delta_version_pins
     USING ({schema}.cm_delta_holds(table_id, ARRAY['read'])) WITH CHECK ({schema}.cm_delta_holds(table_id, ARRAY['read']));
 CREATE POLICY cm_delta_read ON {schema}.cm_delta_maintenance_claims FOR SELECT
     USING ({schema}.cm_delta_holds(table_id, ARRAY['read']));
-CREATE POLICY cm_delta_hold ON {schema}.cm_delta_maintenance_claims
-    USING ({schema}.cm_delta_holds(table_id, ARRAY['append', 'alter', 'maintain']))
-    WITH CHECK ({schema}.cm_delta_holds(table_id, ARRAY['append', 'alter', 'maintain']));
 CREATE POLICY cm_delta_read ON {schema}.cm_delta_audit FOR SELECT
     USING (principal = session_user OR (SELECT {schema}.cm_delta_holds_all(ARRAY['own'])));
+CREATE POLICY cm_delta_read ON {schema}.cm_delta_feed FOR SELECT USING (
+    CASE WHEN table_id IS NULL THEN actor = session_user OR (SELECT {schema}.cm_delta_holds_all(ARRAY['own']))
+        ELSE (SELECT {schema}.cm_delta_holds_all(ARRAY['read'])) OR {schema}.cm_delta_holds(table_id, ARRAY['read']) END);
+-- Who requested an approval, who gives it, and who deletes files that no commit names: those of a pending request must stay.
+CREATE POLICY cm_delta_read ON {schema}.cm_delta_approvals FOR SELECT
+    USING (requested_by = session_user OR {schema}.cm_delta_holds(table_id, ARRAY['maintain']));
+CREATE POLICY cm_delta_read ON {schema}.cm_delta_webhooks FOR SELECT USING ((SELECT {schema}.cm_delta_holds_all(ARRAY['own'])));
+CREATE POLICY cm_delta_read ON {schema}.cm_delta_webhook_failures FOR SELECT
+    USING ((SELECT {schema}.cm_delta_holds_all(ARRAY['own'])));
 
 GRANT SELECT ON {readable} TO PUBLIC;
 GRANT UPDATE (reserved_ms) ON {schema}.cm_delta_tables TO PUBLIC;
-GRANT INSERT, UPDATE, DELETE ON {schema}.cm_delta_version_pins, {schema}.cm_delta_maintenance_claims TO PUBLIC;
+GRANT INSERT, UPDATE, DELETE ON {schema}.cm_delta_version_pins TO PUBLIC;

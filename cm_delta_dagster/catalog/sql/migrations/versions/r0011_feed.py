@@ -45,6 +45,7 @@ def upgrade() -> None:
     op.add_column("cm_delta_tables", _zero("lease_token"))
     for name in ("token", "acquired_ms"):
         op.add_column("cm_delta_maintenance_claims", _zero(name))
+    op.add_column("cm_delta_maintenance_claims", sa.Column("principal", sa.Text))
 
 
 def _zero(name: str) -> "sa.Column[int]":
@@ -126,5 +127,5 @@ def downgrade() -> None:
         op.drop_table(f"cm_delta_{name}")
     op.drop_column("cm_delta_feed_counter", "deleted_up_to")
     op.drop_column("cm_delta_tables", "lease_token")
-    for name in ("token", "acquired_ms"):
+    for name in ("token", "acquired_ms", "principal"):
         op.drop_column("cm_delta_maintenance_claims", name)
