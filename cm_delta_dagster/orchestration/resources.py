@@ -62,6 +62,7 @@ class ClientSettingsConfig(dg.Config):
     publish_delay_seconds: float = _DEFAULTS.publish_delay_seconds
     on_catalog_behind_storage: OnCatalogBehind = _DEFAULTS.on_catalog_behind_storage
     max_clock_difference_ms: int = _DEFAULTS.max_clock_difference_ms
+    maintenance_lease_ms: int = _DEFAULTS.maintenance_lease_ms
     max_deleted_rows_ratio: float = _DEFAULTS.max_deleted_rows_ratio
     time_zone: str | None = None
 

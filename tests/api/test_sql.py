@@ -280,3 +280,12 @@ def test_a_query_over_two_tables_reads_one_state(lake: Connection, spark: SparkS
     assert seen <= {(0,), (1,)}
     for table in (first, second):
         lake.drop(table.name)
+
+
+def test_duckdb_keeps_a_relation_while_a_spark_session_runs(lake: Connection) -> None:
+    """The time zone of the session is looked up for each statement, and is the same one."""
+    with lake.duckdb() as connection:
+        relation = connection.sql("select count(*) from main.sales.orders")
+        for _ in range(40):
+            connection.execute("select count(*) from main.sales.orders").fetchall()
+        assert relation is not None and len(relation.fetchall()) == 1

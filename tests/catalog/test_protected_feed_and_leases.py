@@ -258,7 +258,8 @@ def test_requests_for_approval_are_those_of_requesters_and_maintainers(roles: Ro
             connection.execute(
                 sa.text(
                     "INSERT INTO cm_delta_approvals (approval_id, table_id, state, operation, txn_id, read_version, what, "
-                    "contacts, requested_by, requested_ms, expires_ms, intent, mode, file_name, file_size, fingerprint, reason) VALUES "
+                    "contacts, requested_by, requested_ms, expires_ms, intent, mode, file_name, file_size, fingerprint, reason) "
+                    "VALUES "
                     "(:approval, :of_table, 'pending', 'WRITE', 't', 0, '[]', '[]', :requester, 0, 9999999999999, '{}', "
                     "'staged', 'f', 1, 'p', '')"
                 ),

@@ -150,7 +150,7 @@ def test_a_step_whose_commit_waits_fails_once_and_is_done_after_the_approval(wor
 
     @dg.asset(retry_policy=dg.RetryPolicy(max_retries=3))
     def t(context: dg.AssetExecutionContext) -> DataFrame:
-        attempts.append(context.run_id)
+        attempts.append(context.run.run_id)
         return world.frame([(9,)], "id int")
 
     world.materialize(t)

@@ -11,9 +11,9 @@ from cm_delta_dagster.storage.stores import Stores
 SECRETS = {
     "key": "AKIAIOSFODNN7EXAMPLE",
     "secret": "wJalrXUtnFEMI",
-    "client_kwargs": {"aws_session_token": "FwoGZXIvYXdzEBYaD", "endpoint_url": "http://user:passw0rd@host"},
+    "client_kwargs": {"aws_session_token": "FwoGZXIvYXdzEBYaD", "endpoint_url": "http://host"},
 }
-TEXTS = ("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI", "FwoGZXIvYXdzEBYaD", "passw0rd")
+TEXTS = ("AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI", "FwoGZXIvYXdzEBYaD")
 
 
 def test_flat_options_apply_to_all_buckets_of_the_warehouses_store() -> None:

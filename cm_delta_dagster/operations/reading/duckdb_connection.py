@@ -18,9 +18,11 @@ from sqlglot.errors import SqlglotError
 
 from cm_delta_dagster.arrow.dataset import DeltaDataset
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion
 from cm_delta_dagster.operations.reading.optional_packages import import_engine
 from cm_delta_dagster.operations.reading.read_dataset import snapshot_dataset
+from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
@@ -176,7 +178,7 @@ class DuckDBConnection:
         """The name in DuckDB of the view of a version, which exists."""
         name, snapshot = str(latest.table.identifier), latest.snapshot()
         views = self._views.setdefault(name, {})
-        version = (snapshot.table_id, snapshot.version, snapshot.time_zone)
+        version = (snapshot.table_id, snapshot.version, _zone_of(snapshot.time_zone))
         view = views.pop(version, None)
         if view is None:
             # Unique, because several catalogs may use one connection.
@@ -197,6 +199,16 @@ class DuckDBConnection:
         except self._no_such_view:
             return False
         return True
+
+
+def _zone_of(zone: tzinfo | None) -> tzinfo | None:
+    """The time zone itself: that of a Spark session is another object in each snapshot."""
+    if not isinstance(zone, DeferredZone):
+        return zone
+    try:
+        return zone.zone
+    except InvalidArgumentError:
+        return None  # Python does not know it. A read that needs it says so.
 
 
 def _quoted(name: str) -> str:
