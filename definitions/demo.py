@@ -13,7 +13,7 @@ from cm_delta_dagster.orchestration import MaintenanceTask
 from cm_delta_dagster.orchestration.maintenance_policy import job_name
 from definitions.console import say, step
 from definitions.daemon import Daemon
-from definitions.defs.automation import check_job, report_job
+from definitions.defs.automation import MAINTAINED, check_job, report_job
 from definitions.defs.flights import flights, flights_enriched
 from definitions.defs.months import MONTHS, month_key
 from definitions.late_corrections import JUNE, correct
@@ -115,12 +115,10 @@ class Demo:
         config = {task.value: {"config": {"action": actions.get(task.value, "skip")}} for task in MaintenanceTask}
         job = self.definitions.resolve_job_def(job_name(table))
         result = job.execute_in_process(instance=self.instance, run_config={"ops": config}, raise_on_error=False)
-        own = [
-            event.asset_observation_data.asset_observation
-            for event in result.all_events
-            if event.event_type is dg.DagsterEventType.ASSET_OBSERVATION
-        ]
+        records = self.instance.fetch_observations(MAINTAINED[table], limit=2 * len(MaintenanceTask)).records
+        own = [record.asset_observation for record in reversed(records) if record.run_id == result.run_id]
         for observation in own:
+            assert observation is not None
             facts = {name: value.value for name, value in observation.metadata.items()}
             say(
                 f"    {facts['cm_delta/operation']} of {table}: {facts['cm_delta/outcome']}. {facts['cm_delta/result']}"
