@@ -111,14 +111,14 @@ class Daemon:
         self._starting.exception()
 
     def wait(self, done: Callable[[], bool], *, what: str) -> None:
-        """Print what the sensors do until ``done`` holds and no run is under way.
+        """Print what the sensors do until ``done`` holds.
 
         Raises:
             DemoError: a run failed, or nothing happened for minutes.
         """
         end = time.monotonic() + _LONGEST_WAIT_SECONDS
         while True:
-            finished = done() and not self._runs_under_way()
+            finished = done()
             self.report()
             if finished:
                 return
@@ -163,9 +163,6 @@ class Daemon:
         is_new = key not in self._shown
         self._shown.add(key)
         return is_new
-
-    def _runs_under_way(self) -> bool:
-        return any(not run.is_finished for run in self._instance.get_runs(limit=_MAX_TICKS))
 
 
 def _launched_text(run: dg.DagsterRun) -> str:

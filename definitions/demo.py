@@ -13,7 +13,7 @@ from cm_delta_dagster.orchestration import MaintenanceTask
 from cm_delta_dagster.orchestration.maintenance_policy import job_name
 from definitions.console import say, step
 from definitions.daemon import Daemon
-from definitions.defs.automation import check_job, report_job
+from definitions.defs.automation import MAINTAINED, check_job, report_job
 from definitions.defs.flights import flights, flights_enriched
 from definitions.defs.months import MONTHS, month_key
 from definitions.late_corrections import JUNE, correct
@@ -27,6 +27,7 @@ CONCURRENT_MONTHS = (month_key(2), month_key(3))
 
 _SENSOR_VERSION_TAG = "cm_delta_commit/version"
 _MAX_ATTEMPTS = 5
+_MAX_RUNS = 20
 _INLINE_BYTES = 64 * 1024
 
 
@@ -77,10 +78,12 @@ class Demo:
         self.daemon.wait(done, what=f"materialize the report for version {version} of {FLIGHTS}")
 
     def wait_for_join(self, *months: str) -> None:
-        """Return when the joined months are newer than their flights."""
+        """Return when the joined months are newer than their flights, and no run is under way."""
 
         def done() -> bool:
-            return all(self._newest(flights_enriched.key, key) > self._newest(flights.key, key) for key in months)
+            under_way = any(not run.is_finished for run in self.instance.get_runs(limit=_MAX_RUNS))
+            joined = (self._newest(flights_enriched.key, key) > self._newest(flights.key, key) for key in months)
+            return all(joined) and not under_way
 
         self.daemon.wait(done, what=f"join the flights of {' and '.join(months)} again")
 
@@ -115,12 +118,10 @@ class Demo:
         config = {task.value: {"config": {"action": actions.get(task.value, "skip")}} for task in MaintenanceTask}
         job = self.definitions.resolve_job_def(job_name(table))
         result = job.execute_in_process(instance=self.instance, run_config={"ops": config}, raise_on_error=False)
-        own = [
-            event.asset_observation_data.asset_observation
-            for event in result.all_events
-            if event.event_type is dg.DagsterEventType.ASSET_OBSERVATION
-        ]
+        records = self.instance.fetch_observations(MAINTAINED[table], limit=2 * len(MaintenanceTask)).records
+        own = [record.asset_observation for record in reversed(records) if record.run_id == result.run_id]
         for observation in own:
+            assert observation is not None
             facts = {name: value.value for name, value in observation.metadata.items()}
             say(
                 f"    {facts['cm_delta/operation']} of {table}: {facts['cm_delta/outcome']}. {facts['cm_delta/result']}"
@@ -170,9 +171,8 @@ def write_concurrently(demo: Demo) -> None:
                 break
             say("    the runs did not overlap, so neither had to retry; once more")
         say(f"    conflict retries: {' and '.join(map(str, demo.retries))}; each month was computed once")
-    with step("The sensor launches the report, the automation joins the two months again"):
+    with step("The sensor launches the report; the automation will join the two months again, as a backfill"):
         demo.wait_for_report(max(each["cm_delta/commit_version"] for each in facts))
-        demo.wait_for_join(*CONCURRENT_MONTHS)
 
 
 def correct_from_outside(demo: Demo, other: Connection) -> None:
@@ -182,10 +182,11 @@ def correct_from_outside(demo: Demo, other: Connection) -> None:
         merged, appended = correct(other)
         say(f"    {FLIGHTS} version {merged.version}: {merged.metrics.get('numTargetRowsUpdated')} flights corrected")
         say(f"    {FLIGHTS} version {appended.version}: {appended.num_output_rows} flight added")
-    with step("The sensor reports the commits: report and checks are launched, the month is joined again"):
+    with step(
+        "The sensor reports the commits and launches report and checks; the automation will join the month again"
+    ):
         demo.wait_for_report(appended.version)
         demo.reported(appended.version)
-        demo.wait_for_join(month_key(JUNE))
         demo.check()
 
 
@@ -204,6 +205,8 @@ def maintain(demo: Demo) -> None:
     with step("The checks of the flights again"):
         demo.definitions.resolve_job_def(check_job.name).execute_in_process(instance=demo.instance)
         demo.check()
+    with step("The automation has joined the changed months"):
+        demo.wait_for_join(*CONCURRENT_MONTHS, month_key(JUNE))
     with step("Compaction of another table by a script; the sensor reports an observation, which launches nothing"):
         result = demo.lake.table(JOINED).optimize()
         say(f"    {JOINED} version {result.version}: {result.num_removed_files} files became {result.num_added_files}")

@@ -53,8 +53,10 @@ def local_spark() -> SparkResource:
         jars=spark_jars(),
         config={
             "spark.driver.memory": "2g",
+            # The runs are short: the second compiler of Java would take more time than its code saves.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.sql.session.timeZone": "UTC",
-            "spark.sql.shuffle.partitions": "8",
+            "spark.sql.shuffle.partitions": "4",
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.log.level": "ERROR",
