@@ -58,7 +58,7 @@ class Protected:
             *(
                 "feed WHERE kind <> 'PROPOSAL_REFUSED'",
                 "feed_waiters",
-                "maintenance_claims",
+                MAINTENANCE_LEASES.name.removeprefix("cm_delta_"),
                 "approvals",
                 "commit_rules",
             ),

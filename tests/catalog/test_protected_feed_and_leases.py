@@ -247,11 +247,7 @@ def test_webhooks_are_those_of_owners(roles: Roles) -> None:
 
 def test_requests_for_approval_are_those_of_requesters_and_maintainers(roles: Roles) -> None:
     """Maintenance must see the files of a pending request, so that it keeps them."""
-    values = {
-        "of_table": roles.orders.table_id,
-        "requester": roles.reader,
-        "text": "x",
-    }
+    orders = roles.orders.table_id
     engine = sa.create_engine(roles.url, poolclass=sa.pool.NullPool)
     with engine.begin() as connection:
         for approval, requester in (("mine", roles.reader), ("other", "ana")):
@@ -263,11 +259,11 @@ def test_requests_for_approval_are_those_of_requesters_and_maintainers(roles: Ro
                     "(:approval, :of_table, 'pending', 'WRITE', 't', 0, '[]', '[]', :requester, 0, 9999999999999, '{}', "
                     "'staged', 'f', 1, 'p', '')"
                 ),
-                values | {"approval": approval, "requester": requester},
+                {"of_table": orders, "approval": approval, "requester": requester},
             )
     with roles.client(roles.reader) as reader, roles.client(roles.maintainer) as maintainer:
         assert [one.approval_id for one in reader.approvals()] == ["mine"]
-        kept = maintainer.protected_commits(roles.orders.table_id)
+        kept = maintainer.protected_commits(orders)
         assert [one.approval.approval_id for one in kept] == ["mine", "other"]
         with pytest.raises(PermissionDeniedError):
             reader.reject_approval("mine", reason="no")
