@@ -51,7 +51,7 @@ run_coordinator:
 """
 _CONFIG_FILE = "demo.yaml"
 _CODE_LOCATION = "cm_delta_demo"
-_POLL_SECONDS = 0.2
+_POLL_SECONDS = 0.5
 _LONGEST_WAIT_SECONDS = 900.0
 _SENSOR_TAG = "dagster/sensor_name"
 _COMMIT_TAG = "cm_delta_commit/"

@@ -1,5 +1,6 @@
 """The demo code location: what ``dg dev`` and ``workspace.yaml`` load."""
 
+import functools
 from pathlib import Path
 
 import dagster as dg
@@ -12,8 +13,13 @@ from resources import deployment_resources
 def defs() -> dg.Definitions:
     """Everything under ``definitions/defs``, with the resources of the deployment; the metadata of the assets is checked.
 
-    The assets link to their code.
+    The assets link to their code. Dagster asks for the definitions at the start of each run; a process loads them once.
     """
+    return _loaded()
+
+
+@functools.cache
+def _loaded() -> dg.Definitions:
     loaded = dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
     # Modules that import assets from each other have them repeatedly.
     assets = list(dict.fromkeys(loaded.assets or ()))

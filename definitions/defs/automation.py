@@ -69,7 +69,7 @@ commit_sensor = ratified_commit_sensor(
     assets=[flights, weather, flights_enriched, airlines, airports, planes],
     job=report_job,
     launch_on=[flights.key],
-    minimum_interval_seconds=5,
+    minimum_interval_seconds=3,
     first_tick=FirstTick.FROM_BEGINNING,
     default_status=dg.DefaultSensorStatus.RUNNING,
 )
@@ -77,7 +77,7 @@ commit_sensor = ratified_commit_sensor(
 follow_sensor = dg.AutomationConditionSensorDefinition(
     name="follow_changes",
     target=dg.AssetSelection.assets(flights_enriched.key),
-    minimum_interval_seconds=5,
+    minimum_interval_seconds=3,
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Materializes the months of flights_enriched whose flights or weather changed.",
 )
