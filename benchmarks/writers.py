@@ -293,10 +293,10 @@ class DeltalakeWriter:
         self._table.optimize.z_order(list(columns), target_size=size)
 
     def cluster(self) -> None:
-        raise NotImplementedError
+        raise NotImplementedError("deltalake has no clustered tables; changes.WITHOUT_SPARK leaves the task out")
 
     def append(self) -> None:
-        raise NotImplementedError
+        raise NotImplementedError("deltalake computes no generated columns; changes.WITHOUT_SPARK leaves the task out")
 
     def answer(self) -> Answer:
         rows = self._table.to_pyarrow_table(columns=["id", "amount"])
