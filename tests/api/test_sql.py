@@ -207,6 +207,11 @@ def test_views_of_the_session_are_found_and_none_is_left(lake: Connection, spark
         ("select * from main.sales.orders timestamp as of null", InvalidArgumentError, "is NULL"),
         ("select * from table_changes('main.sales.none', 1)", TableNotFoundError, "main.sales.none"),
         ("select * from table_changes('main.sales.orders', 1, 2)", InvalidArgumentError, "main.sales.orders"),
+        (
+            "select * from table_changes('main.sales.orders', 0.5)",
+            InvalidArgumentError,
+            r"decimal\(1,1\).*whole number",
+        ),
         ("create view v as select 1", InvalidArgumentError, "createOrReplaceTempView"),
         ("describe history orders", TableNotFoundError, "main.sales.orders"),
         ("show functions", InvalidArgumentError, "TABLES, SCHEMAS"),

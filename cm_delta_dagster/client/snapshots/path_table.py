@@ -130,11 +130,16 @@ class PathTable(VersionLookup):
         return self._latest_version()
 
     def commit_actions(self, start: int, end: int) -> Iterator[CommitActions]:
-        """See :meth:`ReadableTable.commit_actions`. Raises CatalogManagedAccessError at a commit that makes it managed."""
-        log = self._log(self._latest_version(), None)
-        for commit in log.actions(start, end):
-            if commit.protocol is not None:
-                self._refuse_catalog_managed(commit.protocol)
+        """See :meth:`ReadableTable.commit_actions`.
+
+        Raises:
+            CatalogManagedAccessError: at a commit that makes the table catalog-managed, unless a later one ends that.
+        """
+        latest = self._latest_version()
+        for commit in self._log(latest, None).actions(start, end):
+            protocol = commit.protocol
+            if protocol is not None and is_catalog_managed(protocol):
+                self._refuse_unless_ended(protocol, commit.version, latest)
             yield commit
 
     def _latest_version(self) -> int:
@@ -153,7 +158,8 @@ class PathTable(VersionLookup):
     def _snapshot(self, loaded: LoadedState, *, newest: _Definition | None = None) -> Snapshot:
         """The snapshot of a state; ``newest`` is the definition of the latest version, if that is another one."""
         state = loaded.state
-        self._refuse_catalog_managed(state.protocol)
+        if newest is None:  # Otherwise no catalog manages the table any more, and all of its versions are published.
+            self._refuse_catalog_managed(state.protocol)
         name = f"{self.identifier} at version {state.version}"
         check_readable(state.protocol, name)
         check_metadata(state.metadata, name)
@@ -191,6 +197,11 @@ class PathTable(VersionLookup):
                     self._refuse_catalog_managed(commit.protocol)
                     break
         return None
+
+    def _refuse_unless_ended(self, protocol: Protocol, version: int, latest: int) -> None:
+        """Refuse a catalog-managed version, unless the latest one is not catalog-managed: then all commits are published."""
+        if self._newest_definition(version, latest) is None:
+            self._refuse_catalog_managed(protocol)
 
     def _refuse_catalog_managed(self, protocol: Protocol) -> None:
         if is_catalog_managed(protocol):

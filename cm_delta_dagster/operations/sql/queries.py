@@ -195,9 +195,15 @@ class _Query:
         if len(found) == 1 and found[0].kind is Kind.STRING:
             return None, self._time_ms(expression, latest)
         frame = self._value(expression)
-        if isinstance(frame.schema[0].dataType, T.IntegralType):
+        kind = frame.schema[0].dataType
+        if isinstance(kind, T.IntegralType):
             row = frame.first()
             return (None if row is None else row[0]), None
+        if isinstance(kind, T.NumericType):
+            raise InvalidArgumentError(
+                f"{expression} is of type {kind.simpleString()}. Give a version as a whole number, or a time such as "
+                "'2026-01-31 12:00:00'."
+            )
         return None, self._time_ms(expression, latest)
 
     def _time_ms(self, expression: str, latest: ReadableVersion) -> int:

@@ -34,7 +34,9 @@ import org.apache.hadoop.fs.LocalFileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.RawLocalFileSystem;
 import org.apache.hadoop.fs.RemoteIterator;
+import org.apache.spark.QueryContext;
 import org.apache.spark.SparkContext;
+import org.apache.spark.SparkRuntimeException;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.broadcast.Broadcast;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -391,11 +393,17 @@ public final class LiveFileIndex implements FileIndex {
                 verify((FileSystem) systems.get(entry.getKey()), (List) entry.getValue(), ofBlocks, rows, lengths);
             }
         } catch (IOException error) {
-            throw new RuntimeException(error.getMessage(), error);
+            throw unreadable(error);
         } finally {
             closeUncached(systems, configuration);
         }
         return lengths;
+    }
+
+    /** The error as PySpark shows it in one line: it converts exceptions of Spark's own classes only. */
+    private static RuntimeException unreadable(IOException error) {
+        return new SparkRuntimeException("USER_RAISED_EXCEPTION", new scala.collection.immutable.Map$Map1("errorMessage", String.valueOf(error.getMessage())), error,
+            new QueryContext[0], "");
     }
 
     private static long localLength(String name) {

@@ -12,6 +12,7 @@ from cm_delta_dagster.client.snapshots.path_table import open_path_table
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.warehouse import read_table_marker
 from cm_delta_dagster.errors import (
+    CatalogManagedAccessError,
     CatalogUnavailableError,
     CommitConflictError,
     CommitStateUnknownError,
@@ -65,6 +66,25 @@ def test_a_released_table_is_one_of_its_path(lake: Lake, mode: str) -> None:
         lake.client.table("main.test.t")
     assert lake.client.registry.inactive_tables() == ()
     assert [entry.version for entry in lake.sql_catalog.feed(after=0, limit=20)][-1] == result.version
+
+
+def test_versions_before_the_release_are_read_by_path(lake: Lake) -> None:
+    """TT-1: all of them are published. While a catalog manages the table, or again, none is."""
+    table = lake.new_table("t")
+    for _ in range(3):
+        lake.append(table)
+    by_path = open_path_table(lake.client.stores, table.location)
+    with pytest.raises(CatalogManagedAccessError):
+        by_path.snapshot(version=0)
+    last = release(lake.client, identifier="main.test.t").version
+    assert [by_path.snapshot(version=version).num_files for version in range(4)] == [0, 1, 2, 3]
+    assert [commit.version for commit in by_path.commit_actions(0, last)] == list(range(last + 1))
+    adopt(lake.client, location=table.location, identifier=NAME)
+    for version in (1, None):
+        with pytest.raises(CatalogManagedAccessError):
+            by_path.snapshot(version=version)
+    with pytest.raises(CatalogManagedAccessError):
+        list(by_path.commit_actions(0, 2))
 
 
 def test_a_released_table_is_written_by_path_and_adopted_again(lake: Lake) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import SparkRuntimeException
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster.errors import (
@@ -21,6 +22,7 @@ from cm_delta_dagster.operations.reading.read_arrow import read_arrow
 from cm_delta_dagster.protocol.actions.actions import DeletionVectorDescriptor
 from cm_delta_dagster.protocol.actions.paths import encode_path
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_bitmap, encode_file, encode_inline
+from cm_delta_dagster.spark.errors import spark_errors
 from tests.support.builders import rows_of
 from tests.support.foreign import ForeignTable, field, mapped, with_id
 
@@ -169,6 +171,18 @@ def test_a_missing_or_cut_data_file_is_an_error_that_names_it(spark: SparkSessio
         target.unlink()
         with pytest.raises(Exception, match=r"cut\.parquet( is missing\. It is part of|: check the location)"):
             read(table.open(), spark=spark).collect()
+
+
+@pytest.mark.file_index
+def test_a_missing_data_file_is_an_error_of_pyspark_in_one_line(spark: SparkSession, tmp_path: Path) -> None:
+    table = plain(tmp_path)
+    table.add("well.parquet", numbers(0, 5))
+    table.add("f.parquet", numbers(5, 9)).unlink()
+    with pytest.raises(SparkRuntimeException, match=r"f\.parquet is missing\. It is part of") as raised:
+        read(table.open(), spark=spark).collect()
+    assert len(str(raised.value).strip().splitlines()) == 1
+    with pytest.raises(ObjectNotFoundError, match=r"f\.parquet"), spark_errors("reading"):
+        read(table.open(), spark=spark).collect()
 
 
 def test_a_page_that_contradicts_its_checksum_is_an_error_through_spark(spark: SparkSession, tmp_path: Path) -> None:
