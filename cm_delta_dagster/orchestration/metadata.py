@@ -15,6 +15,7 @@ from cm_delta_dagster.catalog.ratification import TableCounts
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.operations.writing.write import WriteOutcome, WriteResult
 from cm_delta_dagster.orchestration.partitions import PartitionSlice
+from cm_delta_dagster.orchestration.schema_changes import SCHEMA_CHANGES, change_table, changes, columns_of
 from cm_delta_dagster.protocol.actions.file_columns import partition_column, size_of
 from cm_delta_dagster.protocol.actions.partition_values import parse_partition_value
 from cm_delta_dagster.protocol.features.column_mapping import stored_names
@@ -132,6 +133,9 @@ def write_metadata(
             "cm_delta/added_bytes": result.added_bytes,
             "cm_delta/removed_bytes": result.removed_bytes,
         }
+    if result.replaced_schema is not None:
+        differences = changes(columns_of(result.replaced_schema), columns_of(result.snapshot.schema))
+        entries |= {SCHEMA_CHANGES: change_table(differences)} if differences else {}
     return {
         **entries,
         COMMIT_VERSION: result.version,

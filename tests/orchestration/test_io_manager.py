@@ -151,8 +151,18 @@ def test_new_columns_need_schema_mode_merge(world):
     error = refused(world, asset("t", lambda _: world.frame([(2, "x")], "id int, v string"), **wider))
     assert isinstance(error, SchemaMismatchError)
     merged = {"metadata": {"mode": "append", "schema_mode": "merge"}}
-    world.materialize(asset("t", lambda _: world.frame([(2, "x")], "id int, v string"), **merged))
+    merges = asset("t", lambda _: world.frame([(2, "x")], "id int, v string"), **merged)
+    world.materialize(merges)
     assert world.rows("main.default.t") == [(1, None), (2, "x")]
+    world.materialize(merges)
+    found = [
+        event.metadata["cm_delta/schema_changes"]
+        for event in world.events("t")
+        if "cm_delta/schema_changes" in event.metadata
+    ]
+    assert [record.data for table in found for record in table.records] == [
+        {"column": "v", "change": "added", "before": "", "after": "string"}
+    ]
 
 
 INTS = dg.StaticPartitionsDefinition(["1", "2", "3"])

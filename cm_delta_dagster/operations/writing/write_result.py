@@ -7,6 +7,7 @@ from enum import StrEnum
 from cm_delta_dagster.client.commits.context import Idempotency
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.write_target import WriteTarget
+from cm_delta_dagster.protocol.schema.types import StructType
 
 
 class WriteOutcome(StrEnum):
@@ -34,6 +35,7 @@ class WriteResult:
         snapshot: the table after the commit; without a commit, the snapshot that was read.
         rows_by_partition: rows of the added files for each tuple of serialized partition values, in the order of the partition
             columns.
+        replaced_schema: the schema before the write, if the write changed the metadata of a table that existed.
     """
 
     table_id: str
@@ -49,6 +51,7 @@ class WriteResult:
     metrics: Mapping[str, str] = field(default_factory=dict)
     snapshot: Snapshot = field(repr=False)
     rows_by_partition: Mapping[tuple[str | None, ...], int] = field(default_factory=dict)
+    replaced_schema: StructType | None = field(default=None, repr=False)
 
 
 def is_already_committed(snapshot: Snapshot, idempotency: Idempotency | None) -> bool:

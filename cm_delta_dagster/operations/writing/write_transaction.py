@@ -40,6 +40,7 @@ from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.types import (
     STRING,
     StructField,
+    StructType,
     schema_to_json,
 )
 from cm_delta_dagster.protocol.statistics.layout_columns import check_keeps_columns
@@ -309,7 +310,12 @@ class WriteTransaction:
             metrics=dict(self.transaction.metrics),
             snapshot=committed.snapshot,
             rows_by_partition=dict(rows),
+            replaced_schema=self._replaced_schema(),
         )
+
+    def _replaced_schema(self) -> StructType | None:
+        before = self.transaction.snapshot
+        return None if before.version < 0 or self.shape.metadata == before.metadata else before.schema
 
     def _fill(self, removed: pa.Table, metrics: Mapping[str, int]) -> None:
         transaction, now = self.transaction, self.table.services.now_ms()

@@ -15,7 +15,13 @@ from cm_delta_dagster.operations.maintenance.clean_staged_commits import plan_cl
 from cm_delta_dagster.operations.maintenance.optimize import plan_optimize
 from cm_delta_dagster.operations.maintenance.sizes import size_text
 from cm_delta_dagster.orchestration.checks.observation import Observation
-from cm_delta_dagster.orchestration.checks.schema_changes import (
+from cm_delta_dagster.orchestration.checks.settings import TableCheck
+from cm_delta_dagster.orchestration.maintenance_policy import MaintenancePolicy, MaintenanceTask, due_tasks
+from cm_delta_dagster.orchestration.metadata import PARTITION_ROW_COUNT, stored_figures
+from cm_delta_dagster.orchestration.partitions import keys_text, partition_slice
+from cm_delta_dagster.orchestration.refusals import APPROVAL_ID, APPROVE_COMMAND, approve_command
+from cm_delta_dagster.orchestration.schema_changes import (
+    SCHEMA_CHANGES,
     KnownColumn,
     change_table,
     changes,
@@ -24,11 +30,6 @@ from cm_delta_dagster.orchestration.checks.schema_changes import (
     decoded,
     encoded,
 )
-from cm_delta_dagster.orchestration.checks.settings import TableCheck
-from cm_delta_dagster.orchestration.maintenance_policy import MaintenancePolicy, MaintenanceTask, due_tasks
-from cm_delta_dagster.orchestration.metadata import PARTITION_ROW_COUNT, stored_figures
-from cm_delta_dagster.orchestration.partitions import keys_text, partition_slice
-from cm_delta_dagster.orchestration.refusals import APPROVAL_ID, APPROVE_COMMAND, approve_command
 from cm_delta_dagster.protocol.features.constraints import check_constraints
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
@@ -282,7 +283,7 @@ def _schema_change(seen: Observation) -> Outcome:
     breaking = [one for one in differences if one.is_breaking or not seen.settings.allow_new_columns]
     entries: dict[str, Any] = {"cm_delta/changed_columns": len(differences)}
     if differences:
-        entries["cm_delta/schema_changes"] = change_table(differences)
+        entries[SCHEMA_CHANGES] = change_table(differences)
     if declared is None:
         entries[EXPECTED_SCHEMA] = encoded(expected if breaking else found)
     baseline = "the declared schema" if declared is not None else "the accepted schema"

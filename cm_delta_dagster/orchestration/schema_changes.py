@@ -1,4 +1,4 @@
-"""Compare the columns of a table with those that are expected."""
+"""Compare the columns of a table with others: those that are declared, or those before a write."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import dagster as dg
 
 from cm_delta_dagster.protocol.schema.types import StructType, data_type_text
+
+SCHEMA_CHANGES = "cm_delta/schema_changes"
+"""The table of :func:`change_table` in the metadata of an event."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
