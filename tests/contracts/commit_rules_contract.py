@@ -5,6 +5,8 @@ Run for each database by ``tests/catalog/test_catalog_contract.py``.
 
 import hashlib
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -115,6 +117,25 @@ def rules_are_replaced_listed_removed_and_audited(bench: Bench) -> None:
         assert entries[1].before != entries[1].after and entries[-1].reason == "moved"
 
 
+def a_rule_holds_while_others_of_its_scope_are_set_and_removed(bench: Bench) -> None:
+    removed, kept = rule(scope=str(NAME)), rule(CommitRuleKind.REQUIRED_TAGS, scope=str(NAME), tags=("owner",))
+    together = threading.Barrier(3)
+    with bench.client() as one, bench.client() as other, ThreadPoolExecutor(3) as threads:
+        table_id = create(one).table_id
+        for _ in range(10):
+            one.set_commit_rule(removed)
+            changes = (
+                threads.submit(lambda: (together.wait(), one.remove_commit_rule(str(NAME), removed.name))),
+                threads.submit(lambda: (together.wait(), other.set_commit_rule(kept))),
+                threads.submit(lambda: (together.wait(), one.set_commit_rule(replace(kept, reason="audit")))),
+            )
+            for change in changes:
+                change.result()
+            with pytest.raises(CommitRefusedError, match="lacks the tag"):
+                one.commit(table_id, with_actions(1))
+            one.remove_commit_rule(str(NAME), kept.name)
+
+
 def malformed_rules_are_refused(bench: Bench) -> None:
     with bench.client() as catalog:
         for wrong in (
@@ -220,6 +241,7 @@ COMMIT_RULES_CONTRACT: tuple[Rule, ...] = (
     rules_of_all_three_scopes_apply_in_every_commit_mode,
     a_proposal_without_readable_content_violates_every_rule,
     rules_are_replaced_listed_removed_and_audited,
+    a_rule_holds_while_others_of_its_scope_are_set_and_removed,
     malformed_rules_are_refused,
     no_rule_covers_commits_that_are_made_put_if_absent,
     a_rename_carries_the_rules_of_the_name,

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
-from cm_delta_dagster.catalog.sql import audit, commit_checks, guard
+from cm_delta_dagster.catalog.sql import audit, commit_checks, guard, rule_lock
 from cm_delta_dagster.catalog.sql import commit_rule_rows as rows
 from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.schema import (
@@ -32,6 +32,7 @@ _NOT_THROUGH_CATALOG = [
 
 def set_rule(connection: sa.Connection, rule: CommitRule, *, confirmed: bool, now_ms: int) -> CommitRule:
     """Insert or replace the rule of that scope and name."""
+    rule_lock.acquire(connection)
     guard.require_on_scope(connection, guard.Operation.SET_POLICY, rule.scope)
     unguarded = _put_if_absent(connection, rule.scope)
     if unguarded:
@@ -55,6 +56,7 @@ def set_rule(connection: sa.Connection, rule: CommitRule, *, confirmed: bool, no
 
 def remove_rule(connection: sa.Connection, scope: str, name: str, *, reason: str, now_ms: int) -> None:
     """Delete a rule. Raises InvalidArgumentError if there is none."""
+    rule_lock.acquire(connection)
     guard.require_on_scope(connection, guard.Operation.SET_POLICY, scope)
     before = rows.rule(connection, scope, name)
     if before is None:

@@ -13,7 +13,7 @@ from cm_delta_dagster.catalog.commit_policy import (
     CommitPolicyRule,
     PolicyChange,
 )
-from cm_delta_dagster.catalog.sql import audit, commit_rules, guard
+from cm_delta_dagster.catalog.sql import audit, commit_rules, guard, rule_lock
 from cm_delta_dagster.catalog.sql.guard import Operation
 from cm_delta_dagster.catalog.sql.schema import COMMIT_POLICIES, COMMITS, IS_ACTIVE, NAME_COLUMNS, TABLES, identifier_of
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
@@ -75,6 +75,7 @@ def set_rule(connection: sa.Connection, rule: CommitPolicyRule, *, now_ms: int) 
             f"The commit policy {rule.policy} was not set for {rule.scope!r}: a rule is for a catalog or a schema; a table's "
             "own policy is changed with the table's id, and only the catalog sets switching."
         )
+    rule_lock.acquire(connection)
     guard.require_on_scope(connection, Operation.SET_POLICY, rule.scope)
     _refuse_without_check(connection, rule.policy)
     if rule.policy == _PUT_IF_ABSENT:
@@ -117,6 +118,7 @@ def change(connection: sa.Connection, table_id: str, policy: CommitPolicy | None
     """
     if policy == _SWITCHING:
         raise InvalidArgumentError("Switching is a state that the catalog sets; choose another commit policy.")
+    rule_lock.acquire(connection)
     guard.require_on_table(connection, Operation.SET_POLICY, table_id)
     row = connection.execute(_LOCKED, {"of_table": table_id}).one_or_none()
     if row is None:
