@@ -16,6 +16,7 @@ from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyKind, CommitPolicyRule
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified, VersionTaken
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import (
     ApprovalClosedError,
     ApprovalRequiredError,
@@ -177,6 +178,28 @@ def a_rename_carries_the_rules_of_the_name(bench: Bench) -> None:
             catalog.commit(table_id, with_actions(1, removes=1))
 
 
+def a_rename_out_of_a_schema_permits_nothing(bench: Bench) -> None:
+    elsewhere = TableIdentifier("main", "scratch", "orders")
+    with bench.client() as catalog:
+        table_id = create(catalog).table_id
+        catalog.set_commit_rule(rule())
+        catalog.set_commit_rule(replace(rule(CommitRuleKind.REQUIRED_TAGS, scope="main", tags=("owner",))))
+        weak = rule(CommitRuleKind.REQUIRED_TAGS, scope=str(elsewhere), tags=("cost",))
+        catalog.set_commit_rule(replace(weak, name="append_only"))
+        catalog.rename_table(table_id, elsewhere)
+        with pytest.raises(CommitRefusedError, match="removes or changes rows"):
+            catalog.commit(table_id, with_actions(1, removes=1, tags={"owner": "etl", "cost": "1"}))
+        own = {each.name: each.kind.value for each in catalog.commit_rules(str(elsewhere)) if each.scope != "main"}
+        assert own == {"append_only": "required_tags", "append_only of main.sales": "append_only"}
+        entry = catalog.audit(scope=str(elsewhere))[-2]
+        assert (entry.action, entry.reason) == ("set commit rule", f"rename of {NAME}")
+        rules = catalog.commit_rules()
+        for name in (NAME, elsewhere):
+            catalog.rename_table(table_id, name)
+        carried = [each for each in catalog.commit_rules() if each not in rules]
+        assert [(each.scope, each.name) for each in carried] == [(str(NAME), "append_only")]
+
+
 def a_rule_that_locks_everybody_out_is_asked_for_twice(bench: Bench) -> None:
     with bench.client() as catalog:
         create(catalog)
@@ -245,6 +268,7 @@ COMMIT_RULES_CONTRACT: tuple[Rule, ...] = (
     malformed_rules_are_refused,
     no_rule_covers_commits_that_are_made_put_if_absent,
     a_rename_carries_the_rules_of_the_name,
+    a_rename_out_of_a_schema_permits_nothing,
     a_rule_that_locks_everybody_out_is_asked_for_twice,
     a_commit_waits_and_is_ratified_with_the_end_of_its_request,
     a_transaction_over_several_tables_does_not_wait,

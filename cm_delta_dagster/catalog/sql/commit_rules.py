@@ -3,7 +3,10 @@
 Functions over an open connection; the caller opens the transaction.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
+from itertools import chain, count
 
 import sqlalchemy as sa
 
@@ -70,12 +73,40 @@ def remove_rule(connection: sa.Connection, scope: str, name: str, *, reason: str
     _record(connection, "remove commit rule", before, before=before, after=None, reason=reason, now_ms=now_ms)
 
 
-def carry(connection: sa.Connection, before: TableIdentifier, after: TableIdentifier) -> None:
-    """Copy the rules of a table's old name to its new name: a rename must not permit anything."""
-    for rule in rows.rules(connection, str(before)):
-        if rule.scope == str(before) and rows.rule(connection, str(after), rule.name) is None:
-            connection.execute(sa.insert(COMMIT_RULES).values(rows.values(replace(rule, scope=str(after)))))
-            commit_checks.activate(connection, rows.CHECK, str(after))
+def carry(connection: sa.Connection, before: TableIdentifier, after: TableIdentifier, *, now_ms: int) -> None:
+    """Set the rules of a table's old name for its new name, if they would not hold for it: a rename must not permit anything.
+
+    Those of the old schema and catalog become rules of the table.
+    """
+    held = list(rows.rules_of(connection, after))
+    for rule in rows.rules_of(connection, before):
+        if rows.contains(rule.scope, str(after)) or any(map(partial(_demands_the_same, rule), held)):
+            continue
+        taken = {each.name for each in held if each.scope == str(after)}
+        carried = replace(rule, scope=str(after), name=_free_name(rule, taken))
+        connection.execute(sa.insert(COMMIT_RULES).values(rows.values(carried)))
+        commit_checks.activate(connection, rows.CHECK, str(after))
+        _record(
+            connection,
+            "set commit rule",
+            carried,
+            before=None,
+            after=carried,
+            reason=f"rename of {before}",
+            now_ms=now_ms,
+        )
+        held.append(carried)
+
+
+def _demands_the_same(one: CommitRule, other: CommitRule) -> bool:
+    return (one.kind, one.arguments, one.on_violation) == (other.kind, other.arguments, other.on_violation)
+
+
+def _free_name(rule: CommitRule, taken: Collection[str]) -> str:
+    """The name of the rule, with its scope if another rule has the name."""
+    of_scope = f"{rule.name} of {rule.scope}"
+    names = chain((rule.name, of_scope), (f"{of_scope} ({number})" for number in count(2)))
+    return next(name for name in names if name not in taken)
 
 
 def check_covered(connection: sa.Connection, table_id: str, identifier: TableIdentifier) -> None:
