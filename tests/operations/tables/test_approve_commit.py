@@ -130,6 +130,29 @@ def test_concurrent_approvals_of_one_request_all_answer(lake: Lake, table: Table
     assert table.snapshot().version == 4
 
 
+def test_an_approved_commit_keeps_the_row_ids_that_its_files_bring(lake: Lake) -> None:
+    tracked = lake.new_table(properties={"delta.feature.rowTracking": "supported"})
+    set_rule(lake, CommitRuleKind.REQUIRED_TAGS, tags=("ticket",))
+    transaction = tracked.start_transaction(tracked.snapshot(), operation="CLONE")
+    fields = {"partition_values": {"day": "2026-01-01"}, "stats": '{"numRecords":10}'}
+    own = add_file("own.parquet", base_row_id=90, default_row_commit_version=1, **fields)
+    transaction.add_files([own, add_file("fresh.parquet", **fields)])
+    transaction.used_row_ids = 99
+    for path in ("own.parquet", "fresh.parquet"):
+        lake.put(tracked, path)
+    with pytest.raises(ApprovalRequiredError) as caught:
+        transaction.commit()
+    lake.catalog.remove_commit_rule("main.test", "required_tags")
+    lake.append(tracked, "later.parquet")
+    approve_commit(lake.reopened(), str(caught.value.approval_id))
+    files = tracked.snapshot().files.select(["path", "baseRowId", "defaultRowCommitVersion"]).to_pylist()
+    assert sorted(tuple(file.values()) for file in files) == [
+        ("fresh.parquet", 100, 2),
+        ("later.parquet", 0, 1),
+        ("own.parquet", 90, 1),
+    ]
+
+
 def test_a_commit_that_conflicts_closes_its_request(lake: Lake, table: Table) -> None:
     waiting = parked(lake, table, "a.parquet", "b.parquet")
     removal(lake, table, "a.parquet").commit()
