@@ -13,8 +13,15 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.access import Privilege
 from cm_delta_dagster.catalog.audit import AuditOutcome
 from cm_delta_dagster.catalog.commit_policy import CommitMode
+from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
-from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified, RatifiedTogether, VersionTaken
+from cm_delta_dagster.catalog.ratification import (
+    CommitProposal,
+    Ratified,
+    RatifiedTogether,
+    RefusedTogether,
+    VersionTaken,
+)
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.schema import MAINTENANCE_LEASES
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
@@ -404,6 +411,39 @@ def test_commits_to_several_tables_are_all_refused_or_none(protected: Protected)
         assert isinstance(done, RatifiedTogether) and set(done.commits) == {orders, hidden}
         again = catalog.commit_together(both)
         assert isinstance(again, RatifiedTogether) and all(one.repeated for one in again.commits.values())
+
+
+def append_only(scope: TableIdentifier, on_violation: OnViolation = OnViolation.REFUSE) -> CommitRule:
+    return CommitRule(scope=str(scope), name="keep", kind=CommitRuleKind.APPEND_ONLY, on_violation=on_violation)
+
+
+def test_commit_rules_hold_for_the_commits_of_a_role(protected: Protected) -> None:
+    protected.owner.grant([Privilege.MODIFY], "main", protected.writer)
+    protected.owner.set_commit_rule(append_only(ORDERS))
+    orders, hidden = protected.orders.table_id, protected.hidden.table_id
+    with protected.as_writer() as catalog:
+        with pytest.raises(CommitRefusedError, match="append_only"):
+            catalog.commit(orders, commit_of(2, REMOVE))
+        with pytest.raises(CommitRefusedError, match="append_only"):
+            catalog.commit_together({orders: commit_of(2, REMOVE), hidden: commit_of(2, ADD)})
+        protected.owner.set_commit_rule(append_only(ORDERS, OnViolation.APPROVAL))
+        with pytest.raises(CommitRefusedError, match="cannot wait for an approval"):
+            catalog.commit_together({orders: commit_of(2, REMOVE), hidden: commit_of(2, ADD)})
+        assert isinstance(catalog.commit(orders, commit_of(2, ADD)), Ratified)
+
+
+def test_no_rule_refuses_a_proposal_that_must_be_rebased(protected: Protected) -> None:
+    protected.owner.grant([Privilege.MODIFY], "main", protected.writer)
+    protected.owner.set_commit_rule(append_only(ORDERS))
+    protected.owner.set_commit_rule(append_only(HIDDEN))
+    orders, hidden = protected.orders.table_id, protected.hidden.table_id
+    with protected.as_writer() as catalog:
+        assert isinstance(catalog.commit(orders, commit_of(2, ADD)), Ratified)
+        for late in (commit_of(2, ADD), commit_of(2, REMOVE)):
+            outcome = catalog.commit_together({orders: late, hidden: commit_of(2, ADD)})
+            assert isinstance(outcome, RefusedTogether) and set(outcome.refusals) == {orders}
+            assert isinstance(outcome.refusals[orders], VersionTaken)
+        assert isinstance(catalog.commit(hidden, commit_of(2, ADD)), Ratified)
 
 
 def test_the_function_stores_what_the_transaction_stores(protected: Protected) -> None:

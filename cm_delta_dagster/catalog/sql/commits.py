@@ -133,12 +133,17 @@ def commit_together(
             for table_id, head in heads.items()
         }
     except ApprovalRequiredError as needed:
-        raise CommitRefusedError(
-            f"{needed} A transaction over several tables cannot wait for an approval, and nothing of it was committed. Write to "
-            "that table outside of the transaction.",
-            refusal=needed.refusal,
-        ) from needed
+        raise cannot_wait(needed) from needed
     return RatifiedTogether(commits=accepted)
+
+
+def cannot_wait(needed: ApprovalRequiredError) -> CommitRefusedError:
+    """The refusal of commits to several tables, one of which needs an approval."""
+    return CommitRefusedError(
+        f"{needed} A transaction over several tables cannot wait for an approval, and nothing of it was committed. Write to "
+        "that table outside of the transaction.",
+        refusal=needed.refusal,
+    )
 
 
 def required_head(connection: sa.Connection, table_id: str) -> Any:
