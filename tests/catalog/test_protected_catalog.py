@@ -503,6 +503,18 @@ def test_only_the_owner_of_the_database_tables_enables_grants(postgres_url: str)
                 guest.commit(owner.load_table_by_id(owner.load_table(ORDERS).table_id).table_id, proposal(2))
 
 
+def test_rights_on_single_columns_are_revoked_too(postgres_url: str) -> None:
+    writer = create_role(postgres_url, "writer")
+    columns = "grantee, scope, privilege, granted_ms"
+    with SqlCatalog(postgres_url, warehouse="memory://w") as owner:
+        create(owner, ORDERS)
+        with raw_client(postgres_url, "postgres") as client:
+            client.execute(f"GRANT INSERT ({columns}) ON cm_delta_grants TO {writer}")
+        owner.enable_grants()
+    with raw_client(postgres_url, writer) as client, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        client.execute(f"INSERT INTO cm_delta_grants ({columns}) VALUES (session_user, '*', 'own', 0)")
+
+
 def test_bytes_of_the_definition_come_from_the_content(protected: Protected) -> None:
     """A client cannot report another schema to the catalog than the one that it commits."""
     protected.owner.grant([Privilege.ALTER], str(ORDERS), protected.writer)
