@@ -110,14 +110,25 @@ def _free_name(rule: CommitRule, taken: Collection[str]) -> str:
 
 
 def check_covered(connection: sa.Connection, table_id: str, identifier: TableIdentifier) -> None:
-    """Refuse a name with commit rules for a table whose commits are made put-if-absent. Raises InvalidArgumentError."""
+    """Refuse a name for a table whose commits are made put-if-absent, if the catalog must be able to refuse commits to it.
+
+    Raises InvalidArgumentError.
+    """
     mode = sa.select(TABLES.c.commit_policy).where(TABLES.c.table_id == table_id)
+    if connection.execute(mode).scalar_one_or_none() not in _NOT_THROUGH_CATALOG:
+        return
     found = rows.rules_of(connection, identifier)
-    if found and connection.execute(mode).scalar_one_or_none() in _NOT_THROUGH_CATALOG:
-        raise InvalidArgumentError(
-            f"The table cannot have the name {identifier}: the rule {found[0]} applies to it, and the commits of the table are "
-            "made by creating their files (put-if-absent), which the catalog cannot refuse. Set its commit mode to staged first."
-        )
+    if guard.is_enabled(connection):
+        why, remedy = "the catalog enforces grants", "disable the grants"
+    elif found:
+        why, remedy = f"the rule {found[0]} applies to it", "remove the rule"
+    else:
+        return
+    raise InvalidArgumentError(
+        f"The table cannot have the name {identifier}: its commits are made by creating their files (put-if-absent), which the "
+        f"catalog cannot refuse, and {why}. Nothing was changed. Set its commit mode to staged first; for a dropped table "
+        f"{remedy}, undrop it, and set the mode."
+    )
 
 
 def refuse_put_if_absent(connection: sa.Connection, scope: str) -> None:
