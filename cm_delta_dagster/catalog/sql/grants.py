@@ -59,7 +59,7 @@ def whoami(connection: sa.Connection) -> Caller:
     return Caller(
         principal=principal,
         source=callers.source_of(connection),
-        roles=tuple(sorted(name for name in found if name is not None and name != principal)),
+        roles=tuple(sorted(name for name in found if name not in (None, principal, guard.PUBLIC))),
         grants_enabled=guard.is_enabled(connection),
     )
 

@@ -98,13 +98,16 @@ REQUIRED: Mapping[Operation, tuple[Privilege, ...]] = MappingProxyType(
 _STATE = Prepared(
     sa.select(ACTIVE_CHECKS.c.scope).where(ACTIVE_CHECKS.c.check_name == RULE, ACTIVE_CHECKS.c.scope == WHOLE_CATALOG)
 )
-_NAMES = sa.select(sa.bindparam("caller", type_=sa.Text).label("name")).cte("names", recursive=True)
+_FIRST_NAMES = sa.union(
+    sa.select(sa.bindparam("caller", type_=sa.Text).label("name")), sa.select(sa.literal_column(f"'{PUBLIC}'", sa.Text))
+).subquery("first_names")
+_NAMES = sa.select(_FIRST_NAMES.c.name).cte("names", recursive=True)
 NAMES = _NAMES.union(
     sa.select(ROLE_MEMBERS.c.role).where(ROLE_MEMBERS.c.member == _NAMES.c.name),
 )
-"""The caller and its roles, direct and indirect."""
+"""The caller and its roles, direct and indirect, with the role of everybody."""
 
-_IS_ONE_OF_THEM = sa.or_(GRANTS.c.grantee == PUBLIC, GRANTS.c.grantee.in_(sa.select(NAMES.c.name)))
+_IS_ONE_OF_THEM = GRANTS.c.grantee.in_(sa.select(NAMES.c.name))
 _HELD_ON_TABLE = Prepared(
     sa.select(
         GRANTS.c.privilege,
