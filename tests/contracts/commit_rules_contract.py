@@ -250,6 +250,18 @@ def a_commit_waits_and_is_ratified_with_the_end_of_its_request(bench: Bench) -> 
             catalog.reject_approval(approval_id, reason="no")
 
 
+def a_table_with_requests_does_not_become_put_if_absent(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table_id = create(catalog).table_id
+        catalog.set_commit_rule(rule(on_violation=OnViolation.APPROVAL))
+        approval_id = _request(catalog, table_id, with_actions(1, removes=1))
+        catalog.remove_commit_rule("main.sales", "append_only")
+        with pytest.raises(InvalidArgumentError, match="wait for an approval"):
+            catalog.change_commit_policy(table_id, PUT_IF_ABSENT)
+        catalog.reject_approval(approval_id, reason="no")
+        catalog.change_commit_policy(table_id, PUT_IF_ABSENT)
+
+
 def a_transaction_over_several_tables_does_not_wait(bench: Bench) -> None:
     with bench.client() as catalog:
         first, second = create(catalog).table_id, create(catalog, OTHER).table_id
@@ -271,5 +283,6 @@ COMMIT_RULES_CONTRACT: tuple[Rule, ...] = (
     a_rename_out_of_a_schema_permits_nothing,
     a_rule_that_locks_everybody_out_is_asked_for_twice,
     a_commit_waits_and_is_ratified_with_the_end_of_its_request,
+    a_table_with_requests_does_not_become_put_if_absent,
     a_transaction_over_several_tables_does_not_wait,
 )

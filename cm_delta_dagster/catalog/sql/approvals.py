@@ -156,6 +156,16 @@ def find(connection: sa.Connection, table_id: str, *, app_id: str, app_version: 
     return None if row is None else _approval(row, now_ms)
 
 
+def refuse_put_if_absent(connection: sa.Connection, table_id: str, *, now_ms: int) -> None:
+    """Refuse put-if-absent for a table with requests, whose commits must be ratified. Raises InvalidArgumentError."""
+    waiting = listed(connection, parts=(), table_id=table_id, with_closed=False, now_ms=now_ms)
+    if waiting:
+        raise InvalidArgumentError(
+            f"The commit mode of {waiting[0].identifier} was not set to put-if-absent: {len(waiting)} of its commits wait for an "
+            f"approval (first request {waiting[0].approval_id}), and the catalog ratifies them. Approve or reject them first."
+        )
+
+
 def protected(connection: sa.Connection, table_id: str, *, now_ms: int) -> tuple[ParkedCommit, ...]:
     """The commits of a table whose files must be kept."""
     still = APPROVALS.c.expires_ms > now_ms - PROTECTED_AFTER_EXPIRY_MS

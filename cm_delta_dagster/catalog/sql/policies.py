@@ -13,7 +13,7 @@ from cm_delta_dagster.catalog.commit_policy import (
     CommitPolicyRule,
     PolicyChange,
 )
-from cm_delta_dagster.catalog.sql import audit, commit_rules, guard, rule_lock
+from cm_delta_dagster.catalog.sql import approvals, audit, commit_rules, guard, rule_lock
 from cm_delta_dagster.catalog.sql.guard import Operation
 from cm_delta_dagster.catalog.sql.schema import COMMIT_POLICIES, COMMITS, IS_ACTIVE, NAME_COLUMNS, TABLES, identifier_of
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
@@ -132,6 +132,7 @@ def change(connection: sa.Connection, table_id: str, policy: CommitPolicy | None
         _record(connection, str(identifier_of(row)), after=after, now_ms=now_ms, table_id=table_id)
     if policy == _PUT_IF_ABSENT:
         commit_rules.refuse_put_if_absent(connection, str(identifier_of(row)))
+        approvals.refuse_put_if_absent(connection, table_id, now_ms=now_ms)
         if row.published_version == row.latest_version:
             return _write(connection, table_id, policy, None, PolicyChange.DONE)
         return _write(connection, table_id, _SWITCHING, row.barrier_after, PolicyChange.PUBLISH_FIRST)
