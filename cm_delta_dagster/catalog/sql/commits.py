@@ -49,10 +49,7 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
-CHECKED_HEAD = sa.select(*HEAD_COLUMNS, *NAME_COLUMNS, commit_checks.ACTIVE).where(THE_TABLE)
-"""The head of a table with what its checks need."""
-
-_LOCKED_HEAD = Prepared(CHECKED_HEAD.with_for_update())
+_LOCKED_HEAD = Prepared(sa.select(*HEAD_COLUMNS, *NAME_COLUMNS).where(THE_TABLE).with_for_update())
 _ADVANCE = Prepared(
     sa.update(TABLES)
     .where(TABLES.c.table_id == sa.bindparam("of_table"))
@@ -190,9 +187,7 @@ def _accept(
 
 def check_without_lock(connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int) -> None:
     """Run the checks of a proposal that another transaction ratifies. Raises CommitRefusedError, TableNotFoundError."""
-    head = connection.execute(
-        _HEAD.add_columns(*NAME_COLUMNS, commit_checks.ACTIVE), {"of_table": table_id}
-    ).one_or_none()
+    head = connection.execute(_HEAD.add_columns(*NAME_COLUMNS), {"of_table": table_id}).one_or_none()
     if head is None:
         raise unknown_table(table_id)
     _check(connection, table_id, proposal, head, identifier=identifier_of(head), now_ms=now_ms)
