@@ -10,7 +10,7 @@ from itertools import chain, count
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
+from cm_delta_dagster.catalog.commit_policy import NOT_THROUGH_CATALOG
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.catalog.sql import audit, commit_checks, guard, rule_lock
 from cm_delta_dagster.catalog.sql import commit_rule_rows as rows
@@ -27,10 +27,6 @@ from cm_delta_dagster.catalog.sql.schema import (
 )
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
-
-_NOT_THROUGH_CATALOG = [
-    str(CommitPolicy(kind=kind)) for kind in (CommitPolicyKind.PUT_IF_ABSENT, CommitPolicyKind.SWITCHING)
-]
 
 
 def set_rule(connection: sa.Connection, rule: CommitRule, *, confirmed: bool, now_ms: int) -> CommitRule:
@@ -115,7 +111,7 @@ def check_covered(connection: sa.Connection, table_id: str, identifier: TableIde
     Raises InvalidArgumentError.
     """
     mode = sa.select(TABLES.c.commit_policy).where(TABLES.c.table_id == table_id)
-    if connection.execute(mode).scalar_one_or_none() not in _NOT_THROUGH_CATALOG:
+    if connection.execute(mode).scalar_one_or_none() not in NOT_THROUGH_CATALOG:
         return
     found = rows.rules_of(connection, identifier)
     if guard.is_enabled(connection):
@@ -144,9 +140,9 @@ def refuse_put_if_absent(connection: sa.Connection, scope: str) -> None:
 
 def _put_if_absent(connection: sa.Connection, scope: str) -> list[str]:
     """The tables and scopes at or below ``scope``, or above it, whose commits are made put-if-absent."""
-    own = sa.select(*NAME_COLUMNS).where(IS_ACTIVE, TABLES.c.commit_policy.in_(_NOT_THROUGH_CATALOG))
+    own = sa.select(*NAME_COLUMNS).where(IS_ACTIVE, TABLES.c.commit_policy.in_(NOT_THROUGH_CATALOG))
     tables = [str(identifier_of(row)) for row in connection.execute(own)]
-    wide = sa.select(COMMIT_POLICIES.c.scope).where(COMMIT_POLICIES.c.policy.in_(_NOT_THROUGH_CATALOG))
+    wide = sa.select(COMMIT_POLICIES.c.scope).where(COMMIT_POLICIES.c.policy.in_(NOT_THROUGH_CATALOG))
     scopes = list(connection.execute(wide).scalars())
     return sorted(
         [name for name in tables if rows.contains(scope, name)]
@@ -163,7 +159,7 @@ def _lock_out(connection: sa.Connection, rule: CommitRule) -> str | None:
         rule.kind is CommitRuleKind.SCHEMA_CHANGE and principals is None
     )
     if needs_owner and guard.is_enabled(connection):
-        table_id = _table_id(connection, rule.scope)
+        table_id = guard.table_id_of(connection, rule.scope)
         if not guard.owners(connection, rule.scope, table_id):
             return f"{rule.scope} has no owner who could permit what the rule stops"
     return None
@@ -174,15 +170,6 @@ def _exists(connection: sa.Connection, name: str) -> bool:
     if connection.execute(sa.select(ROLE_MEMBERS.c.member).where(ROLE_MEMBERS.c.role == name)).first() is not None:
         return True
     return connection.execute(sa.select(ROLES.c.role).where(ROLES.c.role == name)).first() is None
-
-
-def _table_id(connection: sa.Connection, scope: str) -> str | None:
-    """The id of the table that the scope names; None for other scopes, and for a table that does not exist yet."""
-    parts = scope.split(".")
-    if len(parts) != len(NAME_COLUMNS):
-        return None
-    same = (column == part for column, part in zip(NAME_COLUMNS, parts, strict=True))
-    return connection.execute(sa.select(TABLES.c.table_id).where(IS_ACTIVE, *same)).scalar_one_or_none()
 
 
 def _record(

@@ -3,7 +3,7 @@
 Protocol heading "Catalog Responsibilities". Functions over an open connection; the caller opens the transaction.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -112,11 +112,7 @@ def commit_together(
     if len(repeated) == len(proposals):
         return RatifiedTogether(commits=repeated)
     if repeated:
-        raise CatalogError(
-            f"Of the proposals for {', '.join(proposals)}, which are to be ratified together, those for {', '.join(repeated)} are "
-            "ratified and the others are not. Nothing was changed. A part of the catalog was restored from an older state; "
-            "compare the history of the tables."
-        )
+        raise partly_ratified(proposals, repeated)
     refusals = {
         table_id: answer
         for table_id, answer in answers.items()
@@ -132,6 +128,15 @@ def commit_together(
     except ApprovalRequiredError as needed:
         raise cannot_wait(needed) from needed
     return RatifiedTogether(commits=accepted)
+
+
+def partly_ratified(proposals: Iterable[str], ratified: Iterable[str]) -> CatalogError:
+    """The error if some of the proposals that are to be ratified together are ratified."""
+    return CatalogError(
+        f"Of the proposals for {', '.join(proposals)}, which are to be ratified together, those for {', '.join(ratified)} are "
+        "ratified and the others are not. Nothing was changed. A part of the catalog was restored from an older state; "
+        "compare the history of the tables."
+    )
 
 
 def cannot_wait(needed: ApprovalRequiredError) -> CommitRefusedError:

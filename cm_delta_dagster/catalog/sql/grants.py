@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.access import WHOLE_CATALOG, Caller, Grant, Privilege, Role
-from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
+from cm_delta_dagster.catalog.commit_policy import NOT_THROUGH_CATALOG
 from cm_delta_dagster.catalog.sql import (
     audit,
     callers,
@@ -37,7 +37,6 @@ from cm_delta_dagster.catalog.sql.schema import (
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 
-_BY_CREATION = [str(CommitPolicy(kind=kind)) for kind in (CommitPolicyKind.PUT_IF_ABSENT, CommitPolicyKind.SWITCHING)]
 _NAMED = sa.select(*NAME_COLUMNS, TABLES.c.table_id, TABLES.c.owner).where(
     TABLES.c.table_id == sa.bindparam("of_table"), IS_ACTIVE
 )
@@ -335,10 +334,10 @@ def _refuse_lock_out(connection: sa.Connection, lock_out: bool) -> None:
 
 
 def _refuse_commits_by_creation(connection: sa.Connection) -> None:
-    by_creation = sa.select(*NAME_COLUMNS).where(IS_ACTIVE, TABLES.c.commit_policy.in_(_BY_CREATION))
+    by_creation = sa.select(*NAME_COLUMNS).where(IS_ACTIVE, TABLES.c.commit_policy.in_(NOT_THROUGH_CATALOG))
     row = connection.execute(by_creation.limit(1)).first()
     rule = connection.execute(
-        sa.select(COMMIT_POLICIES.c.scope).where(COMMIT_POLICIES.c.policy.in_(_BY_CREATION)).limit(1)
+        sa.select(COMMIT_POLICIES.c.scope).where(COMMIT_POLICIES.c.policy.in_(NOT_THROUGH_CATALOG)).limit(1)
     ).scalar_one_or_none()
     where = rule if row is None else str(identifier_of(row))
     if where is not None:

@@ -161,12 +161,16 @@ def require_on_scope(connection: sa.Connection, operation: Operation, scope: str
     """As :func:`require`, for a scope that may be the name of a table, which need not exist."""
     if not is_enabled(connection):
         return
+    require(connection, operation, scope, table_id=table_id_of(connection, scope))
+
+
+def table_id_of(connection: sa.Connection, scope: str) -> str | None:
+    """The id of the table that the scope names; None for other scopes, and for a table that does not exist."""
     parts = scope.split(".")
-    table_id = None
-    if len(parts) == len(NAME_COLUMNS):
-        of_name = [column == part for column, part in zip(NAME_COLUMNS, parts, strict=True)]
-        table_id = connection.execute(sa.select(TABLES.c.table_id).where(*of_name, IS_ACTIVE)).scalar_one_or_none()
-    require(connection, operation, scope, table_id=table_id)
+    if len(parts) != len(NAME_COLUMNS):
+        return None
+    of_name = [column == part for column, part in zip(NAME_COLUMNS, parts, strict=True)]
+    return connection.execute(sa.select(TABLES.c.table_id).where(*of_name, IS_ACTIVE)).scalar_one_or_none()
 
 
 def require_embedded(connection: sa.Connection, operation: Operation, table_id: str) -> None:

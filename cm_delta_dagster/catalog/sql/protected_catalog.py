@@ -31,7 +31,6 @@ from cm_delta_dagster.catalog.sql.commit_rows import unknown_table, values_of
 from cm_delta_dagster.catalog.sql.schema import AUDIT, FEED_WAITERS, METADATA
 from cm_delta_dagster.errors import (
     ApprovalRequiredError,
-    CatalogError,
     CommitRefusedError,
     CommitRejectedError,
     InvalidArgumentError,
@@ -149,11 +148,7 @@ def commit_together(
     if len(ratified) == len(proposals):
         return RatifiedTogether(commits=ratified)
     if ratified:
-        raise CatalogError(
-            f"Of the proposals for {', '.join(proposals)}, which are to be ratified together, those for {', '.join(ratified)} are "
-            "ratified and the others are not. Nothing was changed. A part of the catalog was restored from an older state; "
-            "compare the history of the tables."
-        )
+        raise commits.partly_ratified(proposals, ratified)
     return RefusedTogether(
         refusals={table_id: outcome for table_id, outcome in found.items() if not isinstance(outcome, Ratified)}
     )
