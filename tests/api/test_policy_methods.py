@@ -18,7 +18,7 @@ from cm_delta_dagster.errors import InvalidArgumentError
         {"principals": ["ana", 5]},
         {"principals": [" ana"]},
         {"windows": 5},
-        {"windows": ["soon"]},
+        {"windows": ["at night"]},
         {"min_retention_ms": -1},
         {"max_files": 10**30},
         {"max_bytes": 1.5},

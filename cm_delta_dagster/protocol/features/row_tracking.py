@@ -165,7 +165,7 @@ def assign_row_ids(adds: Sequence[AddFile], *, high_water_mark: int, version: in
 
 
 def without_ids_above(add: AddFile, high_water_mark: int) -> AddFile:
-    """``add`` without the row ids that an attempt to commit it assigned: those above the mark, and its version with them.
+    """``add`` without the row ids that an attempt to commit it assigned, and without the version of that attempt.
 
     Args:
         high_water_mark: highest row id that was assigned before, and of files that bring their own ids; -1 if there is none.
