@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from cm_delta_dagster.catalog.access import CallerSource, Privilege, Role
+from cm_delta_dagster.catalog.approvals import ApprovalRequest
 from cm_delta_dagster.catalog.audit import AuditOutcome
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind, CommitPolicyRule
-from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind
+from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.catalog.maintenance import MaintenanceConditions, MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.ratification import Ratified, RatifiedTogether
 from cm_delta_dagster.catalog.tables import TableIdentifier
@@ -330,6 +331,23 @@ def put_if_absent_and_grants_exclude_each_other(bench: Bench) -> None:
         assert owner.list_tables("main.sales") == (OTHER,)
 
 
+def a_request_is_seen_by_its_writer_and_by_maintainers(bench: Bench) -> None:
+    waits = CommitRule(scope="main", name="keep", kind=CommitRuleKind.APPEND_ONLY, on_violation=OnViolation.APPROVAL)
+    with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
+        table_id = create(owner).table_id
+        owner.set_commit_rule(waits)
+        owner.enable_grants()
+        owner.grant([Privilege.MODIFY], str(NAME), principal_of(writer))
+        found = owner.request_approval(table_id, commit_of(1, REMOVE), ApprovalRequest(intent="{}"))
+        assert found is not None and owner.approvals() == (found,)
+        assert writer.approvals() == ()
+        with pytest.raises(InvalidArgumentError, match="no request"):
+            writer.parked_commit(found.approval_id)
+        owner.grant([Privilege.MAINTAIN], str(NAME), principal_of(writer))
+        assert writer.approvals("main.sales") == (found,)
+        assert writer.parked_commit(found.approval_id).content is not None
+
+
 def every_change_and_refusal_is_in_the_audit(bench: Bench) -> None:
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
         entry = create(owner)
@@ -368,5 +386,6 @@ ACCESS_CONTROL_CONTRACT: tuple[Rule, ...] = (
     the_last_owner_is_removed_only_on_explicit_demand,
     impossible_grants_change_nothing,
     put_if_absent_and_grants_exclude_each_other,
+    a_request_is_seen_by_its_writer_and_by_maintainers,
     every_change_and_refusal_is_in_the_audit,
 )
