@@ -91,8 +91,11 @@ def a_commit_without_its_content_requires_modify_and_alter(bench: Bench) -> None
         entry = create(owner)
         owner.enable_grants()
         name = principal_of(writer)
+        owner.grant([Privilege.READ], str(NAME), name)
+        with pytest.raises(CommitRefusedError, match="the privileges modify and alter on"):
+            writer.commit(entry.table_id, proposal(1))
         owner.grant([Privilege.MODIFY], str(NAME), name)
-        with pytest.raises(CommitRefusedError, match="alter"):
+        with pytest.raises(CommitRefusedError, match="the privilege alter on"):
             writer.commit(entry.table_id, proposal(1))
         false = replace(proposal(1), content_to_check=b"{}\n", sha256="0" * 64)
         with pytest.raises(CommitRejectedError):

@@ -234,7 +234,7 @@ def missing(
     names = " and ".join(privilege.value for privilege in privileges)
     return Refusal(
         what=what if what[:1].isupper() else f"The operation {what} on {on}",
-        reason=f"{who} does not have the privilege {names} on {on}",
+        reason=f"{who} does not have the privilege{'s' if len(privileges) > 1 else ''} {names} on {on}",
         rule=RULE,
         scope=on,
         ask=owners(connection, on, table_id),

@@ -46,7 +46,8 @@ $$;
 CREATE OR REPLACE FUNCTION {schema}.cm_delta_refused(what text, of_table text, name text, lacking text[]) RETURNS jsonb
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS $$
 DECLARE
-    because text := 'the principal ' || session_user || ' does not have the privilege ' || array_to_string(lacking, ' and ')
+    because text := 'the principal ' || session_user || ' does not have the privilege'
+        || CASE WHEN cardinality(lacking) > 1 THEN 's ' ELSE ' ' END || array_to_string(lacking, ' and ')
         || ' on ' || name;
     ask jsonb;
 BEGIN
