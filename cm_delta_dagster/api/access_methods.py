@@ -7,6 +7,7 @@ from cm_delta_dagster.catalog.audit import AuditEntry
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.arguments import several
 
 
 class AccessMethods:
@@ -84,13 +85,15 @@ class AccessMethods:
             InvalidArgumentError: no name, or the role would be a member of itself.
             OperationRefusedError: this principal does not own all tables.
         """
-        self.client.access.add_to_role(role, _names(members), reason=reason)
+        self.client.access.add_to_role(role, several(members, what="The members"), reason=reason)
 
     def remove_from_role(
         self, role: str, members: str | Sequence[str], *, reason: str = "", lock_out: bool = False
     ) -> None:
         """Remove members of a role; arguments and errors as in :meth:`revoke`."""
-        self.client.access.remove_from_role(role, _names(members), reason=reason, lock_out=lock_out)
+        self.client.access.remove_from_role(
+            role, several(members, what="The members"), reason=reason, lock_out=lock_out
+        )
 
     def drop_role(self, role: str, *, reason: str = "", lock_out: bool = False) -> None:
         """Delete a role with its grants; arguments and errors as in :meth:`revoke`."""
@@ -126,7 +129,7 @@ class AccessMethods:
 
 
 def _privileges(given: Privilege | str | Iterable[Privilege | str]) -> tuple[Privilege, ...]:
-    return tuple(_privilege(one) for one in ([given] if isinstance(given, str) else given))
+    return tuple(map(_privilege, several(given, what="The privileges")))
 
 
 def _privilege(name: Privilege | str) -> Privilege:
@@ -135,7 +138,3 @@ def _privilege(name: Privilege | str) -> Privilege:
     except ValueError as error:
         known = ", ".join(privilege.value for privilege in Privilege)
         raise InvalidArgumentError(f"{name!r} is not a privilege; the privileges are {known}.") from error
-
-
-def _names(given: str | Sequence[str]) -> Sequence[str]:
-    return [given] if isinstance(given, str) else given

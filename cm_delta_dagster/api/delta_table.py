@@ -208,7 +208,7 @@ class DeltaTable(TableWrites):
 def maintenance_kind(kind: MaintenanceKind | str) -> MaintenanceKind:
     """Return the kind of that name, in upper or lower case. Raises InvalidArgumentError."""
     try:
-        return MaintenanceKind(kind.upper())
+        return MaintenanceKind(str(kind).upper())
     except ValueError as error:
         kinds = ", ".join(known.value for known in MaintenanceKind)
         raise InvalidArgumentError(f"{kind!r} is not a kind of maintenance; the kinds are {kinds}.") from error

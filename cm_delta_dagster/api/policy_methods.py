@@ -8,6 +8,7 @@ from cm_delta_dagster.catalog.maintenance import MaintenanceConditions, Maintena
 from cm_delta_dagster.catalog.maintenance_windows import MaintenanceWindow
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.arguments import several
 from cm_delta_dagster.operations.tables.set_commit_mode import choose_commit_policy
 
 
@@ -49,8 +50,8 @@ class PolicyMethods:
         kind: MaintenanceKind | str,
         reason: str = "",
         *,
-        principals: Iterable[str] = (),
-        windows: Iterable[str] = (),
+        principals: str | Iterable[str] = (),
+        windows: str | Iterable[str] = (),
         min_retention_ms: int | None = None,
         max_files: int | None = None,
         max_bytes: int | None = None,
@@ -69,8 +70,8 @@ class PolicyMethods:
             OperationRefusedError: the caller does not own the scope.
         """
         conditions = MaintenanceConditions(
-            principals=tuple(principals),
-            windows=tuple(map(MaintenanceWindow.parse, windows)),
+            principals=several(principals, what="The principals"),
+            windows=tuple(map(MaintenanceWindow.parse, several(windows, what="The windows"))),
             min_retention_ms=min_retention_ms,
             max_files=max_files,
             max_bytes=max_bytes,
@@ -83,15 +84,16 @@ class PolicyMethods:
         kind: MaintenanceKind | str,
         reason: str = "",
         *,
-        principals: Iterable[str] = (),
-        windows: Iterable[str] = (),
+        principals: str | Iterable[str] = (),
+        windows: str | Iterable[str] = (),
     ) -> None:
         """Deny a kind of maintenance to ``principals`` in ``windows``; arguments and errors as in :meth:`allow`.
 
         The longest scope decides. A denial does not concern other principals and times; for them the wider scope decides.
         """
         conditions = MaintenanceConditions(
-            principals=tuple(principals), windows=tuple(map(MaintenanceWindow.parse, windows))
+            principals=several(principals, what="The principals"),
+            windows=tuple(map(MaintenanceWindow.parse, several(windows, what="The windows"))),
         )
         self._set_rule(scope, kind, reason, allowed=False, conditions=conditions)
 

@@ -3,7 +3,7 @@
 from cm_delta_dagster.api.session import ClientSession
 from cm_delta_dagster.catalog.approvals import Approval
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
-from cm_delta_dagster.catalog.rules.kinds import rule_kind
+from cm_delta_dagster.catalog.rules.kinds import checked_action, checked_arguments, rule_kind
 from cm_delta_dagster.operations.tables.approve_commit import ApprovedCommit, approve_commit
 
 
@@ -49,8 +49,8 @@ class RuleMethods(ClientSession):
             scope=scope,
             name=checked.value if name is None else name,
             kind=checked,
-            arguments=arguments,  # type: ignore[arg-type]  # The kind checks them.
-            on_violation=on_violation,  # type: ignore[arg-type]  # Checked too.
+            arguments=checked_arguments(checked, arguments),
+            on_violation=checked_action(on_violation),
             reason=reason,
             contact=contact,
         )

@@ -112,7 +112,12 @@ def closed_error(approval: Approval) -> ApprovalClosedError:
         ApprovalState.CONFLICTING: f"was closed{when}, because its commit could no longer be made{because}",
         ApprovalState.EXPIRED: f"expired at {utc_text(approval.expires_ms)}",
     }[approval.state]
+    follows = (
+        "Do not run the write again: its rows are in the table."
+        if approval.state is ApprovalState.COMMITTED
+        else "Run the write again if its rows are still wanted."
+    )
     return ApprovalClosedError(
-        f"The request {approval.approval_id} for {approval.operation} on {approval.identifier} {what}. Nothing was changed. Run "
-        "the write again if its rows are still wanted."
+        f"The request {approval.approval_id} for {approval.operation} on {approval.identifier} {what}. Nothing was changed. "
+        f"{follows}"
     )

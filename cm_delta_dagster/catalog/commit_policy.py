@@ -78,6 +78,11 @@ class CommitPolicy:
 STAGED_POLICY = CommitPolicy()
 """The default policy."""
 
+NOT_THROUGH_CATALOG = tuple(
+    str(CommitPolicy(kind=kind)) for kind in (CommitPolicyKind.PUT_IF_ABSENT, CommitPolicyKind.SWITCHING)
+)
+"""The texts of the policies under which the catalog cannot refuse a commit."""
+
 BARRIER_OPERATION = "SET COMMIT MODE"
 """Operation of the empty commit that ends the use of put-if-absent."""
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
+from cm_delta_dagster.catalog.texts import is_storable
 from cm_delta_dagster.errors import InvalidArgumentError
 
 RuleArgument: TypeAlias = tuple[str, ...] | int | float | str
@@ -89,7 +90,7 @@ def names_of(given: Mapping[str, object], key: str, *, kind: CommitRuleKind) -> 
     """The argument ``key`` of a rule as names, at least one. Raises InvalidArgumentError."""
     value = given.get(key)
     found = (value,) if isinstance(value, str) else value
-    if not isinstance(found, Sequence) or not found or not all(isinstance(each, str) and each for each in found):
+    if not isinstance(found, Sequence) or not found or not all(each and is_storable(each) for each in found):
         raise InvalidArgumentError(
             f"A rule {kind.value} takes {key}: names, at least one; given was {value!r}. Nothing was set."
         )

@@ -57,11 +57,15 @@ class MaintenanceConditions:
     max_bytes: int | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.principals, str) or not all(isinstance(name, str) for name in self.principals):
+            raise InvalidArgumentError(
+                f"The principals of a maintenance rule are {self.principals!r}; give a tuple of names, e.g. ('ana', 'pipelines')."
+            )
         for name in ("min_retention_ms", "max_files", "max_bytes"):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63):
                 raise InvalidArgumentError(
-                    f"{name} of a maintenance rule is {value!r}; give a whole number of at least 0."
+                    f"{name} of a maintenance rule is {value!r}; give a whole number of at least 0 and below 2**63."
                 )
 
     @property

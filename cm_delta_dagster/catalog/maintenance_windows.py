@@ -38,7 +38,7 @@ class MaintenanceWindow:
 
         Raises InvalidArgumentError for any other text.
         """
-        match = _PATTERN.fullmatch(text.strip())
+        match = _PATTERN.fullmatch(text.strip()) if isinstance(text, str) else None
         start = end = None
         if match is not None:
             start, end = _minutes(match["start"]), _minutes(match["end"], is_end=True)

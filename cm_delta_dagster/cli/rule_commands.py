@@ -1,7 +1,7 @@
 """Commands of ``cm-delta`` for commit rules, and for commits that wait for an approval."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
@@ -42,7 +42,7 @@ def list_rules(context: click.Context, scope: str, as_json: bool) -> None:
         because = f": {rule.reason}" if rule.reason else ""
         click.echo(f"{rule.scope}  {rule.name}  {rule.kind.value}({arguments})  {action}{because}")
     if not found:
-        click.echo(f"No commit rule applies to {scope}." if scope else "There is no commit rule.")
+        click.echo(f"No commit rule applies to {scope}." if scope else "No commit rule is set.")
 
 
 @rules.command("add", epilog=f"Kinds, with their arguments:\n\n{_KINDS}")
@@ -63,7 +63,7 @@ def add_rule(context: click.Context, /, **given: Any) -> None:
         scope=given["scope"],
         name=given["name"] or given["kind"],
         kind=CommitRuleKind(given["kind"]),
-        arguments=dict(map(_argument, given["arguments"])),
+        arguments=_arguments(given["arguments"]),
         on_violation=OnViolation.APPROVAL if given["approval"] else OnViolation.REFUSE,
         reason=given["reason"],
         contact=given["contact"],
@@ -141,6 +141,16 @@ def reject(context: click.Context, approval_id: str, reason: str) -> None:
 
 
 RULE_COMMANDS = (rules, approvals, approve, reject)
+
+
+def _arguments(texts: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, value = _argument(text)
+        if key in found:
+            raise click.UsageError(f"{key} is given twice; separate several names by commas, e.g. columns=id,day.")
+        found[key] = value
+    return found
 
 
 def _argument(text: str) -> tuple[str, Any]:

@@ -2,7 +2,7 @@
 
 import functools
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Concatenate, ParamSpec, TypeVar
@@ -35,6 +35,21 @@ class Identified(typing.Protocol):
 _Table = TypeVar("_Table", bound=Identified)
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
+
+
+def several(given: str | Iterable[str], *, what: str) -> tuple[str, ...]:
+    """One text, or several, as a tuple.
+
+    Args:
+        what: what they are, e.g. ``principals``, for the message.
+
+    Raises:
+        InvalidArgumentError: a value is not a text.
+    """
+    found = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
+    if not all(isinstance(each, str) for each in found):
+        raise InvalidArgumentError(f"{what} are {given!r}; give a text, or a list of texts. Nothing was changed.")
+    return found
 
 
 def names_table(

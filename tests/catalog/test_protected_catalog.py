@@ -13,8 +13,15 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.access import Privilege
 from cm_delta_dagster.catalog.audit import AuditOutcome
 from cm_delta_dagster.catalog.commit_policy import CommitMode
+from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
-from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified, RatifiedTogether, VersionTaken
+from cm_delta_dagster.catalog.ratification import (
+    CommitProposal,
+    Ratified,
+    RatifiedTogether,
+    RefusedTogether,
+    VersionTaken,
+)
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.schema import MAINTENANCE_LEASES
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
@@ -406,6 +413,39 @@ def test_commits_to_several_tables_are_all_refused_or_none(protected: Protected)
         assert isinstance(again, RatifiedTogether) and all(one.repeated for one in again.commits.values())
 
 
+def append_only(scope: TableIdentifier, on_violation: OnViolation = OnViolation.REFUSE) -> CommitRule:
+    return CommitRule(scope=str(scope), name="keep", kind=CommitRuleKind.APPEND_ONLY, on_violation=on_violation)
+
+
+def test_commit_rules_hold_for_the_commits_of_a_role(protected: Protected) -> None:
+    protected.owner.grant([Privilege.MODIFY], "main", protected.writer)
+    protected.owner.set_commit_rule(append_only(ORDERS))
+    orders, hidden = protected.orders.table_id, protected.hidden.table_id
+    with protected.as_writer() as catalog:
+        with pytest.raises(CommitRefusedError, match="append_only"):
+            catalog.commit(orders, commit_of(2, REMOVE))
+        with pytest.raises(CommitRefusedError, match="append_only"):
+            catalog.commit_together({orders: commit_of(2, REMOVE), hidden: commit_of(2, ADD)})
+        protected.owner.set_commit_rule(append_only(ORDERS, OnViolation.APPROVAL))
+        with pytest.raises(CommitRefusedError, match="cannot wait for an approval"):
+            catalog.commit_together({orders: commit_of(2, REMOVE), hidden: commit_of(2, ADD)})
+        assert isinstance(catalog.commit(orders, commit_of(2, ADD)), Ratified)
+
+
+def test_no_rule_refuses_a_proposal_that_must_be_rebased(protected: Protected) -> None:
+    protected.owner.grant([Privilege.MODIFY], "main", protected.writer)
+    protected.owner.set_commit_rule(append_only(ORDERS))
+    protected.owner.set_commit_rule(append_only(HIDDEN))
+    orders, hidden = protected.orders.table_id, protected.hidden.table_id
+    with protected.as_writer() as catalog:
+        assert isinstance(catalog.commit(orders, commit_of(2, ADD)), Ratified)
+        for late in (commit_of(2, ADD), commit_of(2, REMOVE)):
+            outcome = catalog.commit_together({orders: late, hidden: commit_of(2, ADD)})
+            assert isinstance(outcome, RefusedTogether) and set(outcome.refusals) == {orders}
+            assert isinstance(outcome.refusals[orders], VersionTaken)
+        assert isinstance(catalog.commit(hidden, commit_of(2, ADD)), Ratified)
+
+
 def test_the_function_stores_what_the_transaction_stores(protected: Protected) -> None:
     protected.owner.grant([Privilege.ALTER], "main", protected.writer)
     altered = metadata("id", "name")
@@ -461,6 +501,18 @@ def test_only_the_owner_of_the_database_tables_enables_grants(postgres_url: str)
             owner.enable_grants()
             with pytest.raises(TableNotFoundError):
                 guest.commit(owner.load_table_by_id(owner.load_table(ORDERS).table_id).table_id, proposal(2))
+
+
+def test_rights_on_single_columns_are_revoked_too(postgres_url: str) -> None:
+    writer = create_role(postgres_url, "writer")
+    columns = "grantee, scope, privilege, granted_ms"
+    with SqlCatalog(postgres_url, warehouse="memory://w") as owner:
+        create(owner, ORDERS)
+        with raw_client(postgres_url, "postgres") as client:
+            client.execute(f"GRANT INSERT ({columns}) ON cm_delta_grants TO {writer}")
+        owner.enable_grants()
+    with raw_client(postgres_url, writer) as client, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        client.execute(f"INSERT INTO cm_delta_grants ({columns}) VALUES (session_user, '*', 'own', 0)")
 
 
 def test_bytes_of_the_definition_come_from_the_content(protected: Protected) -> None:

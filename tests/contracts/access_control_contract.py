@@ -1,15 +1,18 @@
 """Contract of ``AccessControl`` and ``AuditLog``, and of what other interfaces refuse without a privilege."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from cm_delta_dagster.catalog.access import CallerSource, Privilege, Role
+from cm_delta_dagster.catalog.approvals import ApprovalRequest
 from cm_delta_dagster.catalog.audit import AuditOutcome
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind, CommitPolicyRule
-from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
+from cm_delta_dagster.catalog.maintenance import MaintenanceConditions, MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.ratification import Ratified, RatifiedTogether
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import (
@@ -19,8 +22,9 @@ from cm_delta_dagster.errors import (
     PermissionDeniedError,
     TableNotFoundError,
 )
-from tests.contracts.catalog_bench import NAME, OTHER, Bench, Rule, create, proposal
-from tests.support.commit_builder import ADD, REARRANGE, REMOVE, commit_of
+from cm_delta_dagster.protocol.actions.commit_json import encode_action
+from tests.contracts.catalog_bench import NAME, OTHER, PROTOCOL, Bench, Rule, create, metadata, proposal
+from tests.support.commit_builder import ADD, REARRANGE, REMOVE, commit_of, of_bytes
 
 STAFF = TableIdentifier("main", "staff", "salaries")
 DOMAIN = {"domainMetadata": {"domain": "team", "configuration": "{}", "removed": False}}
@@ -87,8 +91,11 @@ def a_commit_without_its_content_requires_modify_and_alter(bench: Bench) -> None
         entry = create(owner)
         owner.enable_grants()
         name = principal_of(writer)
+        owner.grant([Privilege.READ], str(NAME), name)
+        with pytest.raises(CommitRefusedError, match="the privileges modify and alter on"):
+            writer.commit(entry.table_id, proposal(1))
         owner.grant([Privilege.MODIFY], str(NAME), name)
-        with pytest.raises(CommitRefusedError, match="alter"):
+        with pytest.raises(CommitRefusedError, match="the privilege alter on"):
             writer.commit(entry.table_id, proposal(1))
         false = replace(proposal(1), content_to_check=b"{}\n", sha256="0" * 64)
         with pytest.raises(CommitRejectedError):
@@ -156,6 +163,29 @@ def everybody_is_a_member_of_public(bench: Bench) -> None:
         assert writer.load_table(NAME).identifier == NAME
         with pytest.raises(InvalidArgumentError, match="role of everybody"):
             owner.add_to_role("public", ["x"])
+
+
+def a_table_that_public_owns_is_everybodys(bench: Bench) -> None:
+    kind = MaintenanceKind.DATA_CLEANUP
+    rule = CommitRule(
+        scope="main", name="columns", kind=CommitRuleKind.SCHEMA_CHANGE, arguments={"principals": ("public",)}
+    )
+    for_public = MaintenanceConditions(principals=("public",))
+    with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
+        table_id = create(owner).table_id
+        owner.set_commit_rule(rule)
+        owner.set_maintenance_rule(MaintenanceRule(scope="main", kind=kind, allowed=True, conditions=for_public))
+        owner.enable_grants()
+        owner.transfer_table(table_id, "public")
+        assert writer.whoami().roles == ()
+        assert isinstance(writer.commit(table_id, commit_of(1, REMOVE)), Ratified)
+        line = encode_action(metadata("id", "name"))
+        changed = commit_of(2, json.loads(line))
+        assert changed.content is not None
+        content = changed.content.replace(json.dumps(json.loads(line)).encode(), line.encode())
+        one = replace(of_bytes(changed, content), metadata=metadata("id", "name"), protocol=PROTOCOL)
+        assert isinstance(writer.commit(table_id, one), Ratified)
+        assert writer.maintenance_decision(NAME, kind, table_id=table_id).allowed
 
 
 def the_owner_of_a_table_may_do_everything_with_it(bench: Bench) -> None:
@@ -299,6 +329,26 @@ def put_if_absent_and_grants_exclude_each_other(bench: Bench) -> None:
             owner.change_commit_policy(other.table_id, by_creation)
         with pytest.raises(InvalidArgumentError, match="put_if_absent"):
             owner.set_commit_policy(CommitPolicyRule(scope="main", policy=by_creation))
+        with pytest.raises(InvalidArgumentError, match=r"put-if-absent.*enforces grants"):
+            owner.undrop_table(entry.table_id)
+        assert owner.list_tables("main.sales") == (OTHER,)
+
+
+def a_request_is_seen_by_its_writer_and_by_maintainers(bench: Bench) -> None:
+    waits = CommitRule(scope="main", name="keep", kind=CommitRuleKind.APPEND_ONLY, on_violation=OnViolation.APPROVAL)
+    with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
+        table_id = create(owner).table_id
+        owner.set_commit_rule(waits)
+        owner.enable_grants()
+        owner.grant([Privilege.MODIFY], str(NAME), principal_of(writer))
+        found = owner.request_approval(table_id, commit_of(1, REMOVE), ApprovalRequest(intent="{}"))
+        assert found is not None and owner.approvals() == (found,)
+        assert writer.approvals() == ()
+        with pytest.raises(InvalidArgumentError, match="no request"):
+            writer.parked_commit(found.approval_id)
+        owner.grant([Privilege.MAINTAIN], str(NAME), principal_of(writer))
+        assert writer.approvals("main.sales") == (found,)
+        assert writer.parked_commit(found.approval_id).content is not None
 
 
 def every_change_and_refusal_is_in_the_audit(bench: Bench) -> None:
@@ -332,11 +382,13 @@ ACCESS_CONTROL_CONTRACT: tuple[Rule, ...] = (
     a_grant_on_a_table_belongs_to_its_id,
     members_of_roles_of_roles_have_their_privileges,
     everybody_is_a_member_of_public,
+    a_table_that_public_owns_is_everybodys,
     the_owner_of_a_table_may_do_everything_with_it,
     without_a_privilege_nothing_but_reading_works,
     tables_that_are_committed_together_are_refused_together,
     the_last_owner_is_removed_only_on_explicit_demand,
     impossible_grants_change_nothing,
     put_if_absent_and_grants_exclude_each_other,
+    a_request_is_seen_by_its_writer_and_by_maintainers,
     every_change_and_refusal_is_in_the_audit,
 )

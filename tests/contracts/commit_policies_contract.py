@@ -132,6 +132,24 @@ def a_renamed_table_keeps_its_own_commit_policy(bench: Bench) -> None:
         assert catalog.get_ratified_commits(again).commit_policy == STAGED
 
 
+def the_audit_has_the_policy_before_and_after(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+        for policy in (INLINE, STAGED):
+            catalog.set_commit_policy(CommitPolicyRule(scope="main", policy=policy))
+            catalog.change_commit_policy(table, policy)
+        catalog.remove_commit_policy("main")
+        catalog.remove_commit_policy("main")
+        found = [(entry.scope, entry.before, entry.after) for entry in catalog.audit()]
+        assert found == [
+            ("main", None, "inline"),
+            (str(NAME), None, "inline"),
+            ("main", "inline", "staged"),
+            (str(NAME), "inline", "staged"),
+            ("main", "staged", None),
+        ]
+
+
 COMMIT_POLICIES_CONTRACT: tuple[Rule, ...] = (
     the_commit_policy_of_the_narrowest_scope_is_served,
     put_if_absent_of_a_scope_applies_to_new_tables_only,
@@ -139,4 +157,5 @@ COMMIT_POLICIES_CONTRACT: tuple[Rule, ...] = (
     a_change_to_put_if_absent_can_be_cancelled,
     a_change_from_put_if_absent_requires_a_barrier_commit,
     a_renamed_table_keeps_its_own_commit_policy,
+    the_audit_has_the_policy_before_and_after,
 )

@@ -5,6 +5,8 @@ Run for each database by ``tests/catalog/test_catalog_contract.py``.
 
 import hashlib
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -14,6 +16,7 @@ from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyKind, CommitPolicyRule
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified, VersionTaken
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import (
     ApprovalClosedError,
     ApprovalRequiredError,
@@ -115,6 +118,25 @@ def rules_are_replaced_listed_removed_and_audited(bench: Bench) -> None:
         assert entries[1].before != entries[1].after and entries[-1].reason == "moved"
 
 
+def a_rule_holds_while_others_of_its_scope_are_set_and_removed(bench: Bench) -> None:
+    removed, kept = rule(scope=str(NAME)), rule(CommitRuleKind.REQUIRED_TAGS, scope=str(NAME), tags=("owner",))
+    together = threading.Barrier(3)
+    with bench.client() as one, bench.client() as other, ThreadPoolExecutor(3) as threads:
+        table_id = create(one).table_id
+        for _ in range(10):
+            one.set_commit_rule(removed)
+            changes = (
+                threads.submit(lambda: (together.wait(), one.remove_commit_rule(str(NAME), removed.name))),
+                threads.submit(lambda: (together.wait(), other.set_commit_rule(kept))),
+                threads.submit(lambda: (together.wait(), one.set_commit_rule(replace(kept, reason="audit")))),
+            )
+            for change in changes:
+                change.result()
+            with pytest.raises(CommitRefusedError, match="lacks the tag"):
+                one.commit(table_id, with_actions(1))
+            one.remove_commit_rule(str(NAME), kept.name)
+
+
 def malformed_rules_are_refused(bench: Bench) -> None:
     with bench.client() as catalog:
         for wrong in (
@@ -154,6 +176,28 @@ def a_rename_carries_the_rules_of_the_name(bench: Bench) -> None:
         catalog.rename_table(table_id, OTHER)
         with pytest.raises(CommitRefusedError, match=str(OTHER)):
             catalog.commit(table_id, with_actions(1, removes=1))
+
+
+def a_rename_out_of_a_schema_permits_nothing(bench: Bench) -> None:
+    elsewhere = TableIdentifier("main", "scratch", "orders")
+    with bench.client() as catalog:
+        table_id = create(catalog).table_id
+        catalog.set_commit_rule(rule())
+        catalog.set_commit_rule(replace(rule(CommitRuleKind.REQUIRED_TAGS, scope="main", tags=("owner",))))
+        weak = rule(CommitRuleKind.REQUIRED_TAGS, scope=str(elsewhere), tags=("cost",))
+        catalog.set_commit_rule(replace(weak, name="append_only"))
+        catalog.rename_table(table_id, elsewhere)
+        with pytest.raises(CommitRefusedError, match="removes or changes rows"):
+            catalog.commit(table_id, with_actions(1, removes=1, tags={"owner": "etl", "cost": "1"}))
+        own = {each.name: each.kind.value for each in catalog.commit_rules(str(elsewhere)) if each.scope != "main"}
+        assert own == {"append_only": "required_tags", "append_only of main.sales": "append_only"}
+        entry = catalog.audit(scope=str(elsewhere))[-2]
+        assert (entry.action, entry.reason) == ("set commit rule", f"rename of {NAME}")
+        rules = catalog.commit_rules()
+        for name in (NAME, elsewhere):
+            catalog.rename_table(table_id, name)
+        carried = [each for each in catalog.commit_rules() if each not in rules]
+        assert [(each.scope, each.name) for each in carried] == [(str(NAME), "append_only")]
 
 
 def a_rule_that_locks_everybody_out_is_asked_for_twice(bench: Bench) -> None:
@@ -206,6 +250,18 @@ def a_commit_waits_and_is_ratified_with_the_end_of_its_request(bench: Bench) -> 
             catalog.reject_approval(approval_id, reason="no")
 
 
+def a_table_with_requests_does_not_become_put_if_absent(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table_id = create(catalog).table_id
+        catalog.set_commit_rule(rule(on_violation=OnViolation.APPROVAL))
+        approval_id = _request(catalog, table_id, with_actions(1, removes=1))
+        catalog.remove_commit_rule("main.sales", "append_only")
+        with pytest.raises(InvalidArgumentError, match="wait for an approval"):
+            catalog.change_commit_policy(table_id, PUT_IF_ABSENT)
+        catalog.reject_approval(approval_id, reason="no")
+        catalog.change_commit_policy(table_id, PUT_IF_ABSENT)
+
+
 def a_transaction_over_several_tables_does_not_wait(bench: Bench) -> None:
     with bench.client() as catalog:
         first, second = create(catalog).table_id, create(catalog, OTHER).table_id
@@ -220,10 +276,13 @@ COMMIT_RULES_CONTRACT: tuple[Rule, ...] = (
     rules_of_all_three_scopes_apply_in_every_commit_mode,
     a_proposal_without_readable_content_violates_every_rule,
     rules_are_replaced_listed_removed_and_audited,
+    a_rule_holds_while_others_of_its_scope_are_set_and_removed,
     malformed_rules_are_refused,
     no_rule_covers_commits_that_are_made_put_if_absent,
     a_rename_carries_the_rules_of_the_name,
+    a_rename_out_of_a_schema_permits_nothing,
     a_rule_that_locks_everybody_out_is_asked_for_twice,
     a_commit_waits_and_is_ratified_with_the_end_of_its_request,
+    a_table_with_requests_does_not_become_put_if_absent,
     a_transaction_over_several_tables_does_not_wait,
 )

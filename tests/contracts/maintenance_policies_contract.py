@@ -5,10 +5,15 @@ Run for each database by ``tests/catalog/test_catalog_contract.py``.
 
 import pytest
 
-from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
-from cm_delta_dagster.errors import (
-    InvalidArgumentError,
+from cm_delta_dagster.catalog.maintenance import (
+    NO_CONDITIONS,
+    MaintenanceConditions,
+    MaintenanceKind,
+    MaintenanceRule,
 )
+from cm_delta_dagster.catalog.maintenance_windows import MaintenanceWindow
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.errors import InvalidArgumentError
 from tests.contracts.catalog_bench import NAME, OTHER, Bench, Rule, create
 
 
@@ -102,10 +107,31 @@ def denied_maintenance_stays_denied_after_a_rename(bench: Bench) -> None:
         assert len([rule for rule in catalog.maintenance_rules() if rule.scope == str(OTHER)]) == 2
 
 
+def a_rename_out_of_a_schema_keeps_its_denials(bench: Bench) -> None:
+    """CM-M4, CM-M7"""
+    kind, elsewhere = MaintenanceKind.DATA_CLEANUP, TableIdentifier("main", "scratch", "orders")
+    at_night = MaintenanceConditions(windows=(MaintenanceWindow.parse("22:00-06:00"),))
+    with bench.client() as catalog:
+        table_id = create(catalog).table_id
+        catalog.set_maintenance_rule(MaintenanceRule(scope="main.sales", kind=kind, allowed=False))
+        catalog.set_maintenance_rule(MaintenanceRule(scope="main.scratch", kind=kind, allowed=True))
+        catalog.rename_table(table_id, elsewhere)
+        assert not catalog.maintenance_decision(elsewhere, kind, table_id=table_id).allowed
+        assert catalog.audit(scope=str(elsewhere))[-1].action == "set maintenance rule"
+        only_at_night = MaintenanceRule(scope=str(OTHER), kind=kind, allowed=False, conditions=at_night)
+        catalog.set_maintenance_rule(only_at_night)
+        catalog.rename_table(table_id, OTHER)
+        own = [rule.conditions for rule in catalog.maintenance_rules() if rule.scope == str(OTHER)]
+        assert own == [NO_CONDITIONS]
+        catalog.rename_table(table_id, elsewhere)
+        assert not catalog.maintenance_decision(elsewhere, kind, table_id=table_id).allowed
+
+
 MAINTENANCE_POLICIES_CONTRACT: tuple[Rule, ...] = (
     maintenance_is_denied_by_default_except_for_the_exempt_kinds,
     the_rule_of_the_narrowest_scope_applies_to_its_kind,
     rules_are_replaced_and_listed_by_scope_and_kind,
     maintenance_rules_of_the_new_name_apply_after_a_rename,
     denied_maintenance_stays_denied_after_a_rename,
+    a_rename_out_of_a_schema_keeps_its_denials,
 )

@@ -12,8 +12,9 @@ from cm_delta_dagster.catalog.rules.protected_properties import PROTECTED_PROPER
 from cm_delta_dagster.catalog.rules.required_constraints import REQUIRED_CONSTRAINTS
 from cm_delta_dagster.catalog.rules.required_tags import REQUIRED_TAGS
 from cm_delta_dagster.catalog.rules.required_user_metadata import REQUIRED_USER_METADATA
-from cm_delta_dagster.catalog.rules.rule_kind import GuardedCommit, RuleKind
+from cm_delta_dagster.catalog.rules.rule_kind import Arguments, GuardedCommit, RuleKind
 from cm_delta_dagster.catalog.rules.schema_change import SCHEMA_CHANGE
+from cm_delta_dagster.catalog.texts import checked_text
 from cm_delta_dagster.errors import InvalidArgumentError
 
 KINDS: Mapping[CommitRuleKind, RuleKind] = {
@@ -41,24 +42,45 @@ def rule_kind(kind: CommitRuleKind | str) -> CommitRuleKind:
         raise InvalidArgumentError(f"{str(kind)!r} is not a kind of commit rules; the kinds are {known}.") from None
 
 
-def checked_rule(rule: CommitRule) -> CommitRule:
-    """``rule`` with checked arguments. Raises InvalidArgumentError for unknown, missing or malformed ones."""
-    kind = KINDS[rule_kind(rule.kind)]
-    unknown = sorted(key for key, value in rule.arguments.items() if key not in kind.takes and value is not None)
+def checked_arguments(kind: CommitRuleKind, given: Mapping[str, object]) -> Arguments:
+    """The arguments of a rule of that kind; those that are None count as not given.
+
+    Raises InvalidArgumentError for unknown, missing or malformed ones.
+    """
+    present = {key: value for key, value in given.items() if value is not None}
+    takes = KINDS[kind].takes
+    unknown = sorted(key for key in present if key not in takes)
     if unknown:
-        takes = ", ".join(kind.takes) or "no argument"
         raise InvalidArgumentError(
-            f"A rule {rule.kind.value} does not take {', '.join(unknown)}; it takes {takes}. Nothing was set."
+            f"A rule {kind.value} does not take {', '.join(unknown)}; it takes {', '.join(takes) or 'no argument'}. Nothing was "
+            "set."
         )
-    if not rule.name or len(rule.name) > 120 or not rule.name.isprintable():
+    return KINDS[kind].arguments(present)
+
+
+def checked_action(on_violation: OnViolation | str) -> OnViolation:
+    """What to do with a commit that violates a rule. Raises InvalidArgumentError."""
+    try:
+        return OnViolation(on_violation)
+    except ValueError:
+        raise InvalidArgumentError(f"on_violation is {on_violation!r}; it is 'refuse' or 'approval'.") from None
+
+
+def checked_rule(rule: CommitRule) -> CommitRule:
+    """``rule`` with checked arguments and texts. Raises InvalidArgumentError as :func:`checked_arguments`."""
+    kind = rule_kind(rule.kind)
+    if not isinstance(rule.name, str) or not rule.name or len(rule.name) > 120 or not rule.name.isprintable():
         raise InvalidArgumentError(
             f"A commit rule needs a name of 1 to 120 printable characters; given was {rule.name!r}."
         )
-    try:
-        on_violation = OnViolation(rule.on_violation)
-    except ValueError:
-        raise InvalidArgumentError(f"on_violation is {rule.on_violation!r}; it is 'refuse' or 'approval'.") from None
-    return replace(rule, arguments=kind.arguments(rule.arguments), on_violation=on_violation)
+    return replace(
+        rule,
+        kind=kind,
+        arguments=checked_arguments(kind, rule.arguments),
+        on_violation=checked_action(rule.on_violation),
+        reason=checked_text(rule.reason, what="the reason of a rule"),
+        contact=checked_text(rule.contact, what="the contact of a rule"),
+    )
 
 
 def violations(rules: Iterable[CommitRule], commit: GuardedCommit) -> tuple[RuleViolation, ...]:

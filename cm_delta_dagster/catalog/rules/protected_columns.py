@@ -47,9 +47,9 @@ def _change(column: str, before: StructType, after: StructType) -> str | None:
     if old is None:
         return None
     if new is None:
-        renamed = _same_column(old, _siblings(after, path))
+        renamed = _same_column(old, _parent(after, path))
         return f"drops the column {column}" if renamed is None else f"renames the column {column} to {renamed.name}"
-    if old.metadata.get(PHYSICAL_NAME) != new.metadata.get(PHYSICAL_NAME) and PHYSICAL_NAME in old.metadata:
+    if _physical_name(old) != _physical_name(new):
         return f"replaces the column {column} by another one of its name"
     if not _keeps(old.type, new.type):
         return f"changes the type of the column {column} from {data_type_text(old.type)} to {data_type_text(new.type)}"
@@ -57,26 +57,40 @@ def _change(column: str, before: StructType, after: StructType) -> str | None:
 
 
 def _field(schema: StructType, path: tuple[str, ...]) -> StructField | None:
-    parent = _siblings(schema, path)
-    return None if parent is None else parent.field(path[-1])
+    return _inner(_parent(schema, path), path[-1])
 
 
-def _siblings(schema: StructType, path: tuple[str, ...]) -> StructType | None:
-    """The struct that has, or had, the last part of ``path``."""
-    found: DataType = schema
+def _parent(schema: StructType, path: tuple[str, ...]) -> DataType | None:
+    """The type that has, or had, the last part of ``path``."""
+    found: DataType | None = schema
     for name in path[:-1]:
-        item = found.field(name) if isinstance(found, StructType) else None
-        if item is None:
-            return None
-        found = item.type
-    return found if isinstance(found, StructType) else None
+        item = _inner(found, name)
+        found = None if item is None else item.type
+    return found
 
 
-def _same_column(old: StructField, among: StructType | None) -> StructField | None:
-    physical = old.metadata.get(PHYSICAL_NAME)
-    if physical is None or among is None:
+def _inner(of: DataType | None, name: str) -> StructField | None:
+    """The field of a struct; also ``element`` of an array, ``key`` and ``value`` of a map."""
+    if isinstance(of, StructType):
+        return of.field(name)
+    parts: dict[str, DataType] = {}
+    if isinstance(of, ArrayType):
+        parts = {"element": of.element_type}
+    elif isinstance(of, MapType):
+        parts = {"key": of.key_type, "value": of.value_type}
+    found = parts.get(name.lower())
+    return None if found is None else StructField(name, found)
+
+
+def _physical_name(item: StructField) -> str:
+    """The name in data files; in lower case, because the case of a name may change without column mapping."""
+    return str(item.metadata.get(PHYSICAL_NAME, item.name)).lower()
+
+
+def _same_column(old: StructField, among: DataType | None) -> StructField | None:
+    if PHYSICAL_NAME not in old.metadata or not isinstance(among, StructType):
         return None
-    return next((item for item in among.fields if item.metadata.get(PHYSICAL_NAME) == physical), None)
+    return next((item for item in among.fields if _physical_name(item) == _physical_name(old)), None)
 
 
 def _keeps(old: DataType, new: DataType) -> bool:
@@ -84,9 +98,7 @@ def _keeps(old: DataType, new: DataType) -> bool:
     if isinstance(old, StructType) and isinstance(new, StructType):
         pairs = ((item, new.field(item.name)) for item in old.fields)
         return all(
-            later is not None
-            and later.metadata.get(PHYSICAL_NAME) == item.metadata.get(PHYSICAL_NAME)
-            and _keeps(item.type, later.type)
+            later is not None and _physical_name(later) == _physical_name(item) and _keeps(item.type, later.type)
             for item, later in pairs
         )
     if isinstance(old, ArrayType) and isinstance(new, ArrayType):

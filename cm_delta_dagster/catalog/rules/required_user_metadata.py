@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from cm_delta_dagster.catalog.commit_rules import CommitRuleKind
 from cm_delta_dagster.catalog.rules.rule_kind import Arguments, GuardedCommit, RuleKind
+from cm_delta_dagster.catalog.texts import is_storable
 from cm_delta_dagster.errors import InvalidArgumentError
 
 _ANYTHING = ".+"
@@ -12,16 +13,17 @@ _ANYTHING = ".+"
 
 def _arguments(given: Mapping[str, object]) -> Arguments:
     pattern = given.get("pattern", _ANYTHING)
-    try:
-        re.compile(str(pattern))
-    except re.error as error:
-        raise InvalidArgumentError(
-            f"A rule required_user_metadata takes pattern: a regular expression; {pattern!r} is none ({error}). Nothing was set."
-        ) from error
-    if not isinstance(pattern, str) or not pattern:
+    if not is_storable(pattern) or not pattern:
         raise InvalidArgumentError(
             f"A rule required_user_metadata takes pattern: a regular expression as text; given was {pattern!r}. Nothing was set."
         )
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise InvalidArgumentError(
+            f"A rule required_user_metadata takes pattern: a regular expression; {pattern[:200]!r} is none ({error}). Nothing was "
+            "set."
+        ) from error
     return {"pattern": pattern}
 
 

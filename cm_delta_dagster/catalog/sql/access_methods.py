@@ -9,6 +9,7 @@ from cm_delta_dagster.catalog.audit import AuditEntry
 from cm_delta_dagster.catalog.sql import audit, grants, guard, names
 from cm_delta_dagster.catalog.sql.callers import checked_principal
 from cm_delta_dagster.catalog.sql.database import Database
+from cm_delta_dagster.catalog.texts import checked_reason
 from cm_delta_dagster.errors import InvalidArgumentError
 
 _MAX_LIMIT = 100_000
@@ -40,9 +41,10 @@ class AccessMethods:
 
     def grant(self, privileges: Sequence[Privilege], scope: str, grantee: str, *, reason: str = "") -> None:
         """Insert grants. Raises InvalidArgumentError, TableNotFoundError, OperationRefusedError."""
-        wanted, name, now_ms = _privileges(privileges), _required_name(grantee), self._now_ms()
+        wanted, name, why = _privileges(privileges), _required_name(grantee), checked_reason(reason)
+        now_ms = self._now_ms()
         self._database.write(
-            lambda connection: grants.grant(connection, wanted, scope, name, reason=reason, now_ms=now_ms)
+            lambda connection: grants.grant(connection, wanted, scope, name, reason=why, now_ms=now_ms)
         )
 
     def revoke(
@@ -55,10 +57,11 @@ class AccessMethods:
         lock_out: bool = False,
     ) -> None:
         """Delete grants. Raises InvalidArgumentError, TableNotFoundError, OperationRefusedError."""
-        wanted, name, now_ms = _privileges(privileges), _required_name(grantee), self._now_ms()
+        wanted, name, why = _privileges(privileges), _required_name(grantee), checked_reason(reason)
+        now_ms = self._now_ms()
         self._database.write(
             lambda connection: grants.revoke(
-                connection, wanted, scope, name, reason=reason, lock_out=lock_out, now_ms=now_ms
+                connection, wanted, scope, name, reason=why, lock_out=lock_out, now_ms=now_ms
             )
         )
 
@@ -70,25 +73,25 @@ class AccessMethods:
 
     def add_to_role(self, role: str, members: Sequence[str], *, reason: str = "") -> None:
         """Insert memberships. Raises InvalidArgumentError, OperationRefusedError."""
-        name, found, now_ms = _role_name(role), _members(members), self._now_ms()
-        self._database.write(
-            lambda connection: grants.add_to_role(connection, name, found, reason=reason, now_ms=now_ms)
-        )
+        name, found, why = _role_name(role), _members(members), checked_reason(reason)
+        now_ms = self._now_ms()
+        self._database.write(lambda connection: grants.add_to_role(connection, name, found, reason=why, now_ms=now_ms))
 
     def remove_from_role(self, role: str, members: Sequence[str], *, reason: str = "", lock_out: bool = False) -> None:
         """Delete memberships. Raises InvalidArgumentError, OperationRefusedError."""
-        name, found, now_ms = _role_name(role), _members(members), self._now_ms()
+        name, found, why = _role_name(role), _members(members), checked_reason(reason)
+        now_ms = self._now_ms()
         self._database.write(
             lambda connection: grants.remove_from_role(
-                connection, name, found, reason=reason, lock_out=lock_out, now_ms=now_ms
+                connection, name, found, reason=why, lock_out=lock_out, now_ms=now_ms
             )
         )
 
     def drop_role(self, role: str, *, reason: str = "", lock_out: bool = False) -> None:
         """Delete a role. Raises InvalidArgumentError, OperationRefusedError."""
-        name, now_ms = _role_name(role), self._now_ms()
+        name, why, now_ms = _role_name(role), checked_reason(reason), self._now_ms()
         self._database.write(
-            lambda connection: grants.drop_role(connection, name, reason=reason, lock_out=lock_out, now_ms=now_ms)
+            lambda connection: grants.drop_role(connection, name, reason=why, lock_out=lock_out, now_ms=now_ms)
         )
 
     def roles(self) -> tuple[Role, ...]:
@@ -101,18 +104,19 @@ class AccessMethods:
 
     def transfer_table(self, table_id: str, owner: str, *, reason: str = "") -> None:
         """Set the owner of a table. Raises TableNotFoundError, InvalidArgumentError, OperationRefusedError."""
-        name, now_ms = _required_name(owner), self._now_ms()
+        name, why, now_ms = _required_name(owner), checked_reason(reason), self._now_ms()
         self._database.write(
-            lambda connection: grants.transfer_table(connection, table_id, name, reason=reason, now_ms=now_ms)
+            lambda connection: grants.transfer_table(connection, table_id, name, reason=why, now_ms=now_ms)
         )
 
     def audit(self, *, scope: str = "", after: int = 0, limit: int = 1000) -> tuple[AuditEntry, ...]:
         """Entries of the audit. Raises InvalidArgumentError, OperationRefusedError."""
         if scope == WHOLE_CATALOG:
             scope = ""
-        if scope:
+        if scope != "":
             names.scope_parts(scope)
-        if not 0 < limit <= _MAX_LIMIT or after < 0:
+        whole = isinstance(limit, int) and isinstance(after, int)
+        if not whole or not 0 < limit <= _MAX_LIMIT or not 0 <= after <= names.LARGEST:
             raise InvalidArgumentError(
                 f"The audit was asked for {limit} entries after {after}; give a limit from 1 to {_MAX_LIMIT} and an id of at least "
                 "0."
@@ -126,7 +130,7 @@ class AccessMethods:
 
 
 def _privileges(privileges: Sequence[Privilege]) -> tuple[Privilege, ...]:
-    found = tuple(privileges)
+    found = tuple(dict.fromkeys(privileges))
     if not found:
         raise InvalidArgumentError(
             f"No privilege was given; the privileges are {', '.join(one.value for one in Privilege)}."
@@ -149,6 +153,6 @@ def _role_name(name: str) -> str:
 
 
 def _members(members: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(members, str) or not members:
+    if isinstance(members, str) or not isinstance(members, Sequence) or not members:
         raise InvalidArgumentError(f"The members {members!r} are not a list of names; give at least one, e.g. ['ana'].")
     return tuple(_role_name(member) for member in members)

@@ -11,6 +11,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from cm_delta_dagster.catalog.access import Privilege
 from cm_delta_dagster.catalog.approvals import (
     PROTECTED_AFTER_EXPIRY_MS,
     Approval,
@@ -128,7 +129,7 @@ def close(connection: sa.Connection, approval_id: str, state: ApprovalState, *, 
 def get(connection: sa.Connection, approval_id: str, *, now_ms: int) -> ParkedCommit:
     """The request with its commit. Raises InvalidArgumentError."""
     row = connection.execute(_BY_ID, {"of_request": approval_id}).one_or_none()
-    if row is None:
+    if row is None or not _is_visible(connection, row):
         raise InvalidArgumentError(
             f"There is no request {approval_id!r} for approval in this catalog. `cm-delta approvals` lists them."
         )
@@ -145,7 +146,7 @@ def listed(
         found = found.where(APPROVALS.c.table_id == table_id)
     if not with_closed:
         found = found.where(_IS_PENDING, APPROVALS.c.expires_ms > now_ms)
-    return tuple(_approval(row, now_ms) for row in connection.execute(found))
+    return tuple(_approval(row, now_ms) for row in connection.execute(found).all() if _is_visible(connection, row))
 
 
 def find(connection: sa.Connection, table_id: str, *, app_id: str, app_version: int, now_ms: int) -> Approval | None:
@@ -156,11 +157,29 @@ def find(connection: sa.Connection, table_id: str, *, app_id: str, app_version: 
     return None if row is None else _approval(row, now_ms)
 
 
+def refuse_put_if_absent(connection: sa.Connection, table_id: str, *, now_ms: int) -> None:
+    """Refuse put-if-absent for a table with requests, whose commits must be ratified. Raises InvalidArgumentError."""
+    waiting = listed(connection, parts=(), table_id=table_id, with_closed=False, now_ms=now_ms)
+    if waiting:
+        raise InvalidArgumentError(
+            f"The commit mode of {waiting[0].identifier} was not set to put-if-absent: {len(waiting)} of its commits wait for an "
+            f"approval (first request {waiting[0].approval_id}), and the catalog ratifies them. Approve or reject them first."
+        )
+
+
 def protected(connection: sa.Connection, table_id: str, *, now_ms: int) -> tuple[ParkedCommit, ...]:
     """The commits of a table whose files must be kept."""
     still = APPROVALS.c.expires_ms > now_ms - PROTECTED_AFTER_EXPIRY_MS
     found = _WITH_NAMES.where(APPROVALS.c.table_id == table_id, _IS_PENDING, still).order_by(*_OLDEST_FIRST)
     return tuple(_parked(row, now_ms) for row in connection.execute(found))
+
+
+def _is_visible(connection: sa.Connection, row: Any) -> bool:
+    """Whether the caller requested it or may maintain the table, as the row-level security of PostgreSQL demands."""
+    if connection.dialect.name != "sqlite" or not guard.is_enabled(connection):
+        return True
+    is_own = row.requested_by is not None and row.requested_by == caller_of(connection)
+    return is_own or Privilege.MAINTAIN in guard.held_on_table(connection, row.table_id)
 
 
 def _existing(connection: sa.Connection, context: CommitContext, request: ApprovalRequest) -> Approval | None:

@@ -12,36 +12,27 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.sql import grant_check, leases, rule_check
 from cm_delta_dagster.catalog.sql.commit_context import Check, CommitContext
+from cm_delta_dagster.catalog.sql.prepared import Prepared
 from cm_delta_dagster.catalog.sql.schema import ACTIVE_CHECKS, TABLES, scope_keys
 
 CHECKS: Mapping[str, Check] = MappingProxyType({grant_check.NAME: grant_check.check, rule_check.NAME: rule_check.check})
 
 _OF_TABLE = ACTIVE_CHECKS.c.scope.in_(scope_keys())
-ACTIVE = (
-    sa.select(sa.func.aggregate_strings(ACTIVE_CHECKS.c.check_name, ","))
-    .where(_OF_TABLE)
-    .correlate(TABLES)
-    .scalar_subquery()
-    .label("active_checks")
+_ACTIVE = Prepared(
+    sa.select(ACTIVE_CHECKS.c.check_name).where(_OF_TABLE, TABLES.c.table_id == sa.bindparam("of_table"))
 )
-"""Names of the checks for the table of a row of ``TABLES``, separated by commas; NULL without one."""
-
 NONE_ACTIVE = ~sa.exists(sa.select(ACTIVE_CHECKS.c.scope).where(_OF_TABLE).correlate(TABLES))
 """Whether a proposal for the table of a row of ``TABLES`` needs no check."""
 
-_ACTIVE_OF_TABLE = sa.select(ACTIVE).where(TABLES.c.table_id == sa.bindparam("of_table"))
-
 
 def run(connection: sa.Connection, context: CommitContext) -> None:
-    """Check the lease of the proposal, and run the active checks. Raises CommitRefusedError, ApprovalRequiredError."""
+    """Check the lease of the proposal, and run the active checks. Raises CommitRefusedError, ApprovalRequiredError.
+
+    The active checks are read by a statement of their own, after the row of the table is locked: PostgreSQL evaluates a statement
+    that waits for a lock on the name that the table has then, and on the checks that were active when the statement began.
+    """
     leases.check_commit(connection, context)
-    if context.head is None:
-        names = connection.execute(_ACTIVE_OF_TABLE, {"of_table": context.table_id}).scalar_one_or_none()
-    else:
-        names = context.head.active_checks
-    if names is None:
-        return
-    active = set(names.split(","))
+    active = {row.check_name for row in _ACTIVE.rows(connection, {"of_table": context.table_id})}
     for name, check in CHECKS.items():
         if name in active:
             check(connection, context)

@@ -3,13 +3,16 @@
 Functions over an open connection; the caller opens the transaction.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
+from itertools import chain, count
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
+from cm_delta_dagster.catalog.commit_policy import NOT_THROUGH_CATALOG
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
-from cm_delta_dagster.catalog.sql import audit, commit_checks, guard
+from cm_delta_dagster.catalog.sql import audit, commit_checks, guard, rule_lock
 from cm_delta_dagster.catalog.sql import commit_rule_rows as rows
 from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.schema import (
@@ -25,13 +28,10 @@ from cm_delta_dagster.catalog.sql.schema import (
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 
-_NOT_THROUGH_CATALOG = [
-    str(CommitPolicy(kind=kind)) for kind in (CommitPolicyKind.PUT_IF_ABSENT, CommitPolicyKind.SWITCHING)
-]
-
 
 def set_rule(connection: sa.Connection, rule: CommitRule, *, confirmed: bool, now_ms: int) -> CommitRule:
     """Insert or replace the rule of that scope and name."""
+    rule_lock.acquire(connection)
     guard.require_on_scope(connection, guard.Operation.SET_POLICY, rule.scope)
     unguarded = _put_if_absent(connection, rule.scope)
     if unguarded:
@@ -55,6 +55,7 @@ def set_rule(connection: sa.Connection, rule: CommitRule, *, confirmed: bool, no
 
 def remove_rule(connection: sa.Connection, scope: str, name: str, *, reason: str, now_ms: int) -> None:
     """Delete a rule. Raises InvalidArgumentError if there is none."""
+    rule_lock.acquire(connection)
     guard.require_on_scope(connection, guard.Operation.SET_POLICY, scope)
     before = rows.rule(connection, scope, name)
     if before is None:
@@ -68,23 +69,62 @@ def remove_rule(connection: sa.Connection, scope: str, name: str, *, reason: str
     _record(connection, "remove commit rule", before, before=before, after=None, reason=reason, now_ms=now_ms)
 
 
-def carry(connection: sa.Connection, before: TableIdentifier, after: TableIdentifier) -> None:
-    """Copy the rules of a table's old name to its new name: a rename must not permit anything."""
-    for rule in rows.rules(connection, str(before)):
-        if rule.scope == str(before) and rows.rule(connection, str(after), rule.name) is None:
-            connection.execute(sa.insert(COMMIT_RULES).values(rows.values(replace(rule, scope=str(after)))))
-            commit_checks.activate(connection, rows.CHECK, str(after))
+def carry(connection: sa.Connection, before: TableIdentifier, after: TableIdentifier, *, now_ms: int) -> None:
+    """Set the rules of a table's old name for its new name, if they would not hold for it: a rename must not permit anything.
+
+    Those of the old schema and catalog become rules of the table.
+    """
+    held = list(rows.rules_of(connection, after))
+    for rule in rows.rules_of(connection, before):
+        if rows.contains(rule.scope, str(after)) or any(map(partial(_demands_the_same, rule), held)):
+            continue
+        taken = {each.name for each in held if each.scope == str(after)}
+        carried = replace(rule, scope=str(after), name=_free_name(rule, taken))
+        connection.execute(sa.insert(COMMIT_RULES).values(rows.values(carried)))
+        commit_checks.activate(connection, rows.CHECK, str(after))
+        _record(
+            connection,
+            "set commit rule",
+            carried,
+            before=None,
+            after=carried,
+            reason=f"rename of {before}",
+            now_ms=now_ms,
+        )
+        held.append(carried)
+
+
+def _demands_the_same(one: CommitRule, other: CommitRule) -> bool:
+    return (one.kind, one.arguments, one.on_violation) == (other.kind, other.arguments, other.on_violation)
+
+
+def _free_name(rule: CommitRule, taken: Collection[str]) -> str:
+    """The name of the rule, with its scope if another rule has the name."""
+    of_scope = f"{rule.name} of {rule.scope}"
+    names = chain((rule.name, of_scope), (f"{of_scope} ({number})" for number in count(2)))
+    return next(name for name in names if name not in taken)
 
 
 def check_covered(connection: sa.Connection, table_id: str, identifier: TableIdentifier) -> None:
-    """Refuse a name with commit rules for a table whose commits are made put-if-absent. Raises InvalidArgumentError."""
+    """Refuse a name for a table whose commits are made put-if-absent, if the catalog must be able to refuse commits to it.
+
+    Raises InvalidArgumentError.
+    """
     mode = sa.select(TABLES.c.commit_policy).where(TABLES.c.table_id == table_id)
+    if connection.execute(mode).scalar_one_or_none() not in NOT_THROUGH_CATALOG:
+        return
     found = rows.rules_of(connection, identifier)
-    if found and connection.execute(mode).scalar_one_or_none() in _NOT_THROUGH_CATALOG:
-        raise InvalidArgumentError(
-            f"The table cannot have the name {identifier}: the rule {found[0]} applies to it, and the commits of the table are "
-            "made by creating their files (put-if-absent), which the catalog cannot refuse. Set its commit mode to staged first."
-        )
+    if guard.is_enabled(connection):
+        why, remedy = "the catalog enforces grants", "disable the grants"
+    elif found:
+        why, remedy = f"the rule {found[0]} applies to it", "remove the rule"
+    else:
+        return
+    raise InvalidArgumentError(
+        f"The table cannot have the name {identifier}: its commits are made by creating their files (put-if-absent), which the "
+        f"catalog cannot refuse, and {why}. Nothing was changed. Set its commit mode to staged first; for a dropped table "
+        f"{remedy}, undrop it, and set the mode."
+    )
 
 
 def refuse_put_if_absent(connection: sa.Connection, scope: str) -> None:
@@ -100,9 +140,9 @@ def refuse_put_if_absent(connection: sa.Connection, scope: str) -> None:
 
 def _put_if_absent(connection: sa.Connection, scope: str) -> list[str]:
     """The tables and scopes at or below ``scope``, or above it, whose commits are made put-if-absent."""
-    own = sa.select(*NAME_COLUMNS).where(IS_ACTIVE, TABLES.c.commit_policy.in_(_NOT_THROUGH_CATALOG))
+    own = sa.select(*NAME_COLUMNS).where(IS_ACTIVE, TABLES.c.commit_policy.in_(NOT_THROUGH_CATALOG))
     tables = [str(identifier_of(row)) for row in connection.execute(own)]
-    wide = sa.select(COMMIT_POLICIES.c.scope).where(COMMIT_POLICIES.c.policy.in_(_NOT_THROUGH_CATALOG))
+    wide = sa.select(COMMIT_POLICIES.c.scope).where(COMMIT_POLICIES.c.policy.in_(NOT_THROUGH_CATALOG))
     scopes = list(connection.execute(wide).scalars())
     return sorted(
         [name for name in tables if rows.contains(scope, name)]
@@ -119,7 +159,7 @@ def _lock_out(connection: sa.Connection, rule: CommitRule) -> str | None:
         rule.kind is CommitRuleKind.SCHEMA_CHANGE and principals is None
     )
     if needs_owner and guard.is_enabled(connection):
-        table_id = _table_id(connection, rule.scope)
+        table_id = guard.table_id_of(connection, rule.scope)
         if not guard.owners(connection, rule.scope, table_id):
             return f"{rule.scope} has no owner who could permit what the rule stops"
     return None
@@ -130,15 +170,6 @@ def _exists(connection: sa.Connection, name: str) -> bool:
     if connection.execute(sa.select(ROLE_MEMBERS.c.member).where(ROLE_MEMBERS.c.role == name)).first() is not None:
         return True
     return connection.execute(sa.select(ROLES.c.role).where(ROLES.c.role == name)).first() is None
-
-
-def _table_id(connection: sa.Connection, scope: str) -> str | None:
-    """The id of the table that the scope names; None for other scopes, and for a table that does not exist yet."""
-    parts = scope.split(".")
-    if len(parts) != len(NAME_COLUMNS):
-        return None
-    same = (column == part for column, part in zip(NAME_COLUMNS, parts, strict=True))
-    return connection.execute(sa.select(TABLES.c.table_id).where(IS_ACTIVE, *same)).scalar_one_or_none()
 
 
 def _record(

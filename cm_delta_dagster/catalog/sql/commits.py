@@ -3,7 +3,7 @@
 Protocol heading "Catalog Responsibilities". Functions over an open connection; the caller opens the transaction.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -49,10 +49,7 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
-CHECKED_HEAD = sa.select(*HEAD_COLUMNS, *NAME_COLUMNS, commit_checks.ACTIVE).where(THE_TABLE)
-"""The head of a table with what its checks need."""
-
-_LOCKED_HEAD = Prepared(CHECKED_HEAD.with_for_update())
+_LOCKED_HEAD = Prepared(sa.select(*HEAD_COLUMNS, *NAME_COLUMNS).where(THE_TABLE).with_for_update())
 _ADVANCE = Prepared(
     sa.update(TABLES)
     .where(TABLES.c.table_id == sa.bindparam("of_table"))
@@ -115,11 +112,7 @@ def commit_together(
     if len(repeated) == len(proposals):
         return RatifiedTogether(commits=repeated)
     if repeated:
-        raise CatalogError(
-            f"Of the proposals for {', '.join(proposals)}, which are to be ratified together, those for {', '.join(repeated)} are "
-            "ratified and the others are not. Nothing was changed. A part of the catalog was restored from an older state; "
-            "compare the history of the tables."
-        )
+        raise partly_ratified(proposals, repeated)
     refusals = {
         table_id: answer
         for table_id, answer in answers.items()
@@ -133,12 +126,26 @@ def commit_together(
             for table_id, head in heads.items()
         }
     except ApprovalRequiredError as needed:
-        raise CommitRefusedError(
-            f"{needed} A transaction over several tables cannot wait for an approval, and nothing of it was committed. Write to "
-            "that table outside of the transaction.",
-            refusal=needed.refusal,
-        ) from needed
+        raise cannot_wait(needed) from needed
     return RatifiedTogether(commits=accepted)
+
+
+def partly_ratified(proposals: Iterable[str], ratified: Iterable[str]) -> CatalogError:
+    """The error if some of the proposals that are to be ratified together are ratified."""
+    return CatalogError(
+        f"Of the proposals for {', '.join(proposals)}, which are to be ratified together, those for {', '.join(ratified)} are "
+        "ratified and the others are not. Nothing was changed. A part of the catalog was restored from an older state; "
+        "compare the history of the tables."
+    )
+
+
+def cannot_wait(needed: ApprovalRequiredError) -> CommitRefusedError:
+    """The refusal of commits to several tables, one of which needs an approval."""
+    return CommitRefusedError(
+        f"{needed} A transaction over several tables cannot wait for an approval, and nothing of it was committed. Write to "
+        "that table outside of the transaction.",
+        refusal=needed.refusal,
+    )
 
 
 def required_head(connection: sa.Connection, table_id: str) -> Any:
@@ -185,9 +192,7 @@ def _accept(
 
 def check_without_lock(connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int) -> None:
     """Run the checks of a proposal that another transaction ratifies. Raises CommitRefusedError, TableNotFoundError."""
-    head = connection.execute(
-        _HEAD.add_columns(*NAME_COLUMNS, commit_checks.ACTIVE), {"of_table": table_id}
-    ).one_or_none()
+    head = connection.execute(_HEAD.add_columns(*NAME_COLUMNS), {"of_table": table_id}).one_or_none()
     if head is None:
         raise unknown_table(table_id)
     _check(connection, table_id, proposal, head, identifier=identifier_of(head), now_ms=now_ms)

@@ -1,7 +1,7 @@
 """Grants, roles and owners of tables.
 
-Functions over an open connection; the caller opens the transaction. Each change locks the row of the catalog, so that two
-clients cannot remove the last two owners at the same time.
+Functions over an open connection; the caller opens the transaction. Changes exclude each other, so that two clients cannot remove
+the last two owners at the same time.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,15 +10,23 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.access import WHOLE_CATALOG, Caller, Grant, Privilege, Role
-from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
-from cm_delta_dagster.catalog.sql import audit, callers, commit_checks, guard, names, protected_catalog, tables
+from cm_delta_dagster.catalog.commit_policy import NOT_THROUGH_CATALOG
+from cm_delta_dagster.catalog.sql import (
+    audit,
+    callers,
+    commit_checks,
+    guard,
+    names,
+    protected_catalog,
+    rule_lock,
+    tables,
+)
 from cm_delta_dagster.catalog.sql.audit import Change
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table
 from cm_delta_dagster.catalog.sql.guard import Operation
 from cm_delta_dagster.catalog.sql.schema import (
     COMMIT_POLICIES,
     GRANTS,
-    IDENTITY,
     IS_ACTIVE,
     NAME_COLUMNS,
     ROLE_MEMBERS,
@@ -29,8 +37,6 @@ from cm_delta_dagster.catalog.sql.schema import (
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 
-_LOCK = sa.select(IDENTITY.c.row_id).where(IDENTITY.c.row_id == 1).with_for_update()
-_BY_CREATION = [str(CommitPolicy(kind=kind)) for kind in (CommitPolicyKind.PUT_IF_ABSENT, CommitPolicyKind.SWITCHING)]
 _NAMED = sa.select(*NAME_COLUMNS, TABLES.c.table_id, TABLES.c.owner).where(
     TABLES.c.table_id == sa.bindparam("of_table"), IS_ACTIVE
 )
@@ -52,7 +58,7 @@ def whoami(connection: sa.Connection) -> Caller:
     return Caller(
         principal=principal,
         source=callers.source_of(connection),
-        roles=tuple(sorted(name for name in found if name is not None and name != principal)),
+        roles=tuple(sorted(name for name in found if name not in (None, principal, guard.PUBLIC))),
         grants_enabled=guard.is_enabled(connection),
     )
 
@@ -72,7 +78,7 @@ def scope_of(connection: sa.Connection, text: str) -> Scope:
 
 def enable(connection: sa.Connection, *, owner: str | None, lock_out: bool, now_ms: int) -> None:
     """Activate the check of commits and the guard; see :meth:`AccessControl.enable_grants`."""
-    connection.execute(_LOCK)
+    rule_lock.acquire(connection)
     guard.require(connection, Operation.ENABLE_GRANTS, WHOLE_CATALOG)
     _refuse_commits_by_creation(connection)
     if owner is not None:
@@ -87,6 +93,7 @@ def enable(connection: sa.Connection, *, owner: str | None, lock_out: bool, now_
 
 def disable(connection: sa.Connection, *, now_ms: int) -> None:
     """Deactivate the check and the guard."""
+    rule_lock.acquire(connection)
     guard.require(connection, Operation.ENABLE_GRANTS, WHOLE_CATALOG)
     if guard.is_enabled(connection):
         if connection.dialect.name == "postgresql":
@@ -99,7 +106,7 @@ def grant(
     connection: sa.Connection, privileges: Iterable[Privilege], scope: str, grantee: str, *, reason: str, now_ms: int
 ) -> None:
     """Insert the missing grants."""
-    connection.execute(_LOCK)
+    rule_lock.acquire(connection)
     place = scope_of(connection, scope)
     guard.require(connection, Operation.GRANT, place.name, table_id=place.table_id)
     _insert(connection, privileges, place, grantee, reason=reason, now_ms=now_ms)
@@ -116,7 +123,7 @@ def revoke(
     now_ms: int,
 ) -> None:
     """Delete the grants."""
-    connection.execute(_LOCK)
+    rule_lock.acquire(connection)
     place = scope_of(connection, scope)
     guard.require(connection, Operation.GRANT, place.name, table_id=place.table_id)
     for privilege in privileges:
@@ -154,7 +161,7 @@ def grants(connection: sa.Connection, scope: str) -> tuple[Grant, ...]:
 
 def add_to_role(connection: sa.Connection, role: str, members: Sequence[str], *, reason: str, now_ms: int) -> None:
     """Insert the missing memberships."""
-    connection.execute(_LOCK)
+    rule_lock.acquire(connection)
     guard.require(connection, Operation.MANAGE_ROLES, WHOLE_CATALOG)
     if connection.execute(sa.select(ROLES.c.role).where(ROLES.c.role == role)).first() is None:
         connection.execute(sa.insert(ROLES).values(role=role))
@@ -176,7 +183,7 @@ def remove_from_role(
     connection: sa.Connection, role: str, members: Sequence[str], *, reason: str, lock_out: bool, now_ms: int
 ) -> None:
     """Delete memberships."""
-    connection.execute(_LOCK)
+    rule_lock.acquire(connection)
     guard.require(connection, Operation.MANAGE_ROLES, WHOLE_CATALOG)
     for member in members:
         same = (ROLE_MEMBERS.c.role == role, ROLE_MEMBERS.c.member == member)
@@ -189,7 +196,7 @@ def remove_from_role(
 
 def drop_role(connection: sa.Connection, role: str, *, reason: str, lock_out: bool, now_ms: int) -> None:
     """Delete a role, its memberships and its grants."""
-    connection.execute(_LOCK)
+    rule_lock.acquire(connection)
     guard.require(connection, Operation.MANAGE_ROLES, WHOLE_CATALOG)
     owned = connection.execute(_OWNED_BY, {"of_owner": role}).first()
     if owned is not None:
@@ -327,10 +334,10 @@ def _refuse_lock_out(connection: sa.Connection, lock_out: bool) -> None:
 
 
 def _refuse_commits_by_creation(connection: sa.Connection) -> None:
-    by_creation = sa.select(*NAME_COLUMNS).where(IS_ACTIVE, TABLES.c.commit_policy.in_(_BY_CREATION))
+    by_creation = sa.select(*NAME_COLUMNS).where(IS_ACTIVE, TABLES.c.commit_policy.in_(NOT_THROUGH_CATALOG))
     row = connection.execute(by_creation.limit(1)).first()
     rule = connection.execute(
-        sa.select(COMMIT_POLICIES.c.scope).where(COMMIT_POLICIES.c.policy.in_(_BY_CREATION)).limit(1)
+        sa.select(COMMIT_POLICIES.c.scope).where(COMMIT_POLICIES.c.policy.in_(NOT_THROUGH_CATALOG)).limit(1)
     ).scalar_one_or_none()
     where = rule if row is None else str(identifier_of(row))
     if where is not None:

@@ -98,13 +98,16 @@ REQUIRED: Mapping[Operation, tuple[Privilege, ...]] = MappingProxyType(
 _STATE = Prepared(
     sa.select(ACTIVE_CHECKS.c.scope).where(ACTIVE_CHECKS.c.check_name == RULE, ACTIVE_CHECKS.c.scope == WHOLE_CATALOG)
 )
-_NAMES = sa.select(sa.bindparam("caller", type_=sa.Text).label("name")).cte("names", recursive=True)
+_FIRST_NAMES = sa.union(
+    sa.select(sa.bindparam("caller", type_=sa.Text).label("name")), sa.select(sa.literal_column(f"'{PUBLIC}'", sa.Text))
+).subquery("first_names")
+_NAMES = sa.select(_FIRST_NAMES.c.name).cte("names", recursive=True)
 NAMES = _NAMES.union(
     sa.select(ROLE_MEMBERS.c.role).where(ROLE_MEMBERS.c.member == _NAMES.c.name),
 )
-"""The caller and its roles, direct and indirect."""
+"""The caller and its roles, direct and indirect, with the role of everybody."""
 
-_IS_ONE_OF_THEM = sa.or_(GRANTS.c.grantee == PUBLIC, GRANTS.c.grantee.in_(sa.select(NAMES.c.name)))
+_IS_ONE_OF_THEM = GRANTS.c.grantee.in_(sa.select(NAMES.c.name))
 _HELD_ON_TABLE = Prepared(
     sa.select(
         GRANTS.c.privilege,
@@ -158,12 +161,16 @@ def require_on_scope(connection: sa.Connection, operation: Operation, scope: str
     """As :func:`require`, for a scope that may be the name of a table, which need not exist."""
     if not is_enabled(connection):
         return
+    require(connection, operation, scope, table_id=table_id_of(connection, scope))
+
+
+def table_id_of(connection: sa.Connection, scope: str) -> str | None:
+    """The id of the table that the scope names; None for other scopes, and for a table that does not exist."""
     parts = scope.split(".")
-    table_id = None
-    if len(parts) == len(NAME_COLUMNS):
-        of_name = [column == part for column, part in zip(NAME_COLUMNS, parts, strict=True)]
-        table_id = connection.execute(sa.select(TABLES.c.table_id).where(*of_name, IS_ACTIVE)).scalar_one_or_none()
-    require(connection, operation, scope, table_id=table_id)
+    if len(parts) != len(NAME_COLUMNS):
+        return None
+    of_name = [column == part for column, part in zip(NAME_COLUMNS, parts, strict=True)]
+    return connection.execute(sa.select(TABLES.c.table_id).where(*of_name, IS_ACTIVE)).scalar_one_or_none()
 
 
 def require_embedded(connection: sa.Connection, operation: Operation, table_id: str) -> None:
@@ -227,7 +234,7 @@ def missing(
     names = " and ".join(privilege.value for privilege in privileges)
     return Refusal(
         what=what if what[:1].isupper() else f"The operation {what} on {on}",
-        reason=f"{who} does not have the privilege {names} on {on}",
+        reason=f"{who} does not have the privilege{'s' if len(privileges) > 1 else ''} {names} on {on}",
         rule=RULE,
         scope=on,
         ask=owners(connection, on, table_id),

@@ -16,6 +16,7 @@ from cm_delta_dagster.catalog.sql import (
     guard,
     locations,
     maintenance,
+    rule_lock,
     tables,
 )
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table
@@ -62,6 +63,7 @@ def inactive_tables(connection: sa.Connection, parts: tuple[str, ...]) -> tuple[
 
 def undrop_table(connection: sa.Connection, table_id: str, *, now_ms: int) -> TableEntry:
     """DROPPED to ACTIVE. The unique index over active names admits one of several concurrent calls."""
+    rule_lock.acquire(connection)
     row = _locked(connection, Operation.UNDROP, table_id)
     identifier = identifier_of(row)
     if row.state == ACTIVE:
@@ -83,6 +85,7 @@ def rename_table(connection: sa.Connection, table_id: str, identifier: TableIden
     """Give an active table another name. Commit rules of the old name, and what it denies of maintenance, hold for the
     new name too.
     """
+    rule_lock.acquire(connection)
     row = _locked(connection, Operation.RENAME, table_id)
     if row.state != ACTIVE:
         raise unknown_table(table_id)
@@ -94,8 +97,8 @@ def rename_table(connection: sa.Connection, table_id: str, identifier: TableIden
         except sa.exc.IntegrityError as error:
             raise tables.name_taken(identifier) from error
         definitions.change_etag(connection, table_id)
-        maintenance.carry_denials(connection, before, identifier)
-        commit_rules.carry(connection, before, identifier)
+        maintenance.carry_denials(connection, before, identifier, now_ms=now_ms)
+        commit_rules.carry(connection, before, identifier, now_ms=now_ms)
         commit_rules.check_covered(connection, table_id, identifier)
         names = {"from": str(before), "to": str(identifier)}
         feed_entries.append_event(connection, FeedKind.TABLE_RENAMED, table_id, now_ms=now_ms, details=names)

@@ -10,6 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.maintenance import (
+    NO_CONDITIONS,
     MaintenanceConditions,
     MaintenanceDecision,
     MaintenanceKind,
@@ -56,13 +57,25 @@ def remove_rule(connection: sa.Connection, scope: str, kind: MaintenanceKind, *,
     _record(connection, scope, kind, before=before, after=None, reason="", now_ms=now_ms)
 
 
-def carry_denials(connection: sa.Connection, before: TableIdentifier, after: TableIdentifier) -> None:
-    """Copy the rules that deny maintenance under the old name to the new name: a rename must not permit anything."""
-    denials = _RULES.where(MAINTENANCE_RULES.c.scope == str(before), MAINTENANCE_RULES.c.allowed.is_(False))
-    for row in connection.execute(denials).all():
-        rule = _rule(row)
+def carry_denials(connection: sa.Connection, before: TableIdentifier, after: TableIdentifier, *, now_ms: int) -> None:
+    """Deny for the new name of a table what is denied for its old name: a rename must not permit anything.
+
+    For each kind the narrowest rule of the old name counts. A rule of the new name that denies the kind always stays.
+    """
+    scopes = [str(before), f"{before.catalog}.{before.schema}", before.catalog]
+    found = map(_rule, connection.execute(_RULES.where(MAINTENANCE_RULES.c.scope.in_(scopes))).all())
+    narrowest: dict[MaintenanceKind, MaintenanceRule] = {}
+    for rule in sorted(found, key=lambda each: scopes.index(each.scope)):
+        narrowest.setdefault(rule.kind, rule)
+    for rule in narrowest.values():
+        known = _stored(connection, str(after), rule.kind)
+        is_denied = known is not None and not known.allowed and known.conditions == NO_CONDITIONS
+        if rule.allowed or is_denied or f"{after}.".startswith(f"{rule.scope}."):
+            continue
         reason = f"denied as {before} before its rename{f': {rule.reason}' if rule.reason else ''}"
-        _write(connection, replace(rule, scope=str(after), reason=reason))
+        carried = replace(rule, scope=str(after), reason=reason)
+        _write(connection, carried)
+        _record(connection, str(after), rule.kind, before=known, after=carried, reason=reason, now_ms=now_ms)
 
 
 def rules(connection: sa.Connection) -> tuple[MaintenanceRule, ...]:

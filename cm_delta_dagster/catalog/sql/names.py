@@ -11,13 +11,14 @@ import unicodedata
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.catalog.texts import is_storable
 from cm_delta_dagster.errors import CommitRejectedError, CorruptLogError, InvalidArgumentError
 from cm_delta_dagster.protocol.actions.commit_json import decode_commit, decode_commit_info, encode_action
 from cm_delta_dagster.protocol.actions.paths import OBJECT_STORE_SCHEMES, flaw_of_path, normalise_location
 from cm_delta_dagster.protocol.log import log_files
 
 _MAX_NAME_LENGTH = 120
-_LARGEST = 2**63 - 2
+LARGEST = 2**63 - 2
 """Allows one more increment in a signed 64-bit column."""
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _STAGED_FILE = re.compile(r"(\d{20})\.[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\.json", re.ASCII)
@@ -33,8 +34,8 @@ def check_identifier(identifier: TableIdentifier) -> None:
 
 def scope_parts(scope: str) -> tuple[str, ...]:
     """Parts of ``catalog``, ``catalog.schema`` or ``catalog.schema.table``. Raises InvalidArgumentError."""
-    parts = tuple(scope.split("."))
-    if len(parts) > 3:
+    parts = tuple(scope.split(".")) if isinstance(scope, str) else ()
+    if not 1 <= len(parts) <= 3:
         raise InvalidArgumentError(f"{scope!r} is not a scope: write catalog, catalog.schema or catalog.schema.table.")
     for part in parts:
         _check_part(part, of=scope)
@@ -146,9 +147,8 @@ def _check_storable(proposal: CommitProposal) -> None:
         proposal.file_modification_time,
         summary.in_commit_timestamp,
     )
-    wrong = next((number for number in numbers if abs(number) > _LARGEST), None)
-    texts = summary.txn_id + summary.operation
-    if wrong is not None or "\0" in texts or texts.encode(errors="replace").decode() != texts:
+    wrong = next((number for number in numbers if abs(number) > LARGEST), None)
+    if wrong is not None or not is_storable(summary.txn_id + summary.operation):
         raise CommitRejectedError(
             f"Version {proposal.version} was proposed with {'a text' if wrong is None else f'the number {wrong}'} that no "
             "database can hold. Numbers have at most 63 bits, and the operation and the txnId are texts of Unicode characters "

@@ -13,7 +13,7 @@ from cm_delta_dagster.catalog.commit_policy import (
     CommitPolicyRule,
     PolicyChange,
 )
-from cm_delta_dagster.catalog.sql import audit, commit_rules, guard
+from cm_delta_dagster.catalog.sql import approvals, audit, commit_rules, guard, rule_lock
 from cm_delta_dagster.catalog.sql.guard import Operation
 from cm_delta_dagster.catalog.sql.schema import COMMIT_POLICIES, COMMITS, IS_ACTIVE, NAME_COLUMNS, TABLES, identifier_of
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
@@ -75,27 +75,29 @@ def set_rule(connection: sa.Connection, rule: CommitPolicyRule, *, now_ms: int) 
             f"The commit policy {rule.policy} was not set for {rule.scope!r}: a rule is for a catalog or a schema; a table's "
             "own policy is changed with the table's id, and only the catalog sets switching."
         )
+    rule_lock.acquire(connection)
     guard.require_on_scope(connection, Operation.SET_POLICY, rule.scope)
     _refuse_without_check(connection, rule.policy)
     if rule.policy == _PUT_IF_ABSENT:
         commit_rules.refuse_put_if_absent(connection, rule.scope)
-    _record(connection, rule.scope, after=str(rule.policy), now_ms=now_ms)
     of_scope = COMMIT_POLICIES.c.scope == rule.scope
-    values = {"policy": str(rule.policy)}
-    if connection.execute(sa.update(COMMIT_POLICIES).where(of_scope).values(values)).rowcount:
-        return
-    try:
-        with connection.begin_nested():
-            connection.execute(sa.insert(COMMIT_POLICIES).values(scope=rule.scope, **values))
-    except sa.exc.IntegrityError:  # Another client inserted the rule concurrently; the later call replaces it.
-        connection.execute(sa.update(COMMIT_POLICIES).where(of_scope).values(values))
+    before = connection.execute(sa.select(COMMIT_POLICIES.c.policy).where(of_scope)).scalar_one_or_none()
+    _record(connection, rule.scope, before=before, after=str(rule.policy), now_ms=now_ms)
+    if before is None:
+        connection.execute(sa.insert(COMMIT_POLICIES).values(scope=rule.scope, policy=str(rule.policy)))
+    else:
+        connection.execute(sa.update(COMMIT_POLICIES).where(of_scope).values(policy=str(rule.policy)))
 
 
 def remove_rule(connection: sa.Connection, scope: str, *, now_ms: int) -> None:
     """Delete the rule if there is one."""
     guard.require_on_scope(connection, Operation.SET_POLICY, scope)
-    if connection.execute(sa.delete(COMMIT_POLICIES).where(COMMIT_POLICIES.c.scope == scope)).rowcount:
-        _record(connection, scope, after=None, now_ms=now_ms)
+    rule_lock.acquire(connection)
+    of_scope = COMMIT_POLICIES.c.scope == scope
+    before = connection.execute(sa.select(COMMIT_POLICIES.c.policy).where(of_scope)).scalar_one_or_none()
+    if before is not None:
+        connection.execute(sa.delete(COMMIT_POLICIES).where(of_scope))
+        _record(connection, scope, before=before, after=None, now_ms=now_ms)
 
 
 def rules(connection: sa.Connection) -> tuple[CommitPolicyRule, ...]:
@@ -117,6 +119,7 @@ def change(connection: sa.Connection, table_id: str, policy: CommitPolicy | None
     """
     if policy == _SWITCHING:
         raise InvalidArgumentError("Switching is a state that the catalog sets; choose another commit policy.")
+    rule_lock.acquire(connection)
     guard.require_on_table(connection, Operation.SET_POLICY, table_id)
     row = connection.execute(_LOCKED, {"of_table": table_id}).one_or_none()
     if row is None:
@@ -127,9 +130,17 @@ def change(connection: sa.Connection, table_id: str, policy: CommitPolicy | None
     current = None if row.commit_policy is None else CommitPolicy.parse(row.commit_policy)
     if current != policy:
         after = None if policy is None else str(policy)
-        _record(connection, str(identifier_of(row)), after=after, now_ms=now_ms, table_id=table_id)
+        _record(
+            connection,
+            str(identifier_of(row)),
+            before=row.commit_policy,
+            after=after,
+            now_ms=now_ms,
+            table_id=table_id,
+        )
     if policy == _PUT_IF_ABSENT:
         commit_rules.refuse_put_if_absent(connection, str(identifier_of(row)))
+        approvals.refuse_put_if_absent(connection, table_id, now_ms=now_ms)
         if row.published_version == row.latest_version:
             return _write(connection, table_id, policy, None, PolicyChange.DONE)
         return _write(connection, table_id, _SWITCHING, row.barrier_after, PolicyChange.PUBLISH_FIRST)
@@ -152,11 +163,16 @@ def _refuse_without_check(connection: sa.Connection, policy: CommitPolicy | None
 
 
 def _record(
-    connection: sa.Connection, scope: str, *, after: str | None, now_ms: int, table_id: str | None = None
+    connection: sa.Connection,
+    scope: str,
+    *,
+    before: str | None,
+    after: str | None,
+    now_ms: int,
+    table_id: str | None = None,
 ) -> None:
-    audit.record(
-        connection, audit.Change(action="set commit policy", scope=scope, after=after, table_id=table_id), now_ms=now_ms
-    )
+    change = audit.Change(action="set commit policy", scope=scope, before=before, after=after, table_id=table_id)
+    audit.record(connection, change, now_ms=now_ms)
 
 
 def _write(

@@ -9,8 +9,10 @@ from cm_delta_dagster.catalog.maintenance import (
     MaintenanceRule,
 )
 from cm_delta_dagster.catalog.sql import maintenance, names, pins, policies
+from cm_delta_dagster.catalog.sql.callers import checked_principal
 from cm_delta_dagster.catalog.sql.database import Database
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.catalog.texts import checked_reason
 from cm_delta_dagster.errors import PermissionDeniedError
 
 
@@ -42,8 +44,11 @@ class PolicyMethods:
         return self._database.read(policies.rules)
 
     def set_maintenance_rule(self, rule: MaintenanceRule) -> None:
-        """Create or replace the rule. Raises InvalidArgumentError for a malformed scope."""
+        """Create or replace the rule. Raises InvalidArgumentError for a malformed scope, principal or reason."""
         names.scope_parts(rule.scope)
+        checked_reason(rule.reason)
+        for name in rule.conditions.principals:
+            checked_principal(name)
         now_ms = self._now_ms()
         self._database.write(lambda connection: maintenance.set_rule(connection, rule, now_ms=now_ms))
 

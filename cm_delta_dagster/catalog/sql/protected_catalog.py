@@ -30,7 +30,7 @@ from cm_delta_dagster.catalog.sql import commit_content, commits, definitions, f
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table, values_of
 from cm_delta_dagster.catalog.sql.schema import AUDIT, FEED_WAITERS, METADATA
 from cm_delta_dagster.errors import (
-    CatalogError,
+    ApprovalRequiredError,
     CommitRefusedError,
     CommitRejectedError,
     InvalidArgumentError,
@@ -40,6 +40,9 @@ from cm_delta_dagster.errors import (
 
 MAX_SENT_BYTES = 16 * 1024 * 1024
 """Size of the largest commit whose content is sent along to be examined. A larger one requires modify and alter."""
+
+_CHECK_FIRST = "check_first"
+"""The answer to a proposal that the function would accept, and that has not passed the checks of commit rules."""
 
 _SQL = Path(__file__).parent / "postgres"
 _SCHEMA = sa.text(
@@ -132,7 +135,10 @@ def commit_together(
 ) -> MultiTableOutcome:
     """Ratify all proposals by one call of the function, or none."""
     ordered = dict(sorted(proposals.items()))
-    answers = dict(zip(ordered, _answers(connection, ordered, now_ms=now_ms), strict=True))
+    try:
+        answers = dict(zip(ordered, _answers(connection, ordered, now_ms=now_ms), strict=True))
+    except ApprovalRequiredError as needed:
+        raise commits.cannot_wait(needed) from needed
     found = {
         table_id: _outcome(connection, table_id, proposals[table_id], answer)
         for table_id, answer in answers.items()
@@ -142,11 +148,7 @@ def commit_together(
     if len(ratified) == len(proposals):
         return RatifiedTogether(commits=ratified)
     if ratified:
-        raise CatalogError(
-            f"Of the proposals for {', '.join(proposals)}, which are to be ratified together, those for {', '.join(ratified)} are "
-            "ratified and the others are not. Nothing was changed. A part of the catalog was restored from an older state; "
-            "compare the history of the tables."
-        )
+        raise commits.partly_ratified(proposals, ratified)
     return RefusedTogether(
         refusals={table_id: outcome for table_id, outcome in found.items() if not isinstance(outcome, Ratified)}
     )
@@ -175,12 +177,16 @@ def record_refusal(connection: sa.Connection, action: str, refusal: Refusal) -> 
 
 
 def _answers(connection: sa.Connection, proposals: Mapping[str, CommitProposal], *, now_ms: int) -> Sequence[Any]:
+    """The answer for each proposal; None for one that waits for those that were refused."""
     answers = _call(connection, proposals, is_checked=False)
-    if not any(answer is not None and answer["answer"] == "check_first" for answer in answers):
-        return answers
+    unchecked = [answer is not None and answer["answer"] == _CHECK_FIRST for answer in answers]
+    refused = [None if skipped else answer for answer, skipped in zip(answers, unchecked, strict=True)]
+    if not any(unchecked) or any(refused):
+        return refused
     # The database examines grants only; the other checks run here.
-    for table_id, proposal in proposals.items():
-        commits.check_without_lock(connection, table_id, proposal, now_ms=now_ms)
+    for (table_id, proposal), is_missing in zip(proposals.items(), unchecked, strict=True):
+        if is_missing:
+            commits.check_without_lock(connection, table_id, proposal, now_ms=now_ms)
     return _call(connection, proposals, is_checked=True)
 
 

@@ -3,10 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-import sqlalchemy as sa
-
 from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitProposal, MultiTableOutcome
-from cm_delta_dagster.catalog.sql import commits, guard, guarded_proposals, protected_catalog, single_statement_commit
+from cm_delta_dagster.catalog.sql import commits, guard, protected_catalog, single_statement_commit
 from cm_delta_dagster.catalog.sql.database import Database
 from cm_delta_dagster.catalog.sql.database_errors import code_of
 from cm_delta_dagster.errors import CatalogError, PermissionDeniedError, TableNotFoundError
@@ -41,7 +39,6 @@ class Ratifier:
             )
 
         def by_function() -> CommitOutcome:
-            self._check_rules({table_id: proposal}, now_ms)
             return self._database.read(
                 lambda connection: protected_catalog.commit(connection, table_id, proposal, now_ms=now_ms)
             )
@@ -62,7 +59,6 @@ class Ratifier:
         now_ms = self._now_ms()
 
         def by_function() -> MultiTableOutcome:
-            self._check_rules(proposals, now_ms)
             return self._database.read(
                 lambda connection: protected_catalog.commit_together(connection, proposals, now_ms=now_ms)
             )
@@ -92,15 +88,6 @@ class Ratifier:
             return True
 
         self._chosen(None, by_function, directly)
-
-    def _check_rules(self, proposals: Mapping[str, CommitProposal], now_ms: int) -> None:
-        """Check proposals against commit rules before the function is called, which knows grants only."""
-
-        def check(connection: sa.Connection) -> None:
-            for table_id, proposal in proposals.items():
-                guarded_proposals.check_rules(connection, table_id, proposal, now_ms=now_ms)
-
-        self._database.read(check)
 
     def _chosen(
         self,

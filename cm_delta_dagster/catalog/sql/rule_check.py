@@ -34,9 +34,8 @@ def check(connection: sa.Connection, context: CommitContext) -> None:
         return  # It is a commit already. No rule covers a table whose commits are made so.
     found = violations_of(connection, context)
     refuse(context, [each for each in found if each.rule.on_violation is OnViolation.REFUSE])
-    if (
-        not found or context.proposal.approval_id is not None
-    ):  # ``commits`` checks the approval, and closes the request.
+    # ``commits`` checks that the request is pending and belongs to this commit, and closes it.
+    if not found or context.proposal.approval_id is not None:
         return
     if context.kind is ProposalKind.REGISTERED:
         refuse(context, found)

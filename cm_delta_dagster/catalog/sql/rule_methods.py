@@ -8,6 +8,7 @@ from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.rules.kinds import checked_rule
 from cm_delta_dagster.catalog.sql import approvals, commit_rule_rows, commit_rules, guarded_proposals, names
 from cm_delta_dagster.catalog.sql.database import Database
+from cm_delta_dagster.catalog.texts import checked_reason, checked_text
 from cm_delta_dagster.errors import CommitRefusedError, PermissionDeniedError
 
 
@@ -28,14 +29,14 @@ class RuleMethods:
     def remove_commit_rule(self, scope: str, name: str, *, reason: str = "") -> None:
         """Delete the rule. Raises InvalidArgumentError, OperationRefusedError."""
         names.scope_parts(scope)
-        now_ms = self._now_ms()
+        known, why, now_ms = checked_text(name, what="the name of a rule"), checked_reason(reason), self._now_ms()
         self._database.write(
-            lambda connection: commit_rules.remove_rule(connection, scope, name, reason=reason, now_ms=now_ms)
+            lambda connection: commit_rules.remove_rule(connection, scope, known, reason=why, now_ms=now_ms)
         )
 
     def commit_rules(self, scope: str = "") -> tuple[CommitRule, ...]:
         """The rules at, above or below ``scope``. Raises InvalidArgumentError for a malformed scope."""
-        if scope:
+        if scope != "":
             names.scope_parts(scope)
         return self._database.read(lambda connection: commit_rule_rows.rules(connection, scope))
 
@@ -59,7 +60,7 @@ class RuleMethods:
         self, scope: str = "", *, table_id: str | None = None, with_closed: bool = False
     ) -> tuple[Approval, ...]:
         """Requests, oldest first. Raises InvalidArgumentError for a malformed scope."""
-        parts, now_ms = names.scope_parts(scope) if scope else (), self._now_ms()
+        parts, now_ms = () if scope == "" else names.scope_parts(scope), self._now_ms()
         return self._database.read(
             lambda connection: approvals.listed(
                 connection, parts=parts, table_id=table_id, with_closed=with_closed, now_ms=now_ms
@@ -77,8 +78,8 @@ class RuleMethods:
 
     def parked_commit(self, approval_id: str) -> ParkedCommit:
         """A request with its commit. Raises InvalidArgumentError."""
-        now_ms = self._now_ms()
-        return self._database.read(lambda connection: approvals.get(connection, approval_id, now_ms=now_ms))
+        wanted, now_ms = checked_text(approval_id, what="the id of a request"), self._now_ms()
+        return self._database.read(lambda connection: approvals.get(connection, wanted, now_ms=now_ms))
 
     def protected_commits(self, table_id: str) -> tuple[ParkedCommit, ...]:
         """The commits of a table whose files must be kept."""
@@ -94,7 +95,8 @@ class RuleMethods:
         return self._close(approval_id, ApprovalState.CONFLICTING, reason)
 
     def _close(self, approval_id: str, state: ApprovalState, reason: str) -> Approval:
+        wanted, why = checked_text(approval_id, what="the id of a request"), checked_reason(reason)
         now_ms = self._now_ms()
         return self._database.write(
-            lambda connection: approvals.close(connection, approval_id, state, reason=reason, now_ms=now_ms)
+            lambda connection: approvals.close(connection, wanted, state, reason=why, now_ms=now_ms)
         )

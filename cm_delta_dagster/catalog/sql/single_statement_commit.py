@@ -8,7 +8,7 @@ then, and it has no effect.
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
+from cm_delta_dagster.catalog.commit_policy import NOT_THROUGH_CATALOG
 from cm_delta_dagster.catalog.feed_kinds import FeedKind
 from cm_delta_dagster.catalog.ratification import MAX_CLOCK_DIFFERENCE_MS, CommitProposal, Ratified
 from cm_delta_dagster.catalog.sql import commit_checks, commit_content, feed_entries
@@ -17,9 +17,6 @@ from cm_delta_dagster.catalog.sql.commit_rows import values_of
 from cm_delta_dagster.catalog.sql.prepared import Prepared
 from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED, FEED_COUNTER, IS_ACTIVE, TABLES
 
-_NOT_THROUGH_CATALOG = [
-    str(CommitPolicy(kind=kind)) for kind in (CommitPolicyKind.PUT_IF_ABSENT, CommitPolicyKind.SWITCHING)
-]
 _BEFORE = TABLES.alias("before")
 
 
@@ -43,7 +40,7 @@ _ADVANCED = (
         TABLES.c.latest_version >= _long("reported"),
         sa.exists(sa.select(FEED_COUNTER.c.counter_id)),
         commit_checks.NONE_ACTIVE,
-        *(sa.func.coalesce(TABLES.c.commit_policy, "") != policy for policy in _NOT_THROUGH_CATALOG),
+        *(sa.func.coalesce(TABLES.c.commit_policy, "") != policy for policy in NOT_THROUGH_CATALOG),
     )
     .values(
         latest_version=_long("new_version"),

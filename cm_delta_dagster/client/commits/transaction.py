@@ -349,6 +349,7 @@ class Transaction:
             updated=tuple(self._updated),
             domains=tuple(sorted(self._domains)),
             keeps_row_ids=self.keeps_row_ids,
+            used_row_ids=self.used_row_ids,
             drops_feature=self._drops_feature,
         )
 
@@ -356,7 +357,9 @@ class Transaction:
         """Become the transaction of ``intent``, of which ``commit`` is an attempt that was not ratified."""
         self.txn_id, self.metrics, self.keeps_row_ids = intent.txn_id, dict(intent.metrics), intent.keeps_row_ids
         self._reads, self._reads_whole_table = list(intent.reads), intent.reads_whole_table
-        self._adds = [row_tracking.without_ids_of(add, commit.version) for add in table_to_adds(commit.adds)]
+        self.used_row_ids = intent.used_row_ids
+        own_ids = max(row_tracking.high_water_mark(self.snapshot.domains), self.used_row_ids)
+        self._adds = [row_tracking.without_ids_above(add, own_ids) for add in table_to_adds(commit.adds)]
         self._removes, self._changes = table_to_removes(commit.removes), list(commit.cdc)
         self._updated, self._noted = list(intent.updated), set(intent.noted)
         self._metadata, self._protocol = commit.metadata, commit.protocol

@@ -24,6 +24,7 @@ class TransactionIntent:
         noted: application ids of the ``txn`` actions that conflict only with the same version.
         updated: paths of the files that are added again with other metadata and the same rows.
         domains: metadata domains that it sets itself.
+        used_row_ids: the highest row id of files that bring their own ids.
     """
 
     txn_id: str
@@ -38,6 +39,7 @@ class TransactionIntent:
     updated: tuple[str, ...] = ()
     domains: tuple[str, ...] = ()
     keeps_row_ids: bool = False
+    used_row_ids: int = -1
     drops_feature: bool = False
 
     def to_json(self) -> str:

@@ -13,6 +13,7 @@ from cm_delta_dagster.client.commits.transaction import Transaction
 from cm_delta_dagster.client.commits.transaction_intent import TransactionIntent
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
+    ApprovalClosedError,
     CommitConflictError,
     CorruptLogError,
     ObjectNotFoundError,
@@ -52,15 +53,21 @@ def approve_commit(client: DeltaClient, approval_id: str) -> ApprovedCommit:
     """
     parked = client.approvals.parked_commit(approval_id)
     approval = parked.approval
-    if approval.state is ApprovalState.COMMITTED and approval.version is not None:
-        return ApprovedCommit(approval=approval, version=approval.version, repeated=True)
+    earlier = _earlier(approval)
+    if earlier is not None:
+        return earlier
     if approval.state is not ApprovalState.PENDING:
         raise closed_error(approval)
     table = client.open(client.registry.load_table_by_id(approval.table_id))
     try:
         committed = _transaction(table, parked).commit()
-    except CommitConflictError as error:
-        client.approvals.close_approval(approval_id, reason=str(error))
+    except (CommitConflictError, ApprovalClosedError) as error:
+        # The commit of a concurrent approval conflicts with this one, or has closed the request.
+        earlier = _earlier(client.approvals.parked_commit(approval_id).approval)
+        if earlier is not None:
+            return earlier
+        if isinstance(error, CommitConflictError):
+            client.approvals.close_approval(approval_id, reason=str(error))
         raise
     return ApprovedCommit(
         approval=client.approvals.parked_commit(approval_id).approval,
@@ -68,6 +75,13 @@ def approve_commit(client: DeltaClient, approval_id: str) -> ApprovedCommit:
         repeated=False,
         retries=committed.retries,
     )
+
+
+def _earlier(approval: Approval) -> ApprovedCommit | None:
+    """The answer to a request whose commit is a version already."""
+    if approval.state is not ApprovalState.COMMITTED or approval.version is None:
+        return None
+    return ApprovedCommit(approval=approval, version=approval.version, repeated=True)
 
 
 def _transaction(table: Table, parked: ParkedCommit) -> Transaction:

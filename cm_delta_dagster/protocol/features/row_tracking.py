@@ -164,9 +164,13 @@ def assign_row_ids(adds: Sequence[AddFile], *, high_water_mark: int, version: in
     return FreshRowIds(adds=tuple(numbered), high_water_mark=highest)
 
 
-def without_ids_of(add: AddFile, version: int) -> AddFile:
-    """``add`` without the row ids that an attempt to commit it as ``version`` assigned to it."""
-    if add.default_row_commit_version != version:
+def without_ids_above(add: AddFile, high_water_mark: int) -> AddFile:
+    """``add`` without the row ids that an attempt to commit it assigned, and without the version of that attempt.
+
+    Args:
+        high_water_mark: highest row id that was assigned before, and of files that bring their own ids; -1 if there is none.
+    """
+    if add.base_row_id is None or add.base_row_id <= high_water_mark:
         return add
     return replace(add, base_row_id=None, default_row_commit_version=None)
 

@@ -1,7 +1,7 @@
 """Each kind of commit rules, evaluated on one commit."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -136,6 +136,40 @@ def test_a_protected_struct_may_get_fields_and_lose_none() -> None:
     assert "changes the type" in str(what("protected_columns", rule, action(struct("b")), before=before))
     dropped = what("protected_columns", {"columns": ["s.a"]}, action(struct("b")), before=before)
     assert dropped == "drops the column s.a"
+
+
+@pytest.mark.parametrize(
+    ("wrap", "path"),
+    [
+        (lambda kind: {"type": "array", "elementType": kind, "containsNull": True}, "s.element.a"),
+        (lambda kind: {"type": "map", "keyType": "long", "valueType": kind, "valueContainsNull": True}, "s.value.a"),
+        (lambda kind: {"type": "map", "keyType": kind, "valueType": "long", "valueContainsNull": True}, "s.key.a"),
+    ],
+)
+def test_fields_inside_arrays_and_maps_can_be_protected(wrap: Callable[[Any], Any], path: str) -> None:
+    def nested(*names: str) -> Metadata:
+        return metadata(field("s", wrap({"type": "struct", "fields": [field(name) for name in names]})))
+
+    before, parent = nested("a", "b"), path.removesuffix(".a")
+    assert what("protected_columns", {"columns": [path]}, action(nested("a")), before=before) is None
+    dropped = what("protected_columns", {"columns": [path]}, action(nested("b")), before=before)
+    assert dropped == f"drops the column {path}"
+    changed = what("protected_columns", {"columns": [parent]}, action(nested("b")), before=before)
+    assert changed is not None and "changes the type" in changed
+
+
+def test_column_mapping_can_be_enabled_for_protected_columns() -> None:
+    def plain(named: bool) -> Metadata:
+        def one(name: str, kind: Any = "long") -> dict[str, Any]:
+            return {"name": name, "type": kind, "nullable": True, "metadata": {NAMED: name} if named else {}}
+
+        return metadata(one("s", {"type": "struct", "fields": [one("a")]}))
+
+    rule = {"columns": ["s", "s.a"]}
+    assert what("protected_columns", rule, action(plain(True)), before=plain(False)) is None
+    other = metadata(field("s", {"type": "struct", "fields": [field("a")]}))
+    found = what("protected_columns", rule, action(other), before=plain(False))
+    assert found == "replaces the column s by another one of its name"
 
 
 def test_protected_properties_are_neither_set_nor_removed() -> None:

@@ -24,7 +24,7 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.maintenance.clean_staged_commits import clean_staged_commits
 from cm_delta_dagster.operations.maintenance.vacuum import vacuum
-from cm_delta_dagster.operations.tables.approve_commit import approve_commit
+from cm_delta_dagster.operations.tables.approve_commit import ApprovedCommit, approve_commit
 from cm_delta_dagster.protocol.actions.actions import SetTransaction
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from tests.support.actions import add_file
@@ -109,8 +109,48 @@ def test_an_approved_commit_is_rebased_and_ratified_once(lake: Lake, table: Tabl
     assert set(table.snapshot().files["path"].to_pylist()) == live
     again = approve_commit(lake.client, waiting.approval_id)
     assert (again.repeated, again.version) == (True, 5) and table.snapshot().version == 5
-    with pytest.raises(ApprovalClosedError, match="was approved"):
+    with pytest.raises(ApprovalClosedError, match=r"was approved.*Do not run the write again"):
         lake.catalog.reject_approval(waiting.approval_id, reason="too late")
+
+
+@pytest.mark.parametrize("removed", [(), ("a.parquet", "b.parquet")])
+def test_concurrent_approvals_of_one_request_all_answer(lake: Lake, table: Table, removed: tuple[str, ...]) -> None:
+    set_rule(lake, CommitRuleKind.REQUIRED_TAGS, tags=("ticket",))
+    waiting = parked(lake, table, *removed, adds="new.parquet")
+    others: list[ApprovedCommit] = []
+
+    def approve_first(method: str, argument: Any) -> None:
+        if method == "commit" and not others:
+            lake.catalog.fails = lambda method, argument: None
+            others.append(approve_commit(lake.reopened(), waiting.approval_id))
+
+    lake.catalog.fails = approve_first
+    done = approve_commit(lake.client, waiting.approval_id)
+    assert [(each.repeated, each.version) for each in (*others, done)] == [(False, 4), (True, 4)]
+    assert table.snapshot().version == 4
+
+
+def test_an_approved_commit_keeps_the_row_ids_that_its_files_bring(lake: Lake) -> None:
+    tracked = lake.new_table(properties={"delta.feature.rowTracking": "supported"})
+    set_rule(lake, CommitRuleKind.REQUIRED_TAGS, tags=("ticket",))
+    transaction = tracked.start_transaction(tracked.snapshot(), operation="CLONE")
+    fields = {"partition_values": {"day": "2026-01-01"}, "stats": '{"numRecords":10}'}
+    own = add_file("own.parquet", base_row_id=90, default_row_commit_version=1, **fields)
+    transaction.add_files([own, add_file("fresh.parquet", **fields)])
+    transaction.used_row_ids = 99
+    for path in ("own.parquet", "fresh.parquet"):
+        lake.put(tracked, path)
+    with pytest.raises(ApprovalRequiredError) as caught:
+        transaction.commit()
+    lake.catalog.remove_commit_rule("main.test", "required_tags")
+    lake.append(tracked, "later.parquet")
+    approve_commit(lake.reopened(), str(caught.value.approval_id))
+    files = tracked.snapshot().files.select(["path", "baseRowId", "defaultRowCommitVersion"]).to_pylist()
+    assert sorted(tuple(file.values()) for file in files) == [
+        ("fresh.parquet", 100, 2),
+        ("later.parquet", 0, 1),
+        ("own.parquet", 90, 1),
+    ]
 
 
 def test_a_commit_that_conflicts_closes_its_request(lake: Lake, table: Table) -> None:

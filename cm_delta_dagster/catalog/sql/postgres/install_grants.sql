@@ -46,7 +46,8 @@ $$;
 CREATE OR REPLACE FUNCTION {schema}.cm_delta_refused(what text, of_table text, name text, lacking text[]) RETURNS jsonb
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS $$
 DECLARE
-    because text := 'the principal ' || session_user || ' does not have the privilege ' || array_to_string(lacking, ' and ')
+    because text := 'the principal ' || session_user || ' does not have the privilege'
+        || CASE WHEN cardinality(lacking) > 1 THEN 's ' ELSE ' ' END || array_to_string(lacking, ' and ')
         || ' on ' || name;
     ask jsonb;
 BEGIN
@@ -329,10 +330,11 @@ DO $$
 DECLARE
     entry record;
 BEGIN
-    -- Nobody but the owner has a right that was granted before.
+    -- Nobody but the owner has a right that was granted before, on a table or on a column of it.
     FOR entry IN
-        SELECT c.oid::regclass AS object, c.relkind AS kind, a.grantee
-        FROM pg_catalog.pg_class c, LATERAL pg_catalog.aclexplode(c.relacl) a
+        SELECT DISTINCT c.oid::regclass AS object, c.relkind AS kind, a.grantee
+        FROM pg_catalog.pg_class c LEFT JOIN pg_catalog.pg_attribute of_column ON of_column.attrelid = c.oid,
+            LATERAL (SELECT * FROM pg_catalog.aclexplode(c.relacl) UNION ALL SELECT * FROM pg_catalog.aclexplode(of_column.attacl)) a
         WHERE c.relnamespace = '{schema}'::regnamespace AND c.relname LIKE 'cm\_delta\_%' AND a.grantee <> c.relowner
             AND c.relkind IN ('r', 'p', 'v', 'S')
     LOOP

@@ -1,0 +1,45 @@
+"""The checks of a proposal that waits while its table gets another name."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.errors import CommitRefusedError
+from tests.contracts.catalog_bench import NAME, OTHER, create
+from tests.contracts.commit_rules_contract import rule, with_actions
+from tests.support.database_roles import raw_client
+
+_WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+
+
+def wait_until_waiting(client: psycopg.Connection[tuple[int]], count: int) -> None:
+    """Return when ``count`` clients wait for a lock."""
+    deadline = time.monotonic() + 60
+    while client.execute(_WAITING).fetchall() != [(count,)]:
+        assert time.monotonic() < deadline, f"There are never {count} clients that wait for a lock."
+
+
+@pytest.mark.postgres
+def test_rules_hold_for_a_proposal_that_waits_for_a_rename(postgres_url: str) -> None:
+    with (
+        SqlCatalog(postgres_url, warehouse="memory://w") as one,
+        SqlCatalog(postgres_url, warehouse="memory://w") as other,
+        raw_client(postgres_url, "postgres") as observer,
+        raw_client(postgres_url, "postgres") as first,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        table_id = create(one).table_id
+        other.load_table(NAME)
+        one.set_commit_rule(rule(scope=str(NAME)))
+        with first.transaction():
+            first.execute("SELECT 1 FROM cm_delta_tables FOR UPDATE")
+            renamed = threads.submit(one.rename_table, table_id, OTHER)
+            wait_until_waiting(observer, 1)
+            committed = threads.submit(other.commit, table_id, with_actions(1, removes=1))
+            wait_until_waiting(observer, 2)
+        assert renamed.result().identifier == OTHER
+        with pytest.raises(CommitRefusedError, match=f"append_only.*{OTHER}"):
+            committed.result()
