@@ -43,7 +43,9 @@ class EventMethods:
         """Delete the events that are older than ``retention`` from the feed; the records of commits stay.
 
         Raises:
-            MaintenanceNotPermittedError: a catalog does not permit FEED_CLEANUP; nothing was deleted.
+            MaintenanceNotPermittedError: a rule of a catalog, schema or table denies FEED_CLEANUP, or a catalog has no rule that
+                allows it; nothing was deleted.
+            RetentionTooShortError: a rule demands a longer retention; nothing was deleted.
         """
         return clean_feed(self.client, retention_ms=duration_ms(retention, name="retention"))
 
