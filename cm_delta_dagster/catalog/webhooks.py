@@ -40,12 +40,12 @@ class Webhooks(typing.Protocol):
     def put_webhook(self, webhook: Webhook) -> None:
         """Create the subscription, or replace URL, secret and filter of the one with this name, which keeps its position.
 
-        Raises InvalidArgumentError for a malformed name, URL, secret or scope.
+        Raises InvalidArgumentError for a malformed name, URL, secret, position or scope, OperationRefusedError.
         """
         ...
 
     def remove_webhook(self, name: str) -> None:
-        """Delete a subscription with its failures. Raises WebhookNotFoundError."""
+        """Delete a subscription with its failures. Raises WebhookNotFoundError, OperationRefusedError."""
         ...
 
     def webhooks(self) -> Sequence[Webhook]:

@@ -37,6 +37,7 @@ _GAP_KIND = "FEED_GAP"
 _MAX_ERROR = 500
 _LEASE_MARGIN_MS = 60_000
 _LOOK_FOR_NEW_S = 5.0
+_MAX_S = 24 * 60 * 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,9 @@ class DeliverySettings:
         max_attempts: attempts for one event, after which it is a failure.
         first_wait_s, max_wait_s: the waits between attempts grow exponentially between these bounds, with jitter.
         timeout_s: seconds for which a receiver may be silent.
+
+    Raises:
+        InvalidArgumentError: no attempt, or a time that is not a number of seconds up to a day.
     """
 
     max_attempts: int = 8
@@ -55,9 +59,15 @@ class DeliverySettings:
     timeout_s: float = 10.0
 
     def __post_init__(self) -> None:
-        if self.max_attempts < 1 or min(self.first_wait_s, self.max_wait_s) < 0 or self.timeout_s <= 0:
+        times = (self.first_wait_s, self.max_wait_s, self.timeout_s)
+        are_numbers = isinstance(self.max_attempts, int) and all(isinstance(time, int | float) for time in times)
+        # A comparison with NaN is false.
+        if not (
+            are_numbers and self.max_attempts >= 1 and all(0 <= time <= _MAX_S for time in times) and self.timeout_s > 0
+        ):
             raise InvalidArgumentError(
-                "Give at least one attempt, waits of at least 0 seconds, and a positive timeout."
+                f"{self} cannot be used: give at least one attempt, waits of at least 0 seconds, and a positive timeout, each "
+                "at most a day."
             )
 
 
@@ -107,9 +117,9 @@ class _Delivery:
         """Deliver until ``next_events`` returns none, or the process stops."""
         error = None
         try:
-            secret = secret_of(self._webhook.secret)
+            secret_of(self._webhook.secret)  # Another process, which has the secret, keeps the lease.
             self._lease()
-            self._deliver_all(secret, next_events)
+            self._deliver_all(next_events)
         except _StoppedError as stopped:
             error = str(stopped) or None
         except CmDeltaError as failed:
@@ -120,30 +130,35 @@ class _Delivery:
             name=self._webhook.name, num_delivered=self._delivered, num_failed=self._failed, error=error
         )
 
-    def _deliver_all(self, secret: bytes, next_events: Callable[[EventReader], tuple[FeedEvent, ...]]) -> None:
-        # Another process may have delivered events since the subscription was listed.
-        current = next(
-            (one for one in self._client.webhooks.webhooks() if one.name == self._webhook.name), self._webhook
-        )
-        reader = EventReader(self._client.events, after=current.position, wanted=current.wanted)
+    def _deliver_all(self, next_events: Callable[[EventReader], tuple[FeedEvent, ...]]) -> None:
+        reader = self._reader()
         while not self._stop.is_set():
             try:
                 events = next_events(reader)
             except FeedGapError as gap:
                 facts = {"kind": _GAP_KIND, "after": gap.after, "resume_after": gap.resume_after}
-                self._deliver(secret, position=gap.resume_after, facts=facts)
-                reader = EventReader(self._client.events, after=gap.resume_after, wanted=current.wanted)
+                self._deliver(position=gap.resume_after, facts=facts)
+                reader = self._reader()
                 continue
             for event in events:
-                self._deliver(secret, position=event.position, facts=event.as_json())
+                self._deliver(position=event.position, facts=event.as_json())
             self._advance(reader.position)
             if not events:
                 return
+            reader = self._reader()
 
-    def _deliver(self, secret: bytes, *, position: int, facts: dict[str, Any]) -> None:
+    def _reader(self) -> EventReader:
+        """A reader at the position of the subscription, which another process may have delivered or changed meanwhile."""
+        found = _subscription(self._client, self._webhook.name)
+        if found is None:
+            raise _StoppedError(f"The webhook {self._webhook.name} was removed.")
+        self._webhook = found
+        return EventReader(self._client.events, after=found.position, wanted=found.wanted)
+
+    def _deliver(self, *, position: int, facts: dict[str, Any]) -> None:
         event_id = f"{self._catalog_id}:{position}"
         body = json.dumps({"id": event_id, **facts}, ensure_ascii=False).encode()
-        failure = None
+        failure, secret = None, secret_of(self._webhook.secret)
         try:
             self._with_retries(lambda: self._send(secret, event_id, body))
             self._delivered += 1
@@ -157,7 +172,9 @@ class _Delivery:
                 failed_ms=self._client.coordinator.now_ms(),
             )
             self._failed += 1
-        self._advance(position, failure)
+        if not self._advance(position, failure):
+            # This process was stopped for longer than its lease: the event and later ones may have been delivered.
+            raise _StoppedError(f"Another process delivers the webhook {self._webhook.name}, or it was removed.")
 
     def _with_retries(self, send: Callable[[], None]) -> None:
         settings = self._settings
@@ -184,8 +201,10 @@ class _Delivery:
         if not self._client.webhooks.lease_webhook(self._webhook.name, owner=self._owner, duration_ms=duration_ms):
             raise _StoppedError(f"Another process delivers the webhook {self._webhook.name}, or it was removed.")
 
-    def _advance(self, position: int, failure: WebhookFailure | None = None) -> None:
-        self._client.webhooks.advance_webhook(self._webhook.name, owner=self._owner, position=position, failure=failure)
+    def _advance(self, position: int, failure: WebhookFailure | None = None) -> bool:
+        return self._client.webhooks.advance_webhook(
+            self._webhook.name, owner=self._owner, position=position, failure=failure
+        )
 
     def _release(self) -> None:
         try:
@@ -205,6 +224,11 @@ class _Delivery:
 
     def _now_s(self) -> int:
         return self._client.coordinator.now_ms() // 1000
+
+
+def _subscription(client: DeltaClient, name: str) -> Webhook | None:
+    """The subscription of that name."""
+    return next((webhook for webhook in client.webhooks.webhooks() if webhook.name == name), None)
 
 
 def send(url: str, secret: bytes, *, event_id: str, body: bytes, now_s: int, timeout_s: float) -> None:
@@ -251,7 +275,7 @@ def deliver_webhooks(client: DeltaClient, *, settings: DeliverySettings | None =
 
 
 def run_webhooks(client: DeltaClient, *, settings: DeliverySettings | None = None, stop: threading.Event) -> None:
-    """Deliver until ``stop`` is set. Subscriptions that are added or removed meanwhile are noticed after a few seconds."""
+    """Deliver until ``stop`` is set. Subscriptions that are added, changed or removed meanwhile are noticed after a few seconds."""
     threads: dict[str, threading.Thread] = {}
 
     def serve(webhook: Webhook) -> None:
@@ -289,7 +313,7 @@ def redeliver_failures(client: DeltaClient, name: str, *, settings: DeliverySett
     Raises:
         InvalidArgumentError: the catalog has no such subscription, or its secret is missing.
     """
-    webhook = next((one for one in client.webhooks.webhooks() if one.name == name), None)
+    webhook = _subscription(client, name)
     if webhook is None:
         raise InvalidArgumentError(f"The catalog has no webhook {name!r}; `cm-delta webhooks list` shows them.")
     secret, chosen = secret_of(webhook.secret), settings or DeliverySettings()
