@@ -86,7 +86,8 @@ class EventMethods:
             after: position after which a new subscription begins; None for events from now on.
 
         Raises:
-            InvalidArgumentError: a malformed name, URL, secret, kind or scope.
+            InvalidArgumentError: a malformed name, URL, secret, kind or scope, or a position after the end of the feed.
+            OperationRefusedError: grants are enabled, and the caller does not own ``*``.
         """
         start = self.client.feed.latest_feed_position() if after is None else after
         wanted = event_filter(kinds, scopes)
@@ -109,5 +110,10 @@ class EventMethods:
         return deliver_webhooks(self.client, settings=settings)
 
     def redeliver_webhook_failures(self, name: str) -> tuple[int, int]:
-        """Send the failures of a subscription again, once each; returns how many were accepted, and how many were not."""
+        """Send the failures of a subscription again, once each; returns how many were accepted, and how many were not.
+
+        Raises:
+            WebhookNotFoundError: the catalog has no such subscription.
+            InvalidArgumentError: its secret is missing.
+        """
         return redeliver_failures(self.client, name)

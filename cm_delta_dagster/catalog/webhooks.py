@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.event_feed import EventFilter
+from cm_delta_dagster.errors import WebhookNotFoundError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,11 @@ class WebhookFailure:
     body: str
     error: str
     failed_ms: int
+
+
+def webhook_not_found(name: object) -> WebhookNotFoundError:
+    """The error if the catalog has no subscription of that name."""
+    return WebhookNotFoundError(f"The catalog has no webhook {name!r}; `cm-delta webhooks list` shows them.")
 
 
 class Webhooks(typing.Protocol):

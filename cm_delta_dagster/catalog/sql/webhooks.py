@@ -10,10 +10,10 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.access import WHOLE_CATALOG
 from cm_delta_dagster.catalog.event_feed import EventFilter, checked_position
 from cm_delta_dagster.catalog.feed_kinds import FeedKind
-from cm_delta_dagster.catalog.sql import audit, guard, names
+from cm_delta_dagster.catalog.sql import audit, feed, guard, names
 from cm_delta_dagster.catalog.sql.schema import WEBHOOK_FAILURES, WEBHOOKS
-from cm_delta_dagster.catalog.webhooks import Webhook, WebhookFailure
-from cm_delta_dagster.errors import InvalidArgumentError, WebhookNotFoundError
+from cm_delta_dagster.catalog.webhooks import Webhook, WebhookFailure, webhook_not_found
+from cm_delta_dagster.errors import InvalidArgumentError
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,120}", re.ASCII)
 _SECRET = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:/.+", re.ASCII)
@@ -36,7 +36,7 @@ def checked(webhook: Webhook) -> Webhook:
             "user and password, with at most a port up to 65535, and in ASCII (write other characters percent-encoded, and a host "
             "in its form xn--...). Nothing was changed."
         )
-    if not _SECRET.fullmatch(webhook.secret):
+    if not _SECRET.fullmatch(webhook.secret) or not webhook.secret.isprintable():
         raise InvalidArgumentError(
             f"The secret of the webhook {webhook.name} must be a reference, env:NAME or file:/path, which the delivering "
             "process resolves. The catalog stores no secrets. Nothing was changed."
@@ -67,17 +67,27 @@ def put(connection: sa.Connection, webhook: Webhook, *, now_ms: int) -> None:
     }
     changed = connection.execute(sa.update(WEBHOOKS).where(WEBHOOKS.c.name == webhook.name).values(values)).rowcount
     if not changed:
+        _refuse_position_after_end(connection, webhook)
         row = {"name": webhook.name, "position": webhook.position, "created_ms": now_ms, **values}
         connection.execute(sa.insert(WEBHOOKS).values(row))
     change = audit.Change(action="set webhook", scope=WHOLE_CATALOG, after=f"{webhook.name} to {webhook.url}")
     audit.record(connection, change, now_ms=now_ms)
 
 
+def _refuse_position_after_end(connection: sa.Connection, webhook: Webhook) -> None:
+    latest = feed.head(connection).latest_position
+    if webhook.position > latest:
+        raise InvalidArgumentError(
+            f"The webhook {webhook.name} cannot begin after position {webhook.position}: the feed ends at position {latest}. "
+            "Nothing was changed."
+        )
+
+
 def remove(connection: sa.Connection, name: str, *, now_ms: int) -> None:
     """Delete the subscription and its failures."""
     guard.require(connection, guard.Operation.MANAGE_WEBHOOKS, WHOLE_CATALOG)
     if not connection.execute(sa.delete(WEBHOOKS).where(WEBHOOKS.c.name == name)).rowcount:
-        raise WebhookNotFoundError(f"The catalog has no webhook {name!r}; `cm-delta webhooks list` shows them.")
+        raise webhook_not_found(name)
     connection.execute(sa.delete(WEBHOOK_FAILURES).where(WEBHOOK_FAILURES.c.name == name))
     audit.record(connection, audit.Change(action="remove webhook", scope=WHOLE_CATALOG, before=name), now_ms=now_ms)
 

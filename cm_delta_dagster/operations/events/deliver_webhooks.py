@@ -23,7 +23,7 @@ from typing import Any
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from cm_delta_dagster.catalog.event_feed import FeedEvent
-from cm_delta_dagster.catalog.webhooks import Webhook, WebhookFailure
+from cm_delta_dagster.catalog.webhooks import Webhook, WebhookFailure, webhook_not_found
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import CmDeltaError, FeedGapError, InvalidArgumentError
 from cm_delta_dagster.operations.events.event_reader import EventReader
@@ -311,11 +311,12 @@ def redeliver_failures(client: DeltaClient, name: str, *, settings: DeliverySett
         How many were accepted, and how many were not.
 
     Raises:
-        InvalidArgumentError: the catalog has no such subscription, or its secret is missing.
+        WebhookNotFoundError: the catalog has no such subscription.
+        InvalidArgumentError: its secret is missing.
     """
     webhook = _subscription(client, name)
     if webhook is None:
-        raise InvalidArgumentError(f"The catalog has no webhook {name!r}; `cm-delta webhooks list` shows them.")
+        raise webhook_not_found(name)
     secret, chosen = secret_of(webhook.secret), settings or DeliverySettings()
     accepted = refused = 0
     for failure in client.webhooks.webhook_failures(name):
