@@ -204,7 +204,7 @@ def remove_webhook(context: click.Context, name: str) -> None:
 @webhooks.command("run")
 @click.option("--once", is_flag=True, help="Deliver what the feed has now, and end.")
 @click.option("--attempts", default=_DEFAULTS.max_attempts, show_default=True, type=click.IntRange(min=1))
-@click.option("--timeout", default=_DEFAULTS.timeout_s, show_default=True, help="Seconds without an answer.")
+@click.option("--timeout", default=_DEFAULTS.timeout_s, show_default=True, help="Seconds for the answer to an event.")
 @click.pass_context
 def run(context: click.Context, once: bool, attempts: int, timeout: float) -> None:
     """Deliver events to the subscribers, until SIGTERM or Ctrl-C; the exit code with --once is 1 if a delivery failed."""

@@ -10,14 +10,11 @@ import logging
 import os
 import socket
 import threading
-import urllib.error
-import urllib.request
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.client import HTTPException
 from typing import Any
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
@@ -27,6 +24,7 @@ from cm_delta_dagster.catalog.webhooks import Webhook, WebhookFailure, webhook_n
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import CmDeltaError, FeedGapError, InvalidArgumentError
 from cm_delta_dagster.operations.events.event_reader import EventReader
+from cm_delta_dagster.operations.events.http_post import FAILURES, post
 from cm_delta_dagster.operations.events.webhook_signature import ID, SIGNATURE, TIMESTAMP, secret_of, signature
 from cm_delta_dagster.version import __version__
 
@@ -47,7 +45,7 @@ class DeliverySettings:
     Attributes:
         max_attempts: attempts for one event, after which it is a failure.
         first_wait_s, max_wait_s: the waits between attempts grow exponentially between these bounds, with jitter.
-        timeout_s: seconds for which a receiver may be silent.
+        timeout_s: seconds for each of: connect to a receiver, send an event, receive the head of the answer.
 
     Raises:
         InvalidArgumentError: no attempt, or a time that is not a number of seconds up to a day.
@@ -87,16 +85,6 @@ class _RefusedError(Exception):
 
 class _StoppedError(Exception):
     """The process ends, or another one delivers the subscription now."""
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect is not followed: the signed event goes only to the URL of the subscription."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-_OPENER = urllib.request.build_opener(_NoRedirects)
 
 
 class _Delivery:
@@ -197,7 +185,8 @@ class _Delivery:
 
     def _lease(self) -> None:
         settings = self._settings
-        duration_ms = int((settings.timeout_s + settings.max_wait_s) * 1000) + _LEASE_MARGIN_MS
+        attempt_s = 3 * settings.timeout_s  # See post().
+        duration_ms = int((attempt_s + settings.max_wait_s) * 1000) + _LEASE_MARGIN_MS
         if not self._client.webhooks.lease_webhook(self._webhook.name, owner=self._owner, duration_ms=duration_ms):
             raise _StoppedError(f"Another process delivers the webhook {self._webhook.name}, or it was removed.")
 
@@ -240,17 +229,17 @@ def send(url: str, secret: bytes, *, event_id: str, body: bytes, now_s: int, tim
         TIMESTAMP: str(now_s),
         SIGNATURE: signature(secret, event_id=event_id, timestamp=now_s, body=body),
     }
-    request = urllib.request.Request(url, data=body, headers=headers, method="POST")  # The catalog checked the URL.
     try:
-        with _OPENER.open(request, timeout=timeout_s) as answer:
-            status = int(answer.status)
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise _RefusedError(f"the receiver answered {error.code}") from None
-    except (OSError, HTTPException, ValueError) as error:
-        raise _RefusedError(f"{type(error).__name__}: {error}") from None
+        status = post(url, body, headers=headers, timeout_s=timeout_s)
+    except FAILURES as error:
+        raise _RefusedError(_printable(f"{type(error).__name__}: {error}")) from None
     if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         raise _RefusedError(f"the receiver answered {status}")
+
+
+def _printable(text: str) -> str:
+    """The text of an error, which can contain what the receiver sent; PostgreSQL stores no U+0000."""
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def deliver_webhooks(client: DeltaClient, *, settings: DeliverySettings | None = None) -> tuple[DeliveryReport, ...]:

@@ -1,6 +1,8 @@
 """Webhooks: a real receiver gets every event at least once and in order, and may fail, be slow or be down."""
 
+import contextlib
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -171,6 +173,43 @@ def test_a_silent_receiver_is_given_up_after_the_timeout(lake: Lake, receiver: R
     with receiver.serving():
         (report,) = deliver_webhooks(lake.client, settings=QUICK)
     assert (report.num_delivered, len(receiver.requests)) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("start", "more", "error"),
+    [
+        (b"HTTP/1.1 200 OK\r\n", b"x", "TimeoutError"),
+        (b"\0\xff\n", b"", "BadStatusLine"),
+        (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 101, b"", "more than 100 headers"),
+    ],
+    ids=["one byte at a time", "no HTTP", "many headers"],
+)
+def test_an_answer_that_is_none_is_a_failure(
+    lake: Lake, receiver: Receiver, start: bytes, more: bytes, error: str
+) -> None:
+    lake.new_table()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    threading.Thread(target=answer, args=(server.accept()[0],), daemon=True).start()
+
+        def answer(client: socket.socket) -> None:
+            with client, contextlib.suppress(OSError):
+                client.recv(65536)
+                client.sendall(start)
+                while more:
+                    client.sendall(more)
+                    time.sleep(0.05)
+
+        threading.Thread(target=serve, daemon=True).start()
+        receiver.port = server.getsockname()[1]
+        subscribe(lake, receiver, kinds=frozenset({FeedKind.TABLE_CREATED}))
+        (report,) = deliver_webhooks(lake.client, settings=replace(QUICK, max_attempts=1))
+    (failure,) = lake.catalog.webhook_failures("hook")
+    assert (report.num_failed, report.error) == (1, None)
+    assert error in failure.error and failure.error.isprintable()
 
 
 def test_a_receiver_that_is_down_gets_the_events_when_it_is_up(lake: Lake, receiver: Receiver) -> None:
