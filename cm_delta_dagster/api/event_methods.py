@@ -43,7 +43,9 @@ class EventMethods:
         """Delete the events that are older than ``retention`` from the feed; the records of commits stay.
 
         Raises:
-            MaintenanceNotPermittedError: a catalog does not permit FEED_CLEANUP; nothing was deleted.
+            MaintenanceNotPermittedError: a rule of a catalog, schema or table denies FEED_CLEANUP, or a catalog has no rule that
+                allows it; nothing was deleted.
+            RetentionTooShortError: a rule demands a longer retention; nothing was deleted.
         """
         return clean_feed(self.client, retention_ms=duration_ms(retention, name="retention"))
 
@@ -84,7 +86,8 @@ class EventMethods:
             after: position after which a new subscription begins; None for events from now on.
 
         Raises:
-            InvalidArgumentError: a malformed name, URL, secret, kind or scope.
+            InvalidArgumentError: a malformed name, URL, secret, kind or scope, or a position after the end of the feed.
+            OperationRefusedError: grants are enabled, and the caller does not own ``*``.
         """
         start = self.client.feed.latest_feed_position() if after is None else after
         wanted = event_filter(kinds, scopes)
@@ -107,5 +110,10 @@ class EventMethods:
         return deliver_webhooks(self.client, settings=settings)
 
     def redeliver_webhook_failures(self, name: str) -> tuple[int, int]:
-        """Send the failures of a subscription again, once each; returns how many were accepted, and how many were not."""
+        """Send the failures of a subscription again, once each; returns how many were accepted, and how many were not.
+
+        Raises:
+            WebhookNotFoundError: the catalog has no such subscription.
+            InvalidArgumentError: its secret is missing.
+        """
         return redeliver_failures(self.client, name)

@@ -8,6 +8,9 @@ from typing import Any
 from cm_delta_dagster.catalog.feed_kinds import FeedKind
 from cm_delta_dagster.catalog.ratification import CommitSummary
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.errors import InvalidArgumentError
+
+_LARGEST_POSITION = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +97,15 @@ class EventPage:
     events: tuple[FeedEvent, ...]
 
 
+def checked_position(value: object, *, name: str) -> int:
+    """The position after which a reader begins. Raises InvalidArgumentError, which names the argument ``name``."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST_POSITION:
+        raise InvalidArgumentError(
+            f"{name} is {value!r}; give the position of the last event that was read, or 0 for the oldest one."
+        )
+    return value
+
+
 class EventFeed(typing.Protocol):
     """All events of the catalog, by position."""
 
@@ -109,7 +121,7 @@ class EventFeed(typing.Protocol):
         ...
 
     def delete_old_entries(self, *, before_ms: int) -> int:
-        """Delete the placed entries that were recorded before ``before_ms``, and all before them; the number of entries.
+        """Delete the placed entries before the first one that was recorded at ``before_ms`` or later; the number of entries.
 
         The records of commits stay: only the feed forgets them.
         """

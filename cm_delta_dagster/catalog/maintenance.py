@@ -46,7 +46,8 @@ class MaintenanceConditions:
     Attributes:
         principals: principals and roles; everybody if empty.
         windows: open times; always if empty.
-        min_retention_ms: least retention of a run that deletes files, in milliseconds; also for a retention that is passed.
+        min_retention_ms: least retention of a run that deletes files or entries of the feed, in milliseconds; also for a retention
+            that is passed.
         max_files, max_bytes: most files, and bytes, that one run may delete or rewrite.
     """
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.event_feed import EventFilter
+from cm_delta_dagster.errors import WebhookNotFoundError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,18 +35,23 @@ class WebhookFailure:
     failed_ms: int
 
 
+def webhook_not_found(name: object) -> WebhookNotFoundError:
+    """The error if the catalog has no subscription of that name."""
+    return WebhookNotFoundError(f"The catalog has no webhook {name!r}; `cm-delta webhooks list` shows them.")
+
+
 class Webhooks(typing.Protocol):
     """Subscriptions, how far each was delivered, and what could not be delivered."""
 
     def put_webhook(self, webhook: Webhook) -> None:
         """Create the subscription, or replace URL, secret and filter of the one with this name, which keeps its position.
 
-        Raises InvalidArgumentError for a malformed name, URL, secret or scope.
+        Raises InvalidArgumentError for a malformed name, URL, secret, position or scope, OperationRefusedError.
         """
         ...
 
     def remove_webhook(self, name: str) -> None:
-        """Delete a subscription with its failures. Raises WebhookNotFoundError."""
+        """Delete a subscription with its failures. Raises WebhookNotFoundError, OperationRefusedError."""
         ...
 
     def webhooks(self) -> Sequence[Webhook]:

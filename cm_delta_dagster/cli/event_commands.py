@@ -15,6 +15,7 @@ from cm_delta_dagster.catalog.feed_kinds import FeedKind
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.catalog.webhooks import Webhook
 from cm_delta_dagster.cli.client import open_catalog, open_client
+from cm_delta_dagster.cli.days import DAYS, days_in_ms, days_of
 from cm_delta_dagster.errors import FeedGapError
 from cm_delta_dagster.operations.events.clean_feed import FEED_RETENTION_MS
 from cm_delta_dagster.operations.events.clean_feed import clean_feed as delete_old
@@ -28,7 +29,6 @@ from cm_delta_dagster.operations.events.event_reader import EventReader, event_f
 from cm_delta_dagster.operations.recovery.display_text import counted
 
 _DEFAULTS = DeliverySettings()
-_DAY_MS = 24 * 60 * 60 * 1000
 _KINDS = click.Choice([kind.value for kind in FeedKind], case_sensitive=False)
 _kinds = click.option("--kind", "kinds", multiple=True, type=_KINDS, help="Only this kind; may be repeated.")
 _scopes = click.option("--scope", "scopes", multiple=True, help="Only this catalog, schema or table; may be repeated.")
@@ -82,12 +82,14 @@ def _echo_now(text: str) -> None:
 
 
 @click.command("clean-feed")
-@click.option("--days", default=FEED_RETENTION_MS / _DAY_MS, show_default=True, help="Keep events of the last days.")
+@click.option(
+    "--days", type=DAYS, default=days_of(FEED_RETENTION_MS), show_default=True, help="Keep events of the last days."
+)
 @click.pass_context
 def clean_feed(context: click.Context, days: float) -> None:
     """Delete old events from the feed, if FEED_CLEANUP is allowed in every catalog. The records of commits stay."""
     with open_client(context) as client:
-        result = delete_old(client, retention_ms=int(days * _DAY_MS))
+        result = delete_old(client, retention_ms=days_in_ms(days))
     click.echo(
         f"Deleted {counted(result.num_entries, 'event')}; the feed begins after position {result.deleted_up_to}."
     )
@@ -202,7 +204,7 @@ def remove_webhook(context: click.Context, name: str) -> None:
 @webhooks.command("run")
 @click.option("--once", is_flag=True, help="Deliver what the feed has now, and end.")
 @click.option("--attempts", default=_DEFAULTS.max_attempts, show_default=True, type=click.IntRange(min=1))
-@click.option("--timeout", default=_DEFAULTS.timeout_s, show_default=True, help="Seconds without an answer.")
+@click.option("--timeout", default=_DEFAULTS.timeout_s, show_default=True, help="Seconds for the answer to an event.")
 @click.pass_context
 def run(context: click.Context, once: bool, attempts: int, timeout: float) -> None:
     """Deliver events to the subscribers, until SIGTERM or Ctrl-C; the exit code with --once is 1 if a delivery failed."""

@@ -23,6 +23,7 @@ from cm_delta_dagster.cli.access_commands import ACCESS_COMMANDS
 from cm_delta_dagster.cli.alter_commands import alter
 from cm_delta_dagster.cli.client import CommandOptions, open_catalog, open_client, parse_storage_options
 from cm_delta_dagster.cli.clone_command import clone
+from cm_delta_dagster.cli.days import DAYS, days_in_ms, days_of
 from cm_delta_dagster.cli.event_commands import EVENT_COMMANDS
 from cm_delta_dagster.cli.hints import HintingGroup
 from cm_delta_dagster.cli.onboarding_commands import ONBOARDING_COMMANDS
@@ -48,7 +49,6 @@ from cm_delta_dagster.operations.tables.undrop import undrop_table
 from cm_delta_dagster.version import __version__
 
 _PAGE = 1000
-_DAY_MS = 24 * 60 * 60 * 1000
 
 
 @click.group(name="cm-delta", cls=HintingGroup)
@@ -220,7 +220,8 @@ def rename(context: click.Context, name: str, to: str) -> None:
 @click.option("--warehouse", help="With --apply: warehouse of the catalog; files outside of it are never deleted.")
 @click.option(
     "--days",
-    default=DROPPED_RETENTION_MS / _DAY_MS,
+    type=DAYS,
+    default=days_of(DROPPED_RETENTION_MS),
     show_default=True,
     help="Keep tables dropped less than that many days ago. Unfinished creations count as abandoned after 7 days.",
 )
@@ -231,7 +232,7 @@ def purge(context: click.Context, scope: str, warehouse: str | None, days: float
     if apply_it and warehouse is None:
         raise click.UsageError("--apply needs --warehouse: files outside of the warehouse are never deleted.")
     with open_client(context, warehouse) as client:
-        plan = plan_purge(client, scope=scope, retention_ms=int(days * _DAY_MS))
+        plan = plan_purge(client, scope=scope, retention_ms=days_in_ms(days))
         verdicts = [*zip(plan.candidates, repeat("delete")), *zip(plan.denied, repeat("denied"))]
         for found, verdict in verdicts:
             click.echo(

@@ -11,8 +11,7 @@ from cm_delta_dagster.catalog.maintenance_windows import MaintenanceWindow
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.cli.client import open_catalog
-
-_DAY_MS = 24 * 60 * 60 * 1000
+from cm_delta_dagster.cli.days import DAYS, days_in_ms
 
 
 class _Kind(click.ParamType):  # type: ignore[type-arg]  # Generic since a recent click only.
@@ -73,7 +72,7 @@ _RULE_OPTIONS = (
 )
 _LIMIT_OPTIONS = (
     click.option(
-        "--min-retention-days", type=click.FloatRange(min=0), help="Least retention of a run that deletes files."
+        "--min-retention-days", type=DAYS, help="Least retention of a run that deletes files, or entries of the feed."
     ),
     click.option("--max-files", type=click.IntRange(min=0), help="Most files that one run may delete or rewrite."),
     click.option("--max-bytes", type=click.IntRange(min=0), help="Most bytes that one run may delete or rewrite."),
@@ -132,7 +131,7 @@ def _rule(given: Mapping[str, Any], *, allowed: bool) -> MaintenanceRule:
     conditions = MaintenanceConditions(
         principals=tuple(given["principals"]),
         windows=tuple(map(MaintenanceWindow.parse, given["windows"])),
-        min_retention_ms=None if days is None else round(days * _DAY_MS),
+        min_retention_ms=None if days is None else days_in_ms(days),
         max_files=given.get("max_files"),
         max_bytes=given.get("max_bytes"),
     )

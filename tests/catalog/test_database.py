@@ -27,6 +27,7 @@ from cm_delta_dagster.errors import (
     InvalidArgumentError,
     PermissionDeniedError,
 )
+from tests.contracts.catalog_bench import create, proposal
 from tests.support.waiting import until
 
 NAME = TableIdentifier("main", "sales", "orders")
@@ -64,6 +65,27 @@ def test_a_database_of_the_first_release_is_migrated_with_its_tables(catalog_url
         assert first.catalog_id and catalog.pinned_version("t", owner="run") is None
     with engine.connect() as connection:
         assert connection.execute(sa.text("SELECT count(*) FROM cm_delta_tables")).scalar_one() == 1
+
+
+def test_a_feed_with_deleted_entries_survives_the_former_revision(catalog_url: str) -> None:
+    with SqlCatalog(catalog_url, warehouse="file:///w") as catalog:
+        tables = [create(catalog, TableIdentifier("main", "sales", name)).table_id for name in ("a", "b")]
+        for table in tables:
+            catalog.commit(table, proposal(1))
+        assert catalog.delete_old_entries(before_ms=2**50) == 4
+        catalog.commit(tables[0], proposal(2))
+        before = catalog.feed(after=0, limit=9)
+    config = alembic_config()
+    engine = sa.create_engine(catalog_url, poolclass=sa.pool.NullPool)
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0010")
+        found = connection.execute(sa.text("SELECT position FROM cm_delta_commits ORDER BY position")).scalars().all()
+        assert found == [-4, -3, -2, -1, 5]
+    with SqlCatalog(catalog_url, warehouse="file:///w") as catalog:
+        assert catalog.feed(after=0, limit=9) == before and catalog.latest_feed_position() == 5
+        catalog.commit(tables[1], proposal(2))
+        assert [entry.position for entry in catalog.feed(after=5, limit=9)] == [6]
 
 
 def test_a_database_of_a_newer_release_is_refused_unchanged(catalog_url: str) -> None:

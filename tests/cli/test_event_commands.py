@@ -55,6 +55,17 @@ def test_old_events_are_deleted_if_the_catalog_permits_it(run: Runner, catalog: 
     assert behind.exit_code == 0 and "Warning: The events at the positions 2 to" in behind.output
 
 
+@pytest.mark.parametrize("days", ["nan", "inf", "-1", "1e300"])
+def test_a_number_of_days_that_cannot_be_meant_is_refused(run: Runner, days: str) -> None:
+    for command in (
+        ("clean-feed", "--days", days),
+        ("purge", "--days", days),
+        ("policy", "allow", "main", "FEED_CLEANUP", "--min-retention-days", days),
+    ):
+        wrong = run(*command)
+        assert wrong.exit_code == 2 and "Error: Invalid value" in wrong.output
+
+
 def test_leases_are_listed_and_ended(run: Runner, catalog: SqlCatalog) -> None:
     assert run("leases").output == "No lease is held.\n"
     table = catalog.load_table(NAME).table_id

@@ -12,9 +12,11 @@ from cm_delta_dagster.catalog.audit import AuditOutcome
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind, CommitPolicyRule
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
+from cm_delta_dagster.catalog.event_feed import EventFilter
 from cm_delta_dagster.catalog.maintenance import MaintenanceConditions, MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.ratification import Ratified, RatifiedTogether
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.catalog.webhooks import Webhook
 from cm_delta_dagster.errors import (
     CommitRefusedError,
     CommitRejectedError,
@@ -374,6 +376,22 @@ def every_change_and_refusal_is_in_the_audit(bench: Bench) -> None:
         assert owner.audit(scope="main.staff") == () and len(owner.audit(limit=1)) == 1
 
 
+def only_owners_of_everything_change_webhooks(bench: Bench) -> None:
+    hook = Webhook(name="hook", url="https://host/", secret="env:A", wanted=EventFilter(), position=0)
+    with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
+        create(owner)
+        owner.enable_grants()
+        owner.grant([Privilege.OWN], "main", principal_of(writer))
+        owner.put_webhook(hook)
+        with pytest.raises(PermissionDeniedError):
+            writer.put_webhook(replace(hook, url="https://elsewhere/"))
+        with pytest.raises(PermissionDeniedError):
+            writer.remove_webhook("hook")
+        assert owner.webhooks() == (hook,)
+        owner.remove_webhook("hook")
+        assert owner.webhooks() == ()
+
+
 ACCESS_CONTROL_CONTRACT: tuple[Rule, ...] = (
     grants_are_off_until_enabled,
     a_commit_requires_what_its_content_does,
@@ -391,4 +409,5 @@ ACCESS_CONTROL_CONTRACT: tuple[Rule, ...] = (
     put_if_absent_and_grants_exclude_each_other,
     a_request_is_seen_by_its_writer_and_by_maintainers,
     every_change_and_refusal_is_in_the_audit,
+    only_owners_of_everything_change_webhooks,
 )

@@ -107,9 +107,22 @@ def old_entries_are_deleted_and_positions_go_on(bench: Bench) -> None:
         assert catalog.latest_feed_position() == 4 and catalog.newest_deleted_commits([NAME, other]) == ()
 
 
+def an_entry_after_a_younger_one_is_not_deleted(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+        bench.clock.now += _DAY_MS
+        catalog.commit(table, proposal(1))
+        bench.clock.now -= _DAY_MS  # As a clock that was wrong, or a transaction that was open for long.
+        catalog.commit(table, proposal(2))
+        assert catalog.delete_old_entries(before_ms=bench.clock.now + 1) == 1
+        page = catalog.events(after=0, limit=9)
+        assert (page.deleted_up_to, [event.version for event in page.events]) == (1, [1, 2])
+
+
 EVENT_FEED_CONTRACT: tuple[Rule, ...] = (
     every_change_of_a_table_or_policy_is_an_event,
     events_are_selected_by_kind_and_scope,
     a_waiting_reader_is_woken_by_a_commit,
     old_entries_are_deleted_and_positions_go_on,
+    an_entry_after_a_younger_one_is_not_deleted,
 )

@@ -5,6 +5,7 @@ Run for each database by ``tests/catalog/test_catalog_contract.py``.
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from cm_delta_dagster.catalog.maintenance import LeaseGranted, LeaseHeldByAnothe
 from cm_delta_dagster.catalog.ratification import (
     Ratified,
 )
-from cm_delta_dagster.errors import CommitRefusedError, LeaseNotHeldError
+from cm_delta_dagster.errors import CommitRefusedError, InvalidArgumentError, LeaseNotHeldError
 from tests.contracts.catalog_bench import Bench, Rule, create, proposal
 
 
@@ -127,10 +128,26 @@ def ending_the_lease_of_another_is_audited_and_fences_it(bench: Bench) -> None:
             catalog.expire_lease(table, owner="a")
 
 
+def a_lease_without_a_name_or_a_duration_is_refused(bench: Bench) -> None:
+    kind = MaintenanceKind.DATA_CLEANUP
+    owners: tuple[Any, ...] = ("", None, 5, "a\0b", "\udc80", "x" * 501)
+    durations: tuple[Any, ...] = (0, -1, 1.5, "5", None, True, 10**30, float("nan"))
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+        for owner, duration in (*((owner, 1) for owner in owners), *(("a", duration) for duration in durations)):
+            with pytest.raises(InvalidArgumentError, match="requires an owner"):
+                catalog.acquire_maintenance_lease(table, kind, owner=owner, duration_ms=duration)
+        for duration in durations:
+            with pytest.raises(InvalidArgumentError, match="a positive duration"):
+                catalog.renew_lease(table, token=1, duration_ms=duration)
+        assert catalog.leases() == ()
+
+
 LEASES_CONTRACT: tuple[Rule, ...] = (
     a_lease_excludes_others_until_it_expires_or_is_released,
     one_of_concurrent_runs_gets_the_lease,
     the_token_grows_with_each_lease_and_fences_commits_of_earlier_ones,
     a_lease_is_renewed_and_checked_by_its_token_alone,
     ending_the_lease_of_another_is_audited_and_fences_it,
+    a_lease_without_a_name_or_a_duration_is_refused,
 )

@@ -37,8 +37,12 @@ _EVENTS = (
     .order_by(FEED.c.position)
     .limit(sa.bindparam("at_most"))
 )
-# Entries are in the order of their positions, not of their times: the newest one that is old enough decides.
-_NEWEST_OLD = sa.select(sa.func.max(FEED.c.position)).where(FEED.c.at_ms < sa.bindparam("before_ms"))
+# Entries are in the order of their positions, not of their times: the first one that is too young keeps all after it.
+_YOUNG = FEED.alias("young")
+_FIRST_YOUNG = (
+    sa.select(sa.func.min(_YOUNG.c.position)).where(_YOUNG.c.at_ms >= sa.bindparam("before_ms")).scalar_subquery()
+)
+_UP_TO = sa.select(sa.func.max(FEED.c.position)).where(sa.or_(FEED.c.position < _FIRST_YOUNG, _FIRST_YOUNG.is_(None)))
 _FORGET = (
     sa.update(FEED_COUNTER)
     .where(FEED_COUNTER.c.counter_id == 1, FEED_COUNTER.c.deleted_up_to < sa.bindparam("up_to"))
@@ -82,8 +86,8 @@ def _in_scope(scope: str) -> sa.ColumnElement[bool]:
 
 
 def delete_old(connection: sa.Connection, *, before_ms: int) -> int:
-    """Delete the placed entries up to the newest one that is old enough."""
-    up_to = connection.execute(_NEWEST_OLD, {"before_ms": before_ms}).scalar_one()
+    """Delete the placed entries before the first one that is too young."""
+    up_to = connection.execute(_UP_TO, {"before_ms": before_ms}).scalar_one()
     if up_to is None:
         return 0
     connection.execute(_FORGET, {"up_to": up_to})

@@ -62,7 +62,7 @@ class FeedMethods:
         return feed_waiting.wait(self._database, lambda: self.latest_feed_position() > after, seconds=seconds)
 
     def delete_old_entries(self, *, before_ms: int) -> int:
-        """Delete the entries up to the newest one before ``before_ms``."""
+        """Delete the entries before the first one that was recorded at ``before_ms`` or later."""
         self._head()  # Places all entries.
         return self._database.write(lambda connection: feed_events.delete_old(connection, before_ms=before_ms))
 

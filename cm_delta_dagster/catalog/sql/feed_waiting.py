@@ -54,7 +54,8 @@ def _listen(database: Database, has_new: Callable[[], bool], deadline: float) ->
         return _poll(has_new, deadline)
     try:
         with database.listening(feed_entries.CHANNEL) as notified:
-            # A writer that did not see this reader has committed before this look.
+            # A writer that did not see this reader has usually committed before this look; one that waited for a lock is found by
+            # a later look.
             while not has_new():
                 left = deadline - time.monotonic()
                 if left <= 0:

@@ -58,6 +58,7 @@ class Operation(StrEnum):
     GRANT = "grant"
     TRANSFER = "transfer ownership"
     MANAGE_ROLES = "manage roles"
+    MANAGE_WEBHOOKS = "manage webhooks"
     ENABLE_GRANTS = "enable grants"
     RECOVER = "recover"
     READ_AUDIT = "read audit"
@@ -89,6 +90,7 @@ REQUIRED: Mapping[Operation, tuple[Privilege, ...]] = MappingProxyType(
         Operation.GRANT: (Privilege.OWN,),
         Operation.TRANSFER: (Privilege.OWN,),
         Operation.MANAGE_ROLES: (Privilege.OWN,),
+        Operation.MANAGE_WEBHOOKS: (Privilege.OWN,),
         Operation.ENABLE_GRANTS: (Privilege.OWN,),
         Operation.READ_AUDIT: (Privilege.OWN,),
     }

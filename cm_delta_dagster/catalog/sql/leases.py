@@ -39,6 +39,8 @@ _LEASES = (
     .order_by(*NAME_COLUMNS, MAINTENANCE_LEASES.c.table_id)
 )
 _DELETE = sa.delete(MAINTENANCE_LEASES).where(_OF_TABLE)
+_MAX_OWNER = 500
+_MAX_DURATION_MS = 100 * 366 * 24 * 60 * 60 * 1000
 RULE = "lease"
 """Name of the rule in refusals of commits."""
 
@@ -47,7 +49,7 @@ def acquire(
     connection: sa.Connection, table_id: str, kind: MaintenanceKind, *, owner: str, duration_ms: int, now_ms: int
 ) -> LeaseGranted | LeaseHeldByAnother:
     """Acquire or renew the lease unless another owner holds it, under the lock of the table's row."""
-    check_duration(owner, duration_ms)
+    check_request(owner, duration_ms)
     table = _locked(connection, table_id)
     guard.require_on_table(connection, Operation.LEASE, table_id)
     held = connection.execute(_LEASE, {"of_table": table_id}).one_or_none()
@@ -80,7 +82,7 @@ def renew(
     connection: sa.Connection, table_id: str, *, token: int, duration_ms: int, now_ms: int
 ) -> LeaseGranted | LeaseLost:
     """Extend the lease with this token unless it expired, under the lock of the table's row."""
-    check_duration("renewal", duration_ms)
+    check_request("renewal", duration_ms)
     _locked(connection, table_id)
     answer = check(connection, table_id, token=token, now_ms=now_ms)
     if isinstance(answer, LeaseLost):
@@ -177,11 +179,16 @@ def leases(connection: sa.Connection, *, now_ms: int) -> tuple[Lease, ...]:
     )
 
 
-def check_duration(owner: str, duration_ms: int) -> None:
-    """Raises InvalidArgumentError for an empty owner or a duration that is not positive."""
-    if duration_ms <= 0 or not owner:
+def check_request(owner: object, duration_ms: object) -> None:
+    """Raises InvalidArgumentError for an owner that is not a text of 1 to 500 characters, or a duration that is not positive."""
+    is_name = isinstance(owner, str) and 1 <= len(owner) <= _MAX_OWNER and owner.isprintable()
+    is_duration = (
+        isinstance(duration_ms, int) and not isinstance(duration_ms, bool) and 0 < duration_ms <= _MAX_DURATION_MS
+    )
+    if not is_name or not is_duration:
         raise InvalidArgumentError(
-            f"A maintenance lease requires an owner and a positive duration; given were {owner!r} and {duration_ms} ms."
+            f"A maintenance lease requires an owner, a text of 1 to {_MAX_OWNER} printable characters, and a positive duration in "
+            f"whole milliseconds, at most a hundred years; given were {owner!r} and {duration_ms!r}."
         )
 
 

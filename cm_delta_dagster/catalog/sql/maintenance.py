@@ -211,7 +211,7 @@ def _refused_by_grants(
     operation = Operation.PURGE if kind is MaintenanceKind.TABLE_PURGE else Operation.MAINTAIN
     try:
         if table_id is None:
-            guard.require_on_scope(connection, operation, str(identifier))
+            guard.require_on_scope(connection, operation, str(identifier).rstrip("."))
         else:
             guard.require(connection, operation, identifier, table_id=table_id)
     except OperationRefusedError as error:

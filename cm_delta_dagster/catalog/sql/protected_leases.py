@@ -24,7 +24,7 @@ def acquire(
     connection: sa.Connection, table_id: str, kind: MaintenanceKind, *, owner: str, duration_ms: int
 ) -> LeaseGranted | LeaseHeldByAnother:
     """Acquire or renew the lease unless another owner or role holds it. Raises OperationRefusedError."""
-    leases.check_duration(owner, duration_ms)
+    leases.check_request(owner, duration_ms)
     values = {"of_table": table_id, "of_kind": kind.value, "of_owner": owner, "duration_ms": duration_ms}
     answer = _answer(connection, _ACQUIRE, values)
     if answer["answer"] == "refused":
@@ -34,7 +34,7 @@ def acquire(
 
 def renew(connection: sa.Connection, table_id: str, *, token: int, duration_ms: int) -> LeaseGranted | LeaseLost:
     """Extend the lease with this token unless it expired, or another role acquired it."""
-    leases.check_duration("renewal", duration_ms)
+    leases.check_request("renewal", duration_ms)
     values = {"of_table": table_id, "of_token": token, "duration_ms": duration_ms}
     answer = _answer(connection, _RENEW, values)
     if answer["answer"] == "granted":

@@ -7,12 +7,13 @@ from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.event_feed import EventFilter
+from cm_delta_dagster.catalog.access import WHOLE_CATALOG
+from cm_delta_dagster.catalog.event_feed import EventFilter, checked_position
 from cm_delta_dagster.catalog.feed_kinds import FeedKind
-from cm_delta_dagster.catalog.sql import audit, names
+from cm_delta_dagster.catalog.sql import audit, feed, guard, names
 from cm_delta_dagster.catalog.sql.schema import WEBHOOK_FAILURES, WEBHOOKS
-from cm_delta_dagster.catalog.webhooks import Webhook, WebhookFailure
-from cm_delta_dagster.errors import InvalidArgumentError, WebhookNotFoundError
+from cm_delta_dagster.catalog.webhooks import Webhook, WebhookFailure, webhook_not_found
+from cm_delta_dagster.errors import InvalidArgumentError
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,120}", re.ASCII)
 _SECRET = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:/.+", re.ASCII)
@@ -20,21 +21,22 @@ _SECRET = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|file:/.+", re.ASCII)
 
 def checked(webhook: Webhook) -> Webhook:
     """The subscription. Raises InvalidArgumentError for what cannot be delivered."""
+    texts = {"name": webhook.name, "URL": webhook.url, "secret": webhook.secret}
+    wrong = next((what for what, value in texts.items() if not isinstance(value, str)), None)
+    if wrong is not None:
+        raise InvalidArgumentError(f"The {wrong} of a webhook is {texts[wrong]!r}; give a text. Nothing was changed.")
+    checked_position(webhook.position, name="The position of a webhook")
     if not _NAME.fullmatch(webhook.name):
         raise InvalidArgumentError(
             f"{webhook.name!r} cannot name a webhook: use 1 to 120 letters, digits, '_' and '-'. Nothing was changed."
         )
-    try:
-        parts = urlsplit(webhook.url)
-        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
-    except ValueError:
-        is_usable = False
-    if not is_usable or not webhook.url.isprintable() or " " in webhook.url:
+    if not _is_deliverable(webhook.url):
         raise InvalidArgumentError(
             f"The webhook {webhook.name} cannot be delivered to its URL: give http://host/path or https://host/path without "
-            "user and password. Nothing was changed."
+            "user and password, with at most a port up to 65535, and in ASCII (write other characters percent-encoded, and a host "
+            "in its form xn--...). Nothing was changed."
         )
-    if not _SECRET.fullmatch(webhook.secret):
+    if not _SECRET.fullmatch(webhook.secret) or not webhook.secret.isprintable():
         raise InvalidArgumentError(
             f"The secret of the webhook {webhook.name} must be a reference, env:NAME or file:/path, which the delivering "
             "process resolves. The catalog stores no secrets. Nothing was changed."
@@ -44,8 +46,19 @@ def checked(webhook: Webhook) -> Webhook:
     return webhook
 
 
+def _is_deliverable(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "").encode("idna"), parts.port
+    except ValueError:  # Also of an invalid port, or an empty or long part of the host.
+        return False
+    is_plain = url.isascii() and url.isprintable() and " " not in url
+    return is_plain and parts.scheme in ("http", "https") and bool(host) and port != 0 and parts.username is None
+
+
 def put(connection: sa.Connection, webhook: Webhook, *, now_ms: int) -> None:
     """Insert the subscription, or replace all but its position."""
+    guard.require(connection, guard.Operation.MANAGE_WEBHOOKS, WHOLE_CATALOG)
     values = {
         "url": webhook.url,
         "secret": webhook.secret,
@@ -54,18 +67,29 @@ def put(connection: sa.Connection, webhook: Webhook, *, now_ms: int) -> None:
     }
     changed = connection.execute(sa.update(WEBHOOKS).where(WEBHOOKS.c.name == webhook.name).values(values)).rowcount
     if not changed:
+        _refuse_position_after_end(connection, webhook)
         row = {"name": webhook.name, "position": webhook.position, "created_ms": now_ms, **values}
         connection.execute(sa.insert(WEBHOOKS).values(row))
-    change = audit.Change(action="set webhook", scope="*", after=f"{webhook.name} to {webhook.url}")
+    change = audit.Change(action="set webhook", scope=WHOLE_CATALOG, after=f"{webhook.name} to {webhook.url}")
     audit.record(connection, change, now_ms=now_ms)
+
+
+def _refuse_position_after_end(connection: sa.Connection, webhook: Webhook) -> None:
+    latest = feed.head(connection).latest_position
+    if webhook.position > latest:
+        raise InvalidArgumentError(
+            f"The webhook {webhook.name} cannot begin after position {webhook.position}: the feed ends at position {latest}. "
+            "Nothing was changed."
+        )
 
 
 def remove(connection: sa.Connection, name: str, *, now_ms: int) -> None:
     """Delete the subscription and its failures."""
+    guard.require(connection, guard.Operation.MANAGE_WEBHOOKS, WHOLE_CATALOG)
     if not connection.execute(sa.delete(WEBHOOKS).where(WEBHOOKS.c.name == name)).rowcount:
-        raise WebhookNotFoundError(f"The catalog has no webhook {name!r}; `cm-delta webhooks list` shows them.")
+        raise webhook_not_found(name)
     connection.execute(sa.delete(WEBHOOK_FAILURES).where(WEBHOOK_FAILURES.c.name == name))
-    audit.record(connection, audit.Change(action="remove webhook", scope="*", before=name), now_ms=now_ms)
+    audit.record(connection, audit.Change(action="remove webhook", scope=WHOLE_CATALOG, before=name), now_ms=now_ms)
 
 
 def webhooks(connection: sa.Connection) -> tuple[Webhook, ...]:

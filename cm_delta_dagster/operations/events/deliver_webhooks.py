@@ -10,23 +10,21 @@ import logging
 import os
 import socket
 import threading
-import urllib.error
-import urllib.request
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
-from http.client import HTTPException
 from typing import Any
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from cm_delta_dagster.catalog.event_feed import FeedEvent
-from cm_delta_dagster.catalog.webhooks import Webhook, WebhookFailure
+from cm_delta_dagster.catalog.webhooks import Webhook, WebhookFailure, webhook_not_found
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import CmDeltaError, FeedGapError, InvalidArgumentError
 from cm_delta_dagster.operations.events.event_reader import EventReader
+from cm_delta_dagster.operations.events.http_post import FAILURES, post
 from cm_delta_dagster.operations.events.webhook_signature import ID, SIGNATURE, TIMESTAMP, secret_of, signature
 from cm_delta_dagster.version import __version__
 
@@ -37,6 +35,7 @@ _GAP_KIND = "FEED_GAP"
 _MAX_ERROR = 500
 _LEASE_MARGIN_MS = 60_000
 _LOOK_FOR_NEW_S = 5.0
+_MAX_S = 24 * 60 * 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +45,10 @@ class DeliverySettings:
     Attributes:
         max_attempts: attempts for one event, after which it is a failure.
         first_wait_s, max_wait_s: the waits between attempts grow exponentially between these bounds, with jitter.
-        timeout_s: seconds for which a receiver may be silent.
+        timeout_s: seconds for each of: connect to a receiver, send an event, receive the head of the answer.
+
+    Raises:
+        InvalidArgumentError: no attempt, or a time that is not a number of seconds up to a day.
     """
 
     max_attempts: int = 8
@@ -55,9 +57,15 @@ class DeliverySettings:
     timeout_s: float = 10.0
 
     def __post_init__(self) -> None:
-        if self.max_attempts < 1 or min(self.first_wait_s, self.max_wait_s) < 0 or self.timeout_s <= 0:
+        times = (self.first_wait_s, self.max_wait_s, self.timeout_s)
+        are_numbers = isinstance(self.max_attempts, int) and all(isinstance(time, int | float) for time in times)
+        # A comparison with NaN is false.
+        if not (
+            are_numbers and self.max_attempts >= 1 and all(0 <= time <= _MAX_S for time in times) and self.timeout_s > 0
+        ):
             raise InvalidArgumentError(
-                "Give at least one attempt, waits of at least 0 seconds, and a positive timeout."
+                f"{self} cannot be used: give at least one attempt, waits of at least 0 seconds, and a positive timeout, each "
+                "at most a day."
             )
 
 
@@ -79,16 +87,6 @@ class _StoppedError(Exception):
     """The process ends, or another one delivers the subscription now."""
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirect is not followed: the signed event goes only to the URL of the subscription."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-_OPENER = urllib.request.build_opener(_NoRedirects)
-
-
 class _Delivery:
     """The delivery of one subscription by this process."""
 
@@ -107,9 +105,9 @@ class _Delivery:
         """Deliver until ``next_events`` returns none, or the process stops."""
         error = None
         try:
-            secret = secret_of(self._webhook.secret)
+            secret_of(self._webhook.secret)  # Another process, which has the secret, keeps the lease.
             self._lease()
-            self._deliver_all(secret, next_events)
+            self._deliver_all(next_events)
         except _StoppedError as stopped:
             error = str(stopped) or None
         except CmDeltaError as failed:
@@ -120,30 +118,35 @@ class _Delivery:
             name=self._webhook.name, num_delivered=self._delivered, num_failed=self._failed, error=error
         )
 
-    def _deliver_all(self, secret: bytes, next_events: Callable[[EventReader], tuple[FeedEvent, ...]]) -> None:
-        # Another process may have delivered events since the subscription was listed.
-        current = next(
-            (one for one in self._client.webhooks.webhooks() if one.name == self._webhook.name), self._webhook
-        )
-        reader = EventReader(self._client.events, after=current.position, wanted=current.wanted)
+    def _deliver_all(self, next_events: Callable[[EventReader], tuple[FeedEvent, ...]]) -> None:
+        reader = self._reader()
         while not self._stop.is_set():
             try:
                 events = next_events(reader)
             except FeedGapError as gap:
                 facts = {"kind": _GAP_KIND, "after": gap.after, "resume_after": gap.resume_after}
-                self._deliver(secret, position=gap.resume_after, facts=facts)
-                reader = EventReader(self._client.events, after=gap.resume_after, wanted=current.wanted)
+                self._deliver(position=gap.resume_after, facts=facts)
+                reader = self._reader()
                 continue
             for event in events:
-                self._deliver(secret, position=event.position, facts=event.as_json())
+                self._deliver(position=event.position, facts=event.as_json())
             self._advance(reader.position)
             if not events:
                 return
+            reader = self._reader()
 
-    def _deliver(self, secret: bytes, *, position: int, facts: dict[str, Any]) -> None:
+    def _reader(self) -> EventReader:
+        """A reader at the position of the subscription, which another process may have delivered or changed meanwhile."""
+        found = _subscription(self._client, self._webhook.name)
+        if found is None:
+            raise _StoppedError(f"The webhook {self._webhook.name} was removed.")
+        self._webhook = found
+        return EventReader(self._client.events, after=found.position, wanted=found.wanted)
+
+    def _deliver(self, *, position: int, facts: dict[str, Any]) -> None:
         event_id = f"{self._catalog_id}:{position}"
         body = json.dumps({"id": event_id, **facts}, ensure_ascii=False).encode()
-        failure = None
+        failure, secret = None, secret_of(self._webhook.secret)
         try:
             self._with_retries(lambda: self._send(secret, event_id, body))
             self._delivered += 1
@@ -157,7 +160,9 @@ class _Delivery:
                 failed_ms=self._client.coordinator.now_ms(),
             )
             self._failed += 1
-        self._advance(position, failure)
+        if not self._advance(position, failure):
+            # This process was stopped for longer than its lease: the event and later ones may have been delivered.
+            raise _StoppedError(f"Another process delivers the webhook {self._webhook.name}, or it was removed.")
 
     def _with_retries(self, send: Callable[[], None]) -> None:
         settings = self._settings
@@ -180,12 +185,15 @@ class _Delivery:
 
     def _lease(self) -> None:
         settings = self._settings
-        duration_ms = int((settings.timeout_s + settings.max_wait_s) * 1000) + _LEASE_MARGIN_MS
+        attempt_s = 3 * settings.timeout_s  # See post().
+        duration_ms = int((attempt_s + settings.max_wait_s) * 1000) + _LEASE_MARGIN_MS
         if not self._client.webhooks.lease_webhook(self._webhook.name, owner=self._owner, duration_ms=duration_ms):
             raise _StoppedError(f"Another process delivers the webhook {self._webhook.name}, or it was removed.")
 
-    def _advance(self, position: int, failure: WebhookFailure | None = None) -> None:
-        self._client.webhooks.advance_webhook(self._webhook.name, owner=self._owner, position=position, failure=failure)
+    def _advance(self, position: int, failure: WebhookFailure | None = None) -> bool:
+        return self._client.webhooks.advance_webhook(
+            self._webhook.name, owner=self._owner, position=position, failure=failure
+        )
 
     def _release(self) -> None:
         try:
@@ -207,6 +215,11 @@ class _Delivery:
         return self._client.coordinator.now_ms() // 1000
 
 
+def _subscription(client: DeltaClient, name: str) -> Webhook | None:
+    """The subscription of that name."""
+    return next((webhook for webhook in client.webhooks.webhooks() if webhook.name == name), None)
+
+
 def send(url: str, secret: bytes, *, event_id: str, body: bytes, now_s: int, timeout_s: float) -> None:
     """Post one signed event. Raises _RefusedError unless the receiver answers with a status of success."""
     headers = {
@@ -216,17 +229,17 @@ def send(url: str, secret: bytes, *, event_id: str, body: bytes, now_s: int, tim
         TIMESTAMP: str(now_s),
         SIGNATURE: signature(secret, event_id=event_id, timestamp=now_s, body=body),
     }
-    request = urllib.request.Request(url, data=body, headers=headers, method="POST")  # The catalog checked the URL.
     try:
-        with _OPENER.open(request, timeout=timeout_s) as answer:
-            status = int(answer.status)
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise _RefusedError(f"the receiver answered {error.code}") from None
-    except (OSError, HTTPException, ValueError) as error:
-        raise _RefusedError(f"{type(error).__name__}: {error}") from None
+        status = post(url, body, headers=headers, timeout_s=timeout_s)
+    except FAILURES as error:
+        raise _RefusedError(_printable(f"{type(error).__name__}: {error}")) from None
     if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         raise _RefusedError(f"the receiver answered {status}")
+
+
+def _printable(text: str) -> str:
+    """The text of an error, which can contain what the receiver sent; PostgreSQL stores no U+0000."""
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def deliver_webhooks(client: DeltaClient, *, settings: DeliverySettings | None = None) -> tuple[DeliveryReport, ...]:
@@ -251,7 +264,7 @@ def deliver_webhooks(client: DeltaClient, *, settings: DeliverySettings | None =
 
 
 def run_webhooks(client: DeltaClient, *, settings: DeliverySettings | None = None, stop: threading.Event) -> None:
-    """Deliver until ``stop`` is set. Subscriptions that are added or removed meanwhile are noticed after a few seconds."""
+    """Deliver until ``stop`` is set. Subscriptions that are added, changed or removed meanwhile are noticed after a few seconds."""
     threads: dict[str, threading.Thread] = {}
 
     def serve(webhook: Webhook) -> None:
@@ -287,11 +300,12 @@ def redeliver_failures(client: DeltaClient, name: str, *, settings: DeliverySett
         How many were accepted, and how many were not.
 
     Raises:
-        InvalidArgumentError: the catalog has no such subscription, or its secret is missing.
+        WebhookNotFoundError: the catalog has no such subscription.
+        InvalidArgumentError: its secret is missing.
     """
-    webhook = next((one for one in client.webhooks.webhooks() if one.name == name), None)
+    webhook = _subscription(client, name)
     if webhook is None:
-        raise InvalidArgumentError(f"The catalog has no webhook {name!r}; `cm-delta webhooks list` shows them.")
+        raise webhook_not_found(name)
     secret, chosen = secret_of(webhook.secret), settings or DeliverySettings()
     accepted = refused = 0
     for failure in client.webhooks.webhook_failures(name):

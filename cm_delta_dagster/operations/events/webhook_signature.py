@@ -1,7 +1,6 @@
 """Signatures of webhooks, as the Standard Webhooks specification describes them."""
 
 import base64
-import binascii
 import hashlib
 import hmac
 import os
@@ -29,7 +28,7 @@ def secret_of(reference: str) -> bytes:
         secret = (
             base64.b64decode(text.removeprefix(_ENCODED), validate=True) if text.startswith(_ENCODED) else text.encode()
         )
-    except (OSError, UnicodeDecodeError, binascii.Error) as error:
+    except (OSError, ValueError) as error:  # Also of Base64, of text that is not UTF-8, and of a path with U+0000.
         raise InvalidArgumentError(f"The secret at {reference} cannot be read ({type(error).__name__}).") from None
     if not secret:
         raise InvalidArgumentError(

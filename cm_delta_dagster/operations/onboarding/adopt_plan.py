@@ -103,6 +103,7 @@ def plan_adopt(
 
     Raises:
         TableNotFoundError: there is neither a Delta table nor a Parquet file at the location.
+        InvalidArgumentError: the location is below another Delta table.
         InvalidArgumentError, SchemaMismatchError, InvalidDataError: the Parquet files cannot be one table; names file and column.
         TableAlreadyExistsError: another table has the name, or the catalog has the table under another name.
         CatalogManagedAccessError: another catalog manages the table.
@@ -162,6 +163,7 @@ def draft_adoption(client: DeltaClient, location: str, name: TableIdentifier, fo
     except TableNotFoundError as error:
         return _folder_draft(client, at, name, folder, error)
     _refuse_taken(client, name, at)
+    refuse_part_of_table(table.store, at, not_done="Nothing was adopted")
     folder.refuse_for_delta_table(at)
     check_writable(snapshot.protocol, at)
     _check_newest(table, snapshot)

@@ -24,7 +24,9 @@ def check_location(client: DeltaClient, location: str) -> str:
     """
     at = absolute_location(location).rstrip("/")
     warehouse = client.registry.identity().warehouse
-    if warehouse is not None and f"{at}/".startswith(f"{warehouse}/"):
+    if warehouse is not None and any(
+        f"{inner}/".startswith(f"{outer}/") for inner in _spellings(at) for outer in _spellings(warehouse)
+    ):
         raise InvalidArgumentError(
             f"No table was created: {at} is in the warehouse {warehouse}, in which the catalog places tables itself. Leave out the "
             "location, or give one outside of the warehouse."
@@ -43,9 +45,9 @@ def check_location(client: DeltaClient, location: str) -> str:
 
 def refuse_part_of_table(store: Store, location: str, *, not_done: str) -> None:
     """Refuse a location below a Delta table, whose vacuum would delete files there. Raises InvalidArgumentError."""
-    scheme, separator, path = location.partition("://")
-    paths = {path, os.path.realpath(path)} if scheme == "file" else {path}
-    for parent in (parent for each in paths for parent in PurePosixPath(each).parents if parent.name):
+    scheme, separator, _ = location.partition("://")
+    paths = [PurePosixPath(each.removeprefix(f"{scheme}{separator}")) for each in sorted(_spellings(location))]
+    for parent in (parent for path in paths for parent in path.parents if parent.name):
         table = f"{scheme}{separator}{parent}"
         if store.list_from(log_files.log_directory(table)):
             raise InvalidArgumentError(
@@ -69,3 +71,9 @@ def refuse_other_warehouse(client: DeltaClient, location: str, *, not_done: str)
                 f"{own}. Nothing was changed. Release the table there first; if that catalog is lost, run `cm-delta recover "
                 f"--warehouse {root}`."
             )
+
+
+def _spellings(location: str) -> frozenset[str]:
+    """The location as it is written and, of a local one, without symbolic links."""
+    scheme, separator, path = location.partition("://")
+    return frozenset({location, f"{scheme}{separator}{os.path.realpath(path)}"} if scheme == "file" else {location})

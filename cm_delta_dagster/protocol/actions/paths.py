@@ -126,6 +126,8 @@ def flaw_of_path(text: object) -> str | None:
         return "it is empty"
     if _CONTROL.search(text):
         return "it has a line break or another control character"
+    if not text.isprintable() and text.encode(errors="replace").decode() != text:
+        return "it has a character that no Unicode text has, such as a byte of a file name in another encoding"
     if text != text.strip():
         return "it begins or ends with a space"
     if text.startswith("~"):

@@ -1,11 +1,13 @@
 """Webhooks: a real receiver gets every event at least once and in order, and may fail, be slow or be down."""
 
+import contextlib
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -173,6 +175,43 @@ def test_a_silent_receiver_is_given_up_after_the_timeout(lake: Lake, receiver: R
     assert (report.num_delivered, len(receiver.requests)) == (1, 2)
 
 
+@pytest.mark.parametrize(
+    ("start", "more", "error"),
+    [
+        (b"HTTP/1.1 200 OK\r\n", b"x", "TimeoutError"),
+        (b"\0\xff\n", b"", "BadStatusLine"),
+        (b"HTTP/1.1 200 OK\r\n" + b"a: b\r\n" * 101, b"", "more than 100 headers"),
+    ],
+    ids=["one byte at a time", "no HTTP", "many headers"],
+)
+def test_an_answer_that_is_none_is_a_failure(
+    lake: Lake, receiver: Receiver, start: bytes, more: bytes, error: str
+) -> None:
+    lake.new_table()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    threading.Thread(target=answer, args=(server.accept()[0],), daemon=True).start()
+
+        def answer(client: socket.socket) -> None:
+            with client, contextlib.suppress(OSError):
+                client.recv(65536)
+                client.sendall(start)
+                while more:
+                    client.sendall(more)
+                    time.sleep(0.05)
+
+        threading.Thread(target=serve, daemon=True).start()
+        receiver.port = server.getsockname()[1]
+        subscribe(lake, receiver, kinds=frozenset({FeedKind.TABLE_CREATED}))
+        (report,) = deliver_webhooks(lake.client, settings=replace(QUICK, max_attempts=1))
+    (failure,) = lake.catalog.webhook_failures("hook")
+    assert (report.num_failed, report.error) == (1, None)
+    assert error in failure.error and failure.error.isprintable()
+
+
 def test_a_receiver_that_is_down_gets_the_events_when_it_is_up(lake: Lake, receiver: Receiver) -> None:
     table = lake.new_table()
     subscribe(lake, receiver, kinds=frozenset({FeedKind.TABLE_CREATED, FeedKind.COMMIT}))
@@ -247,6 +286,19 @@ def test_a_missing_secret_is_reported_and_nothing_is_sent(lake: Lake, receiver: 
         {"url": "https://user:password@host/"},
         {"url": "http://"},
         {"url": "http://[half"},
+        {"url": "http://host:0/"},
+        {"url": "http://host:65536/"},
+        {"url": "http://host:port/"},
+        {"url": "http://host/ü"},
+        {"url": "http://host..example/"},
+        {"url": f"http://{'a' * 64}/"},
+        {"url": 5},
+        {"name": None},
+        {"position": -1},
+        {"position": "1"},
+        {"position": 2**63},
+        {"position": 1},  # The feed is empty.
+        {"secret": "file:/a\0b"},
         {"secret": "hunter2"},
         {"secret": "file:relative"},
         {"wanted": EventFilter(scopes=("a.b.c.d",))},
@@ -266,6 +318,72 @@ def test_a_subscription_that_cannot_work_is_refused(lake: Lake, wrong: dict[str,
     assert lake.catalog.webhooks() == ()
 
 
+@pytest.mark.parametrize("secret", ["whsec_ü", "whsec_a", "whsec_"])
+def test_a_secret_that_cannot_be_decoded_is_reported(
+    lake: Lake, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, secret: str
+) -> None:
+    lake.new_table()
+    subscribe(lake, receiver)
+    monkeypatch.setenv("HOOK_SECRET", secret)
+    (report,) = deliver_webhooks(lake.client, settings=QUICK)
+    assert "secret at env:HOOK_SECRET" in str(report.error) and secret not in str(report.error)
+    assert position(lake) == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_attempts": 0},
+        {"timeout_s": 0},
+        {"timeout_s": "1"},
+        *({name: value} for name in ("timeout_s", "max_wait_s") for value in (float("nan"), float("inf"), -1, 86_401)),
+    ],
+)
+def test_settings_that_cannot_be_used_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgumentError, match="at least one attempt, waits of at least 0 seconds"):
+        DeliverySettings(**wrong)
+
+
+def test_a_changed_subscription_is_used_from_the_next_page_on(lake: Lake, receiver: Receiver) -> None:
+    lake.new_table()
+    subscribe(lake, receiver)
+    moved = Receiver()
+    with receiver.serving(), moved.serving():
+
+        def move(number: int) -> int:
+            if number == 1:  # Events go on to come while the subscription is changed.
+                subscribe(lake, moved, kinds=frozenset({FeedKind.TABLE_CREATED}))
+                lake.new_table("other")
+            return 204
+
+        receiver.answer = move
+        (report,) = deliver_webhooks(lake.client, settings=QUICK)
+    assert (report.num_delivered, report.error) == (3, None)
+    assert [event["kind"] for event in receiver.events] == ["TABLE_CREATED", "POLICY_CHANGED"]
+    assert [event["table"] for event in moved.events] == ["main.test.other"]
+
+
+def test_a_process_that_wakes_up_after_its_lease_repeats_one_event(lake: Lake, receiver: Receiver) -> None:
+    table = lake.new_table()
+    for _ in range(3):
+        lake.append(table)
+    subscribe(lake, receiver)
+
+    def take_over(number: int) -> int:
+        if number == 1:  # The first process stands still, for longer than its lease.
+            lake.clock.pass_days(1)
+            (other,) = deliver_webhooks(lake.client, settings=QUICK)
+            assert other.num_delivered == len(lake.catalog.events(after=0, limit=100).events)
+        return 204
+
+    receiver.answer = take_over
+    with receiver.serving():
+        (late,) = deliver_webhooks(lake.client, settings=replace(QUICK, timeout_s=30))
+    assert "Another process delivers the webhook hook" in str(late.error)
+    positions = [event["position"] for event in receiver.events]
+    assert positions == [1, *range(1, len(positions))]
+
+
 def test_a_subscription_is_changed_and_removed(lake: Lake, receiver: Receiver) -> None:
     lake.new_table()
     subscribe(lake, receiver)
@@ -278,5 +396,5 @@ def test_a_subscription_is_changed_and_removed(lake: Lake, receiver: Receiver) -
     lake.catalog.remove_webhook("hook")
     with pytest.raises(WebhookNotFoundError, match="no webhook 'hook'"):
         lake.catalog.remove_webhook("hook")
-    with pytest.raises(InvalidArgumentError, match="no webhook 'hook'"):
+    with pytest.raises(WebhookNotFoundError, match="no webhook 'hook'"):
         redeliver_failures(lake.client, "hook")

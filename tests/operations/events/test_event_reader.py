@@ -5,11 +5,16 @@ import threading
 import pytest
 
 from cm_delta_dagster.catalog.feed_kinds import FeedKind
-from cm_delta_dagster.catalog.maintenance import MaintenanceKind
-from cm_delta_dagster.errors import FeedGapError, InvalidArgumentError, MaintenanceNotPermittedError
+from cm_delta_dagster.catalog.maintenance import MaintenanceConditions, MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.errors import (
+    FeedGapError,
+    InvalidArgumentError,
+    MaintenanceNotPermittedError,
+    RetentionTooShortError,
+)
 from cm_delta_dagster.operations.events.clean_feed import clean_feed
 from cm_delta_dagster.operations.events.event_reader import EventReader, event_filter
-from tests.support.lake import Lake
+from tests.support.lake import DAY_MS, Lake
 
 
 def test_a_reader_reads_every_event_once_and_goes_on_at_its_position(lake: Lake) -> None:
@@ -64,10 +69,59 @@ def test_a_reader_behind_the_retention_gets_the_deleted_positions(lake: Lake) ->
     assert [event.version for event in EventReader(lake.catalog) if event.kind is FeedKind.COMMIT] == [2]
 
 
-@pytest.mark.parametrize("after", [-1, "3", 1.5, True, None])
+def test_no_entry_is_deleted_before_the_retention_that_a_rule_demands(lake: Lake) -> None:
+    lake.new_table()
+    lake.allow(MaintenanceKind.FEED_CLEANUP)
+    week = MaintenanceConditions(min_retention_ms=7 * DAY_MS)
+    rule = MaintenanceRule(scope="main.test", kind=MaintenanceKind.FEED_CLEANUP, allowed=True, conditions=week)
+    lake.catalog.set_maintenance_rule(rule)
+    lake.clock.pass_days(8)
+    with pytest.raises(RetentionTooShortError, match=f"the rules of main.test demand at least {7 * DAY_MS} ms"):
+        clean_feed(lake.client, retention_ms=7 * DAY_MS - 1)
+    assert clean_feed(lake.client, retention_ms=7 * DAY_MS).num_entries == 3
+
+
+def test_a_rule_of_a_schema_denies_the_cleanup_of_the_feed(lake: Lake) -> None:
+    lake.new_table()
+    lake.allow(MaintenanceKind.FEED_CLEANUP)
+    lake.deny(MaintenanceKind.FEED_CLEANUP, scope="main.test", reason="the auditors read it")
+    lake.clock.pass_days(31)
+    with pytest.raises(MaintenanceNotPermittedError, match=r"not permitted in main.test .the auditors read it"):
+        clean_feed(lake.client)
+    assert len(list(EventReader(lake.catalog))) == 3
+
+
+@pytest.mark.parametrize("after", [-1, "3", 1.5, True, None, 2**63])
 def test_a_position_that_is_not_a_number_is_refused(lake: Lake, after: object) -> None:
     with pytest.raises(InvalidArgumentError, match="after is"):
         EventReader(lake.catalog, after=after)  # type: ignore[arg-type]
+
+
+def test_a_position_after_the_end_of_the_feed_is_refused(lake: Lake) -> None:
+    table = lake.new_table()
+    strayed = EventReader(lake.catalog, after=9)
+    for read in (strayed.read, lambda: strayed.wait(60), lambda: list(strayed)):
+        with pytest.raises(
+            InvalidArgumentError, match=r"ends at position 1, and this reader is at 9: .* another catalog"
+        ):
+            read()
+    lake.append(table)
+    assert strayed.position == 9 and [event.version for event in EventReader(lake.catalog, after=1)] == [1]
+
+
+@pytest.mark.parametrize("value", [None, "5", True, float("nan"), 0, 2**63])
+def test_a_limit_or_timeout_that_is_not_a_number_is_refused(lake: Lake, value: object) -> None:
+    reader = EventReader(lake.catalog)
+    with pytest.raises(InvalidArgumentError, match="limit is"):
+        reader.read(value)  # type: ignore[arg-type]
+    if not isinstance(value, int) or value is True:
+        with pytest.raises(InvalidArgumentError, match="timeout is"):
+            reader.wait(value)  # type: ignore[arg-type]
+
+
+def test_a_reader_can_wait_without_an_end(lake: Lake) -> None:
+    lake.new_table()
+    assert [event.version for event in EventReader(lake.catalog).wait(float("inf"))] == [0]
 
 
 def test_unknown_kinds_and_texts_in_place_of_lists_are_refused() -> None:
@@ -75,3 +129,7 @@ def test_unknown_kinds_and_texts_in_place_of_lists_are_refused() -> None:
         event_filter(["rename"], [])
     with pytest.raises(InvalidArgumentError, match=r"give a list, e.g. \['main'\]"):
         event_filter([], "main")
+    with pytest.raises(InvalidArgumentError, match="kinds is 5; give a list"):
+        event_filter(5, [])  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match="scopes has 5"):
+        event_filter([], [5])  # type: ignore[list-item]

@@ -122,6 +122,10 @@ def _above_a_table(lake: Lake) -> str:
     return path_table(lake)
 
 
+def _below_a_path_table(lake: Lake) -> str:
+    return path_table(lake, root=f"{path_table(lake, 'outer')}/deep")
+
+
 def _managed_elsewhere(lake: Lake) -> str:
     return path_table(lake, first=managed())
 
@@ -160,6 +164,7 @@ BAD = [
     (_taken_name, TableAlreadyExistsError, "exists already"),
     (_inside_a_table, RecoveryError, "overlaps"),
     (_above_a_table, RecoveryError, "overlaps"),
+    (_below_a_path_table, InvalidArgumentError, "below the Delta table memory://lake/outside/outer,"),
     (_managed_elsewhere, CatalogManagedAccessError, "Another catalog manages it"),
     (_unknown_feature, UnsupportedFeatureError, "someNewFeature"),
     (_damaged_commit, CorruptLogError, "1"),

@@ -1,9 +1,12 @@
 """Tables at a location that the creator chooses."""
 
+from pathlib import Path
+
 import pytest
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import (
     CatalogUnavailableError,
     InvalidArgumentError,
@@ -37,6 +40,7 @@ def test_a_table_is_created_at_a_given_location(lake: Lake) -> None:
 def test_the_files_of_a_dropped_table_at_a_given_location_stay(lake: Lake) -> None:
     lake.allow(MaintenanceKind.TABLE_PURGE)
     create_empty(lake.client, identifier=NAME, design=DESIGN)
+    lake.client.wait_for_background()
     drop_table(lake.client, identifier=NAME)
     before = objects(lake)
     lake.clock.pass_days(400)
@@ -56,6 +60,7 @@ def test_the_files_of_a_dropped_table_at_a_given_location_stay(lake: Lake) -> No
         ("memory://lake/warehouse", "is in the warehouse"),
         ("memory://lake/elsewhere/used", "is not empty"),
         (" ", "it is empty"),
+        ("/tmp/\udc80", "a character that no Unicode text has"),
         ("memory://lake/elsewhere/delta/part", "is below the Delta table"),
     ],
 )
@@ -67,6 +72,15 @@ def test_a_location_that_is_not_free_is_refused(lake: Lake, location: str, messa
         create_empty(lake.client, identifier=NAME, design=TableDesign(schema=SCHEMA, location=location))
     assert objects(lake) == before
     assert lake.catalog.inactive_tables() == ()
+
+
+def test_a_link_into_the_warehouse_is_not_a_location(client: DeltaClient, tmp_path: Path) -> None:
+    create_empty(client, identifier=NAME, design=TableDesign(schema=SCHEMA))
+    (tmp_path / "link").symlink_to(tmp_path / "warehouse")
+    design = TableDesign(schema=SCHEMA, location=f"{tmp_path}/link/mine")
+    with pytest.raises(InvalidArgumentError, match="is in the warehouse"):
+        create_empty(client, identifier="main.test.u", design=design)
+    assert not (tmp_path / "warehouse" / "mine").exists()
 
 
 def test_a_location_in_the_warehouse_of_another_catalog_is_refused(lake: Lake) -> None:

@@ -26,10 +26,11 @@ UPDATE cm_delta_commits SET position = (
   SELECT f.position FROM cm_delta_feed f WHERE f.table_id = cm_delta_commits.table_id AND f.version = cm_delta_commits.version)
 """
 _WITHOUT_ENTRY = """
-UPDATE cm_delta_commits SET position = -(
-  SELECT count(*) FROM cm_delta_commits c
-  WHERE c.position IS NULL AND (c.table_id, c.version) <= (cm_delta_commits.table_id, cm_delta_commits.version))
-WHERE position IS NULL
+UPDATE cm_delta_commits SET position = -n.number
+FROM (
+  SELECT c.table_id, c.version, row_number() OVER (ORDER BY c.table_id, c.version) AS number
+  FROM cm_delta_commits c WHERE c.position IS NULL) n
+WHERE n.table_id = cm_delta_commits.table_id AND n.version = cm_delta_commits.version
 """
 
 
