@@ -81,12 +81,11 @@ def spark() -> Iterator[SparkSession]:
 
 def _connect_session(warehouse: str) -> Iterator[SparkSession]:
     """A session of Spark Connect with a server of its own."""
-    session = (
-        SparkSession.builder.remote("local[2]")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.warehouse.dir", warehouse)
-        .getOrCreate()
-    )
+    builder = SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", "2")
+    with warnings.catch_warnings():
+        # The server gets the directory when it starts; the session then says that it cannot change it.
+        warnings.filterwarnings("ignore", message="Failed to set spark.sql.warehouse.dir")
+        session = builder.config("spark.sql.warehouse.dir", warehouse).getOrCreate()
     yield session
     session.stop()
 

@@ -40,7 +40,7 @@ def by_arrow(table: DeltaTable) -> list[tuple[int, str | None]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("vectors", ["true", "false"])
+@pytest.mark.parametrize("vectors", ["true", pytest.param("false", marks=pytest.mark.exhaustive)])
 def test_a_shallow_clone_is_read_written_and_maintained(
     lake: Connection, source: DeltaTable, spark: SparkSession, vectors: str
 ) -> None:

@@ -49,6 +49,7 @@ def test_the_runner_prints_ratios_to_deltalake_for_all_tasks_without_spark(tmp_p
     assert found["snapshot_checkpoint", "ours"][4] == "1.00"
 
 
+@pytest.mark.exhaustive
 def test_the_runner_commits_beside_deltalake_and_every_commit_is_there(tmp_path: Path) -> None:
     """CM-C1, CM-C3, LIST-2: a run in which a commit is missing fails."""
     tasks = ("commit_staged", "commit_inline", "commit_put_if_absent", "refresh_cached", "one_row_appends")
@@ -57,6 +58,7 @@ def test_the_runner_commits_beside_deltalake_and_every_commit_is_there(tmp_path:
     assert all(float(row[3]) > 0 for row in rows)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.postgres
 def test_the_runner_commits_to_a_server_near_and_far(tmp_path: Path) -> None:
     """CM-C1, CM-C15: the way to the server is longer than any commit without it."""
@@ -66,6 +68,7 @@ def test_the_runner_commits_to_a_server_near_and_far(tmp_path: Path) -> None:
     assert all(walls[task, "ours-postgres-far"] > 0.01 for task in ("commit_staged", "refresh_cached"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_the_runner_scans_the_same_files_with_plain_spark_and_with_ours(tmp_path: Path) -> None:
     """SKIP-1, DV-1."""

@@ -81,6 +81,7 @@ def _check_instance(home: Path) -> None:
         assert cursor, "dg dev continues after the last commit"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_an_interrupt_stops_the_demo_with_its_daemon_and_java(tmp_path: Path) -> None:

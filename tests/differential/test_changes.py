@@ -52,7 +52,14 @@ def check_range(peer: DeltaSpark, location: Path, start: int, end: int | None) -
     return True
 
 
-@pytest.mark.parametrize("properties", [_FEED, _VECTORS, _MAPPED], ids=["plain", "vectors", "mapped"])
+@pytest.mark.parametrize(
+    "properties",
+    [
+        pytest.param(_FEED, id="plain", marks=pytest.mark.exhaustive),
+        pytest.param(_VECTORS, id="vectors"),
+        pytest.param(_MAPPED, id="mapped", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_changes_are_those_that_delta_spark_returns(delta_spark: DeltaSpark, tmp_path: Path, properties: str) -> None:
     """CDF-5, CDF-6, CDF-7, CDF-8, CDF-10: commit times included."""
     location = tmp_path / "t"

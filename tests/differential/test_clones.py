@@ -11,6 +11,7 @@ from tests.differential.peers import DeltaSpark, canonical, published_copy
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
 
+@pytest.mark.exhaustive
 def test_delta_spark_reads_the_rows_of_clones(delta_spark: DeltaSpark, spark: SparkSession, tmp_path: Path) -> None:
     """A shallow clone names files of our table and of a table with deletion vectors that delta-spark wrote."""
     theirs = tmp_path / "the irs"

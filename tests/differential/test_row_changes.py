@@ -129,7 +129,7 @@ COUNTED = (
 )
 
 
-@pytest.mark.parametrize(("seed", "vectors"), [(1, "true"), (2, "false")])
+@pytest.mark.parametrize(("seed", "vectors"), [pytest.param(1, "true", marks=pytest.mark.exhaustive), (2, "false")])
 def test_row_changes_do_what_delta_spark_does(
     lake: Connection, spark: SparkSession, delta_spark: DeltaSpark, tmp_path: Path, seed: int, vectors: str
 ) -> None:

@@ -73,6 +73,7 @@ def schema_of_log(location: Path | str) -> Any:
     return json.loads(snapshot.metadata.schema_string)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.peers
 def test_delta_spark_continues_a_table_with_rules(
     lake: Connection, spark: SparkSession, delta_spark: DeltaSpark, tmp_path: Path
@@ -109,7 +110,7 @@ def test_delta_spark_continues_a_table_with_rules(
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("mode", ["name", "id"])
+@pytest.mark.parametrize("mode", ["name", pytest.param("id", marks=pytest.mark.exhaustive)])
 def test_delta_spark_continues_a_table_with_column_mapping(
     lake: Connection, spark: SparkSession, delta_spark: DeltaSpark, tmp_path: Path, mode: str
 ) -> None:

@@ -112,7 +112,13 @@ def _last_version(location: Path) -> int:
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("name", ["deletion_vectors", "types", "typed_partitions", "padded"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "deletion_vectors",
+        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("types", "typed_partitions", "padded")),
+    ],
+)
 def test_we_read_every_version_that_delta_spark_wrote(
     name: str, delta_spark: DeltaSpark, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -25,6 +25,7 @@ _PROGRAMS = "\n".join(
 """The programs that the installation makes, of the package that is tested."""
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_first_asset_on_s3_is_materialized_and_read(tmp_path: Path) -> None:

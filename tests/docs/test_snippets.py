@@ -226,6 +226,7 @@ def test_the_first_asset_of_the_readme_is_a_project_that_dg_runs(tmp_path: Path)
         assert lake.table("main.sales.orders").count_rows() == 3
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_the_project_from_zero_is_one_that_dg_runs(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "first-asset.md").read_text()

@@ -234,9 +234,9 @@ def contents(client: DeltaClient, name: str) -> Contents:
 
 
 ALWAYS = {
-    CommitMode.STAGED: ("create", "clone", "append", "publish", "purge"),
-    CommitMode.INLINE: ("append", "publish"),
-    CommitMode.PUT_IF_ABSENT: ("append", "publish"),
+    CommitMode.STAGED: ("create", "append", "publish"),
+    CommitMode.INLINE: ("publish",),
+    CommitMode.PUT_IF_ABSENT: ("append",),
 }
 """Operations that are tested in each run; ``-m exhaustive`` tests all."""
 

@@ -229,8 +229,8 @@ def test_a_writer_killed_in_its_spark_job_leaves_only_orphan_data_files(
 @pytest.mark.parametrize(
     ("starter", "verb", "reads"),
     [
-        ("connection", "append", "answer 3"),
-        ("caller", "overwrite", "EngineStoppedError "),
+        pytest.param("connection", "append", "answer 3", marks=pytest.mark.exhaustive),
+        pytest.param("caller", "overwrite", "EngineStoppedError ", marks=pytest.mark.exhaustive),
         ("resource", "merge", "EngineStoppedError "),
     ],
 )

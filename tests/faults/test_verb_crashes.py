@@ -94,6 +94,7 @@ def test_an_operation_killed_at_any_call_is_done_or_not(
     assert at > 2
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_merge_killed_at_its_commit_is_done_or_not(world: DiskWorld, spark: SparkSession) -> None:

@@ -46,6 +46,11 @@ Report = Callable[[str], None]
 EACH_MODE = pytest.mark.parametrize("mode", MODES)
 # Large casts: inline differs from staged only by a file that is not written.
 UNLIKE_MODES = pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "inline"])
+_FULL = [pytest.mark.model_full, pytest.mark.timeout(7200)]
+LONG_EACH_MODE = pytest.mark.parametrize(
+    "mode", ["staged", *(pytest.param(one, marks=_FULL) for one in MODES if one != "staged")]
+)
+LONG_UNLIKE_MODES = pytest.mark.parametrize("mode", ["staged", pytest.param("put-if-absent", marks=_FULL)])
 FEW_ATTEMPTS = replace(SETTINGS, max_commit_attempts=4)
 
 
@@ -90,7 +95,7 @@ def test_two_writers_lose_and_invent_nothing(mode: str, report: Report) -> None:
     assert versions_of(explorer, "a") == versions_of(explorer, "b") == {1, 2}
 
 
-@UNLIKE_MODES
+@LONG_UNLIKE_MODES
 def test_two_losses_in_a_row_are_an_unknown_outcome_and_never_a_wrong_one(mode: str, report: Report) -> None:
     """CM-W4."""
     explorer = explore(
@@ -158,7 +163,7 @@ def test_a_cleaner_of_staged_files_takes_nothing_that_a_writer_or_reader_needs(m
         assert {ended.result for ended in explorer.results("cleaner")} == {Cleaned(1), Cleaned(2)}
 
 
-@EACH_MODE
+@LONG_EACH_MODE
 def test_a_cleaner_of_the_log_takes_nothing_that_a_writer_or_reader_needs(mode: str, report: Report) -> None:
     """CLEAN-4, CLEAN-10, CLEAN-11."""
     members, before = (writer("a"), log_cleaner(), reader()), (writer("x"), checkpointer("y"))
@@ -185,7 +190,7 @@ def test_a_writer_that_creates_its_file_after_cleanup_was_at_its_version_has_los
     assert errors_of(explorer, "a") >= {CommitConflictError, *unknown}
 
 
-@UNLIKE_MODES
+@LONG_UNLIKE_MODES
 def test_writers_who_look_before_they_propose_again_lose_and_invent_nothing(mode: str, report: Report) -> None:
     """CM-C3, CM-W4, OCC-12, OCC-15: what they have seen may be old again when they propose."""
     members = (busy_writer("x", "a", settings=LOOKING), writer("b", settings=LOOKING))
@@ -228,7 +233,7 @@ def test_checkpoints_and_checksums_beside_readers_change_nothing_that_is_read(mo
     assert versions_read(explorer) == {(0, 0), (0, 1), (1, 1)}
 
 
-@UNLIKE_MODES
+@LONG_UNLIKE_MODES
 def test_three_writers_on_one_version_become_three_versions(mode: str, report: Report) -> None:
     """CM-C3, OCC-12."""
     three = [writer(name, starts=stages) for name in ("a", "b", "c")]
@@ -306,7 +311,7 @@ def test_two_who_write_to_or_create_one_name_both_have_their_rows(report: Report
         assert versions_of(explorer, name) == {0, 1}
 
 
-@UNLIKE_MODES
+@LONG_UNLIKE_MODES
 @pytest.mark.parametrize("seed", [20261121])
 def test_samples_of_a_large_cast_keep_the_protocol(mode: str, seed: int, report: Report) -> None:
     writers = [writer(f"w{number}", skew_ms=1000 * (number - 2)) for number in range(4)]

@@ -35,6 +35,7 @@ def table_rows(root: Path, name: str) -> list[tuple[object, ...]]:
         return sorted(tuple(row) for row in lake.table(name).to_df().collect())
 
 
+@pytest.mark.exhaustive
 def test_steps_in_processes_of_their_own_read_one_version(stored_instance, tmp_path, spark):
     """Another writer commits between the two reads; both reads of the run return the pinned version."""
     job = dg.reconstructable(process_jobs.three_steps)
@@ -89,6 +90,7 @@ def test_two_processes_that_append_concurrently_both_succeed(tmp_path, spark):
     assert table_rows(tmp_path, "main.default.t") == [(1,), (2,)]
 
 
+@pytest.mark.exhaustive
 def test_the_io_manager_works_over_connect(tmp_path):
     """DV-4, DML-4: partitions, merge and reads without the JVM gateway."""
     pytest.importorskip("grpc", reason="the extra `connect` is not installed")

@@ -124,6 +124,7 @@ def user_tags(shown: str) -> set[str]:
     return {name for name in ("of-the-session", "of-the-context") for tag in shown.split(",") if tag.endswith(name)}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_an_interrupted_write_over_connect_cancels_its_operation(tmp_path: Path) -> None:
     pytest.importorskip("grpc", reason="the extra `connect` is not installed")

@@ -53,6 +53,7 @@ def test_the_tests_of_sql_pass_over_connect(module: str) -> None:
     assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_tables_of_other_writers_are_read_over_connect(tmp_path: Path) -> None:
     """COLMAP-id-1, COLMAP-name-1, DV-4, ROWTRK-10, TT-6: the schema to the letter, NOT NULL included; settings as found."""

@@ -130,7 +130,7 @@ def test_a_missing_bucket_is_one_clear_error(seen: dict[str, Any]) -> None:
     assert "\n" not in seen["missing bucket"]
 
 
-@pytest.mark.parametrize("with_cloud", [True, False])
+@pytest.mark.parametrize("with_cloud", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 def test_a_committer_writes_where_direct_writes_are_off(server: S3Server, jars: list[Path], with_cloud: bool) -> None:
     """Without spark-hadoop-cloud each file is copied, and a warning says so."""
     chosen = jars if with_cloud else [jar for jar in jars if "hadoop-cloud" not in jar.name]
@@ -229,6 +229,7 @@ def test_a_disk_that_the_executors_do_not_see_is_refused(seen_on_cluster: dict[s
     assert "do not see the files of this machine" in refused and refused.endswith(" []")
 
 
+@pytest.mark.exhaustive
 def test_streams_read_and_write_on_executors_that_have_this_package(
     server: S3Server, jars: list[Path], workers: Workers
 ) -> None:

@@ -21,7 +21,7 @@ from tests.spark.test_s3 import HIDING, ROOT, can_hide, check_rows
 from tests.support.s3_server import S3Server, s3_server
 from tests.support.spark_jars import s3_jars
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive, pytest.mark.timeout(600)]
 
 KEY, SECRET = "AKIDVISIBLE", "NEVERSHOWN"
 SERVERS_KEY, CLIENTS_KEY = "AKIDOFSERVER", "AKIDOFCLIENT"

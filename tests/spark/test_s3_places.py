@@ -16,7 +16,7 @@ from tests.support.s3_server import S3Server, s3_server
 from tests.support.short_lived_keys import KEY_PREFIX, short_lived_keys
 from tests.support.spark_jars import s3_jars
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.exhaustive, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

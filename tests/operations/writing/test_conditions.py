@@ -225,6 +225,7 @@ def test_a_column_that_only_spark_can_evaluate_conflicts_with_every_change(build
         transaction.commit()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_ten_thousand_comparisons_work_in_every_operation(client: DeltaClient, spark: SparkSession) -> None:
     """DML-1, DML-4, DML-7."""
