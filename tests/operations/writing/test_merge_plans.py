@@ -19,21 +19,22 @@ NO_CHOICE = {"spark.sql.autoBroadcastJoinThreshold": "-1", "spark.sql.adaptive.a
 """Spark broadcasts only what it is asked to, however small a table is."""
 
 
-def _executions(spark: SparkSession) -> Any:
+def _executions(spark: SparkSession) -> tuple[Any, frozenset[int]]:
+    """The store of the plans, and the ids of the executions that it still has: a limited number."""
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()  # type: ignore[union-attr]
-    return spark._jsparkSession.sharedState().statusStore()
+    store = spark._jsparkSession.sharedState().statusStore()
+    found = store.executionsList()
+    return store, frozenset(found.apply(place).executionId() for place in range(found.size()))
 
 
 def key_shuffles(spark: SparkSession, work: Callable[[], object]) -> Exchanges:
     """For each execution of Spark that ``work`` starts: its shuffles by the column ``id``, as the plan that ran has them."""
-    store = _executions(spark)
-    before = store.executionsCount()
+    _, before = _executions(spark)
     work()
-    store = _executions(spark)
+    store, after = _executions(spark)
     found: Exchanges = []
-    executions = store.executionsList()
-    for place in range(before, executions.size()):
-        nodes = store.planGraph(executions.apply(place).executionId()).allNodes()
+    for execution in sorted(after - before):
+        nodes = store.planGraph(execution).allNodes()
         descriptions = [nodes.apply(number).desc() for number in range(nodes.size())]
         shuffles = [text for text in descriptions if text.startswith("Exchange hashpartitioning(")]
         found.append([text for text in shuffles if "(id#" in text or "[id#" in text])
