@@ -160,6 +160,7 @@ def deployment(databases: tuple[str, str], server: S3Server, tmp_path: Path) -> 
             process.kill()
 
 
+@pytest.mark.exhaustive
 def test_two_concurrent_runs_are_followed_by_the_run_of_the_sensor(deployment: Deployment) -> None:
     """Catalog and warehouse are read afterwards by another client."""
     deployment.wait(lambda: deployment.ask("{ version }"))

@@ -44,8 +44,6 @@ from tests.model.runs import LOOKING, SETTINGS, SHIPPED
 
 Report = Callable[[str], None]
 EACH_MODE = pytest.mark.parametrize("mode", MODES)
-# Large casts: inline differs from staged only by a file that is not written.
-UNLIKE_MODES = pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "inline"])
 _FULL = [pytest.mark.model_full, pytest.mark.timeout(7200)]
 LONG_EACH_MODE = pytest.mark.parametrize(
     "mode", ["staged", *(pytest.param(one, marks=_FULL) for one in MODES if one != "staged")]
@@ -104,7 +102,7 @@ def test_two_losses_in_a_row_are_an_unknown_outcome_and_never_a_wrong_one(mode: 
     assert CommitStateUnknownError in errors_of(explorer, "a")
 
 
-@EACH_MODE
+@LONG_EACH_MODE
 def test_writers_whose_clocks_differ_by_an_hour_make_growing_timestamps(mode: str, report: Report) -> None:
     """ICT-4, ICT-5."""
     early, late = writer("early", skew_ms=-HOUR_MS), writer("late", skew_ms=HOUR_MS)
@@ -113,7 +111,7 @@ def test_writers_whose_clocks_differ_by_an_hour_make_growing_timestamps(mode: st
     assert {end.version for end in ends} == {1, 2} and len({end.timestamp for end in ends}) > 2
 
 
-@EACH_MODE
+@LONG_EACH_MODE
 def test_a_serializable_overwrite_conflicts_with_a_faster_append_or_replaces_it(mode: str, report: Report) -> None:
     """OCC-5, OCC-9, OCC-10."""
     serializable = {"delta.isolationLevel": "Serializable"}
@@ -126,7 +124,7 @@ def test_a_serializable_overwrite_conflicts_with_a_faster_append_or_replaces_it(
     assert all(end.snapshot_rows == {row("o")} for end in wrote)
 
 
-@EACH_MODE
+@LONG_EACH_MODE
 def test_of_two_overwrites_that_read_one_version_one_conflicts(mode: str, report: Report) -> None:
     """OCC-5, OCC-9, OCC-10."""
     members, before = (overwriter("o"), overwriter("p")), (writer("x"),)
@@ -138,13 +136,13 @@ def test_of_two_overwrites_that_read_one_version_one_conflicts(mode: str, report
         assert all(end.snapshot_rows == {row(name)} for end in wrote)
 
 
-@EACH_MODE
+@LONG_EACH_MODE
 def test_two_writers_and_a_publisher_publish_in_order_what_was_ratified(mode: str, report: Report) -> None:
     """CM-P1 to CM-P5."""
     explore(cast("two writers and a publisher", writer("a"), writer("b"), publisher(), mode=mode, crashes=2), report)
 
 
-@EACH_MODE
+@LONG_EACH_MODE
 def test_a_reader_beside_a_writer_and_a_publisher_reads_ratified_versions(mode: str, report: Report) -> None:
     """CM-R1 to CM-R10, CACHE-4."""
     members = (writer("a"), publisher(), reader())
@@ -152,7 +150,7 @@ def test_a_reader_beside_a_writer_and_a_publisher_reads_ratified_versions(mode: 
     assert versions_read(explorer) == {(0, 0), (0, 1), (1, 1)}
 
 
-@EACH_MODE
+@LONG_EACH_MODE
 def test_a_cleaner_of_staged_files_takes_nothing_that_a_writer_or_reader_needs(mode: str, report: Report) -> None:
     """CM-P7, CM-W5."""
     members = (writer("a"), staged_cleaner(), reader())
@@ -198,7 +196,7 @@ def test_writers_who_look_before_they_propose_again_lose_and_invent_nothing(mode
     assert (versions_of(explorer, "a"), versions_of(explorer, "b")) == ({2, 3}, {1, 2, 3})
 
 
-@EACH_MODE
+@LONG_EACH_MODE
 def test_copies_and_late_reports_beside_a_writer_and_a_reader_change_nothing_that_is_read(
     mode: str, report: Report
 ) -> None:
@@ -208,7 +206,7 @@ def test_copies_and_late_reports_beside_a_writer_and_a_reader_change_nothing_tha
     assert {version for pair in versions_read(explorer) for version in pair} == {0, 1, 2}
 
 
-@UNLIKE_MODES
+@LONG_UNLIKE_MODES
 def test_copies_and_late_reports_of_two_writers_lose_and_invent_nothing(mode: str, report: Report) -> None:
     """CM-C11, CM-P2, CM-P5, OCC-12"""
     members = (busy_writer("x", "a", settings=SHIPPED), writer("b", settings=SHIPPED))
@@ -223,7 +221,7 @@ def test_a_cleaner_beside_late_reports_takes_nothing_that_the_catalog_serves(rep
     assert {ended.result for ended in explorer.results("cleaner")} >= {Cleaned(0), Cleaned(1)}
 
 
-@EACH_MODE
+@LONG_EACH_MODE
 def test_checkpoints_and_checksums_beside_readers_change_nothing_that_is_read(mode: str, report: Report) -> None:
     """CKPT-17, LASTCP-2, LASTCP-3, CM-M1."""
     members = (writer("a", works_inline=True), reader())
@@ -357,7 +355,7 @@ def _full(mode: str) -> list[Cast]:
 
 @pytest.mark.model_full
 @pytest.mark.timeout(7200)
-@EACH_MODE
+@LONG_EACH_MODE
 @pytest.mark.parametrize("number", range(8))
 def test_larger_casts_keep_the_protocol(mode: str, number: int, report: Report) -> None:
     explore(_full(mode)[number], report)

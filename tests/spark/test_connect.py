@@ -39,7 +39,9 @@ def test_writes_merges_and_reads_work_over_connect(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("module", ["tests/api/test_sql_writes.py", "tests/api/test_sql.py"])
+@pytest.mark.parametrize(
+    "module", ["tests/api/test_sql_writes.py", pytest.param("tests/api/test_sql.py", marks=pytest.mark.exhaustive)]
+)
 def test_the_tests_of_sql_pass_over_connect(module: str) -> None:
     pytest.importorskip("grpc", reason="the extra `connect` is not installed")
     run = subprocess.run(
