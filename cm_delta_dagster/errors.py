@@ -247,6 +247,7 @@ class ApprovalRequiredError(CommitError):
     Attributes:
         approval_id: id of the request that waits; None if the proposer did not keep the commit.
         what: what the commit does against which rule, one sentence for each.
+        rules: the rules as ``CommitRule.demand`` describes them; empty once the commit is kept.
         ask: whom to ask.
         is_repeated: the same write waits already; the files of this attempt are not needed.
         refusal: the first rule; None once the commit is kept.
@@ -258,6 +259,7 @@ class ApprovalRequiredError(CommitError):
         *,
         approval_id: str | None = None,
         what: tuple[str, ...] = (),
+        rules: tuple[str, ...] = (),
         ask: tuple[str, ...] = (),
         is_repeated: bool = False,
         refusal: Refusal | None = None,
@@ -266,6 +268,7 @@ class ApprovalRequiredError(CommitError):
         self.refusal = refusal
         self.approval_id = approval_id
         self.what = what
+        self.rules = rules
         self.ask = ask
         self.is_repeated = is_repeated
 

@@ -74,7 +74,8 @@ class RuleMethods(ClientSession):
         Raises:
             CommitConflictError: another commit changed what it depends on; the message names it, and the request is closed.
             ApprovalClosedError: the request was rejected, has expired, or was closed by a conflict.
-            CommitRefusedError: a rule refuses the commit with and without an approval; the request stays.
+            CommitRefusedError: a rule refuses the commit with and without an approval, or the request was not made for the rule
+                as it is now; the request stays.
             OperationRefusedError: the caller does not own the table; the request stays.
             InvalidArgumentError: there is no such request.
             CommitStateUnknownError: the catalog did not answer; call it again.

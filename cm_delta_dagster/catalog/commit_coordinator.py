@@ -42,6 +42,7 @@ class CommitCoordinator(typing.Protocol):
         Raises:
             ApprovalRequiredError: a rule lets the commit pass only with an approval; see :meth:`request_approval`.
             ApprovalClosedError: ``approval_id`` names a request that is not pending, or another commit.
+            CommitRefusedError: a check refuses it, or its request was not made for a rule that it violates.
             CommitRejectedError: the version leaves a gap; the published version is not below the version; the in-commit
                 timestamp is too far ahead of the catalog's clock and does not directly follow the previous one; or the
                 proposal contradicts itself.

@@ -4,6 +4,7 @@ A rule belongs to a catalog, a schema or a table. All rules of the three scopes 
 one. ``catalog.rules`` has one module for each kind. ``catalog.commit_policy`` is something else: how commits are made.
 """
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,6 +66,15 @@ class CommitRule:
 
     def __str__(self) -> str:
         return f"{self.name!r} of {self.scope}"
+
+    @property
+    def demand(self) -> str:
+        """What the rule demands under which name, as text: an approval holds for a rule as long as this stays the same.
+
+        Reason, contact, and who set the rule when are left out: they do not change which commits violate it.
+        """
+        arguments = dict(sorted(self.arguments.items()))
+        return json.dumps({"scope": self.scope, "name": self.name, "kind": self.kind.value, "arguments": arguments})
 
     @property
     def whom_to_ask(self) -> str:

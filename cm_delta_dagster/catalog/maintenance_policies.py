@@ -34,10 +34,11 @@ class MaintenancePolicies(typing.Protocol):
         ...
 
     def authorize_maintenance(
-        self, identifier: TableIdentifier, kind: MaintenanceKind, *, table_id: str
+        self, identifier: TableIdentifier, kind: MaintenanceKind, *, table_id: str | None = None
     ) -> MaintenanceDecision:
         """:meth:`maintenance_decision` for a run that starts now; the audit records the decision.
 
-        Kinds that are permitted by default are recorded only if they are denied.
+        Kinds that are permitted by default are recorded only if they are denied. Maintenance that concerns no single table has no
+        ``table_id``, and an identifier whose missing parts are empty.
         """
         ...

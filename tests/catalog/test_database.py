@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from cm_delta_dagster.catalog.approvals import ApprovalRequest
+from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
+from cm_delta_dagster.catalog.ratification import Ratified
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.commit_locks import AdvisoryCommitLocks
 from cm_delta_dagster.catalog.sql.database import Database
@@ -24,10 +28,12 @@ from cm_delta_dagster.errors import (
     CatalogError,
     CatalogUnavailableError,
     CatalogVersionError,
+    CommitRefusedError,
     InvalidArgumentError,
     PermissionDeniedError,
 )
 from tests.contracts.catalog_bench import create, proposal
+from tests.support.commit_builder import REMOVE, commit_of
 from tests.support.waiting import until
 
 NAME = TableIdentifier("main", "sales", "orders")
@@ -86,6 +92,33 @@ def test_a_feed_with_deleted_entries_survives_the_former_revision(catalog_url: s
         assert catalog.feed(after=0, limit=9) == before and catalog.latest_feed_position() == 5
         catalog.commit(tables[1], proposal(2))
         assert [entry.position for entry in catalog.feed(after=5, limit=9)] == [6]
+
+
+def test_a_request_of_the_former_revision_covers_no_rule(catalog_url: str) -> None:
+    demand = CommitRule(
+        scope="main", name="keep", kind=CommitRuleKind.APPEND_ONLY, on_violation=OnViolation.APPROVAL, reason="kept"
+    )
+    one = commit_of(1, REMOVE)
+    with SqlCatalog(catalog_url, warehouse="memory://w") as catalog:
+        table_id = create(catalog).table_id
+        catalog.set_commit_rule(demand)
+        waiting = catalog.request_approval(table_id, one, ApprovalRequest(intent="{}"))
+    assert waiting is not None
+    approved = replace(one, approval_id=waiting.approval_id)
+    config = alembic_config()
+    engine = sa.create_engine(catalog_url, poolclass=sa.pool.NullPool)
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0011")
+        names = {column["name"] for column in sa.inspect(connection).get_columns("cm_delta_approvals")}
+        assert "rules" not in names and "what" in names
+    with SqlCatalog(catalog_url, warehouse="memory://w") as catalog:
+        assert catalog.approvals() == (waiting,)
+        with pytest.raises(CommitRefusedError, match="Reject the request and run the write again"):
+            catalog.commit(table_id, approved)
+        assert catalog.approvals() == (waiting,) and catalog.get_ratified_commits(table_id).latest_version == 0
+        catalog.remove_commit_rule("main", "keep")
+        assert isinstance(catalog.commit(table_id, approved), Ratified)
 
 
 def test_a_database_of_a_newer_release_is_refused_unchanged(catalog_url: str) -> None:

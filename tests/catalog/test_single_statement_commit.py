@@ -10,12 +10,20 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
+from cm_delta_dagster.catalog.access import Privilege
+from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind
 from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified, VersionTaken
 from cm_delta_dagster.catalog.sql import SqlCatalog, single_statement_commit
 from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED, FEED_COUNTER, TABLES
-from cm_delta_dagster.errors import CommitRejectedError
+from cm_delta_dagster.errors import CommitRefusedError, CommitRejectedError, TableNotFoundError
 from cm_delta_dagster.protocol.actions.actions import Protocol
-from tests.contracts.catalog_bench import NAME, create, inline, proposal
+from tests.contracts.catalog_bench import NAME, OTHER, create, inline, proposal
+from tests.support.commit_builder import ADD, REMOVE, commit_of
+from tests.support.database_roles import create_role, url_as
+
+_ALL_RIGHTS = (
+    "GRANT ALL ON ALL TABLES IN SCHEMA public TO {writer}; GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {writer}"
+)
 
 pytestmark = pytest.mark.postgres
 
@@ -89,6 +97,45 @@ def test_a_commit_with_a_definition_runs_in_a_transaction(catalog: SqlCatalog) -
     assert len(sent) > 2
     assert isinstance(catalog.commit(table, proposal(1)), VersionTaken)
     assert catalog.latest_feed_position() == 2
+
+
+def test_a_table_with_rules_goes_without_the_statement_for_a_while(catalog: SqlCatalog) -> None:
+    table, other = create(catalog).table_id, create(catalog, OTHER).table_id
+    rule = CommitRule(scope=str(NAME), name="keep", kind=CommitRuleKind.APPEND_ONLY)
+    catalog.set_commit_rule(rule)
+
+    def sent_by(version: int, of_table: str = table) -> tuple[int, int]:
+        """The numbers of statements, and of those that are the single statement."""
+        with statements_of(catalog) as sent:
+            assert isinstance(catalog.commit(of_table, commit_of(version, ADD)), Ratified)
+        return len(sent), sum("WITH advanced" in one for one in sent)
+
+    assert sent_by(1)[1] == 1
+    assert [sent_by(version)[1] for version in range(2, 52)] == [0] * 50
+    assert sent_by(52)[1] == 1
+    assert sent_by(1, other) == (1, 1)
+    with pytest.raises(CommitRefusedError, match="append_only"):
+        catalog.commit(table, commit_of(53, REMOVE))
+    assert isinstance(catalog.commit(table, commit_of(52, ADD)), VersionTaken)
+    catalog.remove_commit_rule(str(NAME), "keep")
+    counts = [sent_by(version) for version in range(53, 103)]
+    assert counts[-1] == (1, 1) and sent_by(103) == (1, 1)
+
+
+def test_grants_hold_for_a_table_that_goes_without_the_statement(catalog: SqlCatalog, postgres_url: str) -> None:
+    """CM-C1: what a client remembers of a table permits nothing."""
+    table = create(catalog).table_id
+    catalog.set_commit_rule(CommitRule(scope=str(NAME), name="keep", kind=CommitRuleKind.APPEND_ONLY))
+    writer = create_role(postgres_url, "writer")
+    with SqlCatalog(url_as(postgres_url, writer), warehouse="memory://warehouse") as theirs:
+        catalog._database.write(lambda connection: connection.execute(sa.text(_ALL_RIGHTS.format(writer=writer))))
+        for version in (1, 2):
+            assert isinstance(theirs.commit(table, commit_of(version, ADD)), Ratified)
+        catalog.enable_grants()
+        with pytest.raises((CommitRefusedError, TableNotFoundError)):
+            theirs.commit(table, commit_of(3, ADD))
+        catalog.grant([Privilege.APPEND], str(NAME), writer)
+        assert isinstance(theirs.commit(table, commit_of(3, ADD)), Ratified)
 
 
 def test_single_statement_commits_delete_unneeded_content(catalog: SqlCatalog) -> None:

@@ -15,7 +15,7 @@ from cm_delta_dagster.catalog.approvals import ApprovalRequest, ApprovalState
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyKind, CommitPolicyRule
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
-from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified, VersionTaken
+from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified, TableCounts, VersionTaken
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import (
     ApprovalClosedError,
@@ -59,6 +59,24 @@ def with_actions(
         one,
         mode=mode,
         content=content if mode is CommitMode.INLINE else None,
+        content_to_check=content,
+        file_size=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
+
+
+def rebased_on(one: CommitProposal, version: int) -> CommitProposal:
+    """The same commit as the version after ``version``."""
+    assert one.content is not None
+    timestamp = 1001 + version
+    before = f'"inCommitTimestamp": {one.summary.in_commit_timestamp}'.encode()
+    content = one.content.replace(before, f'"inCommitTimestamp": {timestamp}'.encode())
+    return replace(
+        one,
+        version=version + 1,
+        file_name=f"{version + 1:020d}.{one.file_name.partition('.')[2]}",
+        summary=replace(one.summary, in_commit_timestamp=timestamp),
+        content=content,
         content_to_check=content,
         file_size=len(content),
         sha256=hashlib.sha256(content).hexdigest(),
@@ -233,12 +251,7 @@ def a_commit_waits_and_is_ratified_with_the_end_of_its_request(bench: Bench) -> 
         assert other.parked_commit(approval_id).approval.state is ApprovalState.PENDING
         with pytest.raises(ApprovalClosedError, match="another commit"):
             other.commit(table_id, replace(with_actions(2, removes=2), approval_id=approval_id))
-        rebased = with_actions(2, removes=1)
-        info = rebased.content.replace(b"2.parquet", b"1.parquet") if rebased.content else b""
-        info = info.replace(rebased.summary.txn_id.encode(), one.summary.txn_id.encode())
-        summary = replace(rebased.summary, txn_id=one.summary.txn_id)
-        rebased = replace(rebased, content=info, content_to_check=info, summary=summary, approval_id=approval_id)
-        rebased = replace(rebased, sha256=hashlib.sha256(info).hexdigest())
+        rebased = replace(rebased_on(one, 1), approval_id=approval_id)
         assert isinstance(other.commit(table_id, rebased), Ratified)
         assert other.commit(table_id, rebased) == Ratified(
             version=2, latest_version=2, published_version=0, repeated=True
@@ -248,6 +261,74 @@ def a_commit_waits_and_is_ratified_with_the_end_of_its_request(bench: Bench) -> 
         assert catalog.approvals() == () and len(catalog.approvals(with_closed=True)) == 1
         with pytest.raises(ApprovalClosedError, match="was approved"):
             catalog.reject_approval(approval_id, reason="no")
+
+
+def _refuse_approved(catalog: Catalog, table_id: str, one: CommitProposal, approval_id: str, *, naming: str) -> None:
+    """Propose the approved commit: it is refused, and nothing changes."""
+    before = catalog.get_ratified_commits(table_id).latest_version
+    with pytest.raises(CommitRefusedError, match=r"Reject the request and run the write again") as caught:
+        catalog.commit(table_id, replace(one, approval_id=approval_id))
+    assert caught.value.refusal is not None and caught.value.refusal.rule == naming
+    assert approval_id in str(caught.value) and caught.value.refusal.scope in str(caught.value)
+    assert catalog.get_ratified_commits(table_id).latest_version == before
+    waiting = catalog.parked_commit(approval_id)
+    assert waiting.approval.state is ApprovalState.PENDING and waiting.content == one.content
+
+
+def an_approval_holds_for_the_rules_of_its_request_alone(bench: Bench) -> None:
+    added = rule(CommitRuleKind.REQUIRED_TAGS, scope=str(NAME), on_violation=OnViolation.APPROVAL, tags=("owner",))
+    with bench.client() as catalog, bench.client() as other:
+        table_id = create(catalog).table_id
+        catalog.set_commit_rule(rule(on_violation=OnViolation.APPROVAL))
+        one = with_actions(1, removes=1)
+        approval_id = _request(catalog, table_id, one)
+        catalog.set_commit_rule(added)
+        _refuse_approved(other, table_id, one, approval_id, naming="required_tags (required_tags)")
+        refused = [entry for entry in catalog.audit() if entry.outcome.value == "refused"]
+        assert [entry.scope for entry in refused][-1] == str(NAME)
+        catalog.remove_commit_rule(str(NAME), "required_tags")
+        catalog.set_commit_rule(replace(rule(on_violation=OnViolation.APPROVAL), reason="other words", contact="ana"))
+        assert isinstance(other.commit(table_id, replace(one, approval_id=approval_id)), Ratified)
+
+
+def an_approval_ends_with_the_arguments_of_its_rules(bench: Bench) -> None:
+    limit = rule(CommitRuleKind.MAX_REMOVED_FILES, on_violation=OnViolation.APPROVAL, files=2)
+    with bench.client() as catalog:
+        table_id = create(catalog).table_id
+        catalog.set_commit_rule(limit)
+        one = with_actions(1, removes=3)
+        approval_id = _request(catalog, table_id, one)
+        catalog.set_commit_rule(replace(limit, arguments={"files": 1}))
+        _refuse_approved(catalog, table_id, one, approval_id, naming="max_removed_files (max_removed_files)")
+        catalog.set_commit_rule(replace(rule(on_violation=OnViolation.APPROVAL), name=limit.name))
+        _refuse_approved(catalog, table_id, one, approval_id, naming="max_removed_files (append_only)")
+        catalog.reject_approval(approval_id, reason="ask again")
+        again = _request(catalog, table_id, one)
+        assert again != approval_id and isinstance(catalog.commit(table_id, replace(one, approval_id=again)), Ratified)
+
+
+def an_approval_does_not_hold_for_what_a_rebase_violates(bench: Bench) -> None:
+    def counted(one: CommitProposal, files: int) -> CommitProposal:
+        counts = TableCounts(num_rows=files, num_files=files, size_bytes=files)
+        return replace(one, summary=replace(one.summary, counts=counts))
+
+    with bench.client() as catalog:
+        table_id = create(catalog).table_id
+        catalog.commit(table_id, counted(with_actions(1), 10))
+        catalog.set_commit_rule(rule(on_violation=OnViolation.APPROVAL))
+        half = rule(CommitRuleKind.MAX_REMOVED_FILES, scope="main", on_violation=OnViolation.APPROVAL, fraction=0.5)
+        catalog.set_commit_rule(half)
+        one = with_actions(2, removes=4)
+        approval_id = _request(catalog, table_id, one)
+        catalog.commit(table_id, counted(with_actions(2), 6))
+        rebased = rebased_on(one, 2)
+        with pytest.raises(CommitRefusedError, match=r"removes 4 of 6 files.*was not made for this rule") as caught:
+            catalog.commit(table_id, replace(rebased, approval_id=approval_id))
+        assert caught.value.refusal is not None and caught.value.refusal.scope == "main"
+        assert catalog.get_ratified_commits(table_id).latest_version == 2
+        catalog.commit(table_id, counted(with_actions(3), 20))
+        rebased = rebased_on(one, 3)
+        assert isinstance(catalog.commit(table_id, replace(rebased, approval_id=approval_id)), Ratified)
 
 
 def a_table_with_requests_does_not_become_put_if_absent(bench: Bench) -> None:
@@ -283,6 +364,9 @@ COMMIT_RULES_CONTRACT: tuple[Rule, ...] = (
     a_rename_out_of_a_schema_permits_nothing,
     a_rule_that_locks_everybody_out_is_asked_for_twice,
     a_commit_waits_and_is_ratified_with_the_end_of_its_request,
+    an_approval_holds_for_the_rules_of_its_request_alone,
+    an_approval_ends_with_the_arguments_of_its_rules,
+    an_approval_does_not_hold_for_what_a_rebase_violates,
     a_table_with_requests_does_not_become_put_if_absent,
     a_transaction_over_several_tables_does_not_wait,
 )

@@ -25,11 +25,17 @@ from cm_delta_dagster.catalog.sql import audit, guard
 from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.commit_context import CommitContext
 from cm_delta_dagster.catalog.sql.schema import APPROVALS, NAME_COLUMNS, TABLES, identifier_of
-from cm_delta_dagster.errors import ApprovalClosedError, CommitRejectedError, InvalidArgumentError
+from cm_delta_dagster.errors import (
+    ApprovalClosedError,
+    ApprovalRequiredError,
+    CommitRejectedError,
+    InvalidArgumentError,
+)
 from cm_delta_dagster.protocol.commits.commit_fingerprint import fingerprint
 
 _WITH_NAMES = sa.select(APPROVALS, *NAME_COLUMNS).join(TABLES, TABLES.c.table_id == APPROVALS.c.table_id)
 _BY_ID = _WITH_NAMES.where(APPROVALS.c.approval_id == sa.bindparam("of_request"))
+_RULES = sa.select(APPROVALS.c.rules).where(APPROVALS.c.approval_id == sa.bindparam("of_request"))
 _LOCK = (
     sa.select(APPROVALS.c.approval_id).where(APPROVALS.c.approval_id == sa.bindparam("of_request")).with_for_update()
 )
@@ -38,12 +44,7 @@ _OLDEST_FIRST = (APPROVALS.c.requested_ms, APPROVALS.c.approval_id)
 
 
 def insert(
-    connection: sa.Connection,
-    context: CommitContext,
-    request: ApprovalRequest,
-    *,
-    what: Sequence[str],
-    contacts: Sequence[str],
+    connection: sa.Connection, context: CommitContext, request: ApprovalRequest, needed: ApprovalRequiredError
 ) -> Approval:
     """Keep the proposal, under the lock of its table's row. A pending request of the same work, or file, is the answer."""
     if request.duration_ms <= 0:
@@ -66,8 +67,9 @@ def insert(
             operation=proposal.summary.operation,
             txn_id=proposal.summary.txn_id,
             read_version=proposal.version - 1,
-            what=json.dumps(list(what)),
-            contacts=json.dumps(list(contacts)),
+            what=json.dumps(list(needed.what)),
+            rules=json.dumps(list(needed.rules)),
+            contacts=json.dumps(list(needed.ask)),
             requested_by=context.caller,
             requested_ms=context.now_ms,
             expires_ms=context.now_ms + request.duration_ms,
@@ -83,7 +85,7 @@ def insert(
             reason="",
         )
     )
-    _record(connection, "request approval", context, f"request {approval_id}", reason="; ".join(what))
+    _record(connection, "request approval", context, f"request {approval_id}", reason="; ".join(needed.what))
     return get(connection, approval_id, now_ms=context.now_ms).approval
 
 
@@ -105,6 +107,12 @@ def close_ratified(connection: sa.Connection, context: CommitContext) -> None:
             "the request with `cm-delta approve`, which proposes its own commit."
         )
     _close(connection, row, ApprovalState.COMMITTED, reason="", now_ms=context.now_ms, version=proposal.version)
+
+
+def covered_rules(connection: sa.Connection, approval_id: str) -> frozenset[str]:
+    """The rules that the request was made for, as ``CommitRule.demand``; none for requests from before revision 0012."""
+    rules = connection.execute(_RULES, {"of_request": approval_id}).scalar_one_or_none()
+    return frozenset() if rules is None else frozenset(json.loads(rules))
 
 
 def close(connection: sa.Connection, approval_id: str, state: ApprovalState, *, reason: str, now_ms: int) -> Approval:

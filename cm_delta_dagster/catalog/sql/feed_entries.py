@@ -38,9 +38,18 @@ _VALUES = ("kind", "at_ms", "table_id", "version", "scope", "actor", "details")
 _APPEND_PLACED = Prepared(
     sa.insert(FEED).inline().values({name: sa.bindparam(name) for name in (*_VALUES, "position")})
 )
-_APPEND_UNPLACED = Prepared(sa.insert(FEED).inline().values({name: sa.bindparam(name) for name in _VALUES}))
 _THE_COUNTER = FEED_COUNTER.c.counter_id == 1
-_COUNTER_EXISTS = Prepared(sa.select(FEED_COUNTER.c.counter_id).where(_THE_COUNTER))
+# No row without a counter, which gives the entries their positions.
+_APPEND_UNPLACED = Prepared(
+    sa.insert(FEED)
+    .from_select(
+        _VALUES,
+        sa.select(*(sa.bindparam(name, type_=FEED.c[name].type) for name in _VALUES)).where(
+            sa.exists(sa.select(FEED_COUNTER.c.counter_id).where(_THE_COUNTER))
+        ),
+    )
+    .returning(FEED.c.entry_id)
+)
 _NEXT_POSITION = Prepared(
     sa.update(FEED_COUNTER)
     .where(_THE_COUNTER)
@@ -106,9 +115,8 @@ def append(connection: sa.Connection, entry: NewEntry) -> None:
     if connection.dialect.name == "sqlite":
         _APPEND_PLACED.run(connection, {**row, "position": next_position(connection)})
         return
-    if not _COUNTER_EXISTS.rows(connection, {}):
+    if not _APPEND_UNPLACED.rows(connection, row):
         raise lost_counter()
-    _APPEND_UNPLACED.run(connection, row)
     connection.info[_APPENDED] = entry.at_ms
 
 

@@ -24,5 +24,5 @@ def request_approval(
     try:
         commit_checks.run(connection, context)
     except ApprovalRequiredError as needed:
-        return approvals.insert(connection, context, request, what=needed.what, contacts=needed.ask)
+        return approvals.insert(connection, context, request, needed)
     return None

@@ -107,7 +107,12 @@ def decision(
 
 
 def authorize(
-    connection: sa.Connection, identifier: TableIdentifier, kind: MaintenanceKind, *, table_id: str, now_ms: int
+    connection: sa.Connection,
+    identifier: TableIdentifier,
+    kind: MaintenanceKind,
+    *,
+    table_id: str | None = None,
+    now_ms: int,
 ) -> MaintenanceDecision:
     """:func:`decision` for a run that starts now. The audit has it, except for what is permitted by default."""
     found = decision(connection, identifier, kind, table_id=table_id, now_ms=now_ms)
@@ -116,13 +121,18 @@ def authorize(
     verdict = "allowed" if found.allowed else "denied"
     change = audit.Change(
         action="maintenance",
-        scope=str(_name_now(connection, table_id) or identifier),
+        scope=_scope(_name_now(connection, table_id) or identifier),
         after=f"{kind.value}: {verdict} by {found.decided_by}",
         reason=found.reason,
         table_id=table_id,
     )
     audit.record(connection, change, now_ms=now_ms)
     return found
+
+
+def _scope(identifier: TableIdentifier) -> str:
+    """The name of a table, or the scope whose missing parts are empty."""
+    return str(identifier).rstrip(".")
 
 
 def _name_now(connection: sa.Connection, table_id: str | None) -> TableIdentifier | None:
@@ -211,7 +221,7 @@ def _refused_by_grants(
     operation = Operation.PURGE if kind is MaintenanceKind.TABLE_PURGE else Operation.MAINTAIN
     try:
         if table_id is None:
-            guard.require_on_scope(connection, operation, str(identifier).rstrip("."))
+            guard.require_on_scope(connection, operation, _scope(identifier))
         else:
             guard.require(connection, operation, identifier, table_id=table_id)
     except OperationRefusedError as error:

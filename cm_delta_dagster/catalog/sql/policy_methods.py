@@ -72,7 +72,7 @@ class PolicyMethods:
         )
 
     def authorize_maintenance(
-        self, identifier: TableIdentifier, kind: MaintenanceKind, *, table_id: str
+        self, identifier: TableIdentifier, kind: MaintenanceKind, *, table_id: str | None = None
     ) -> MaintenanceDecision:
         """The decision, recorded in the audit unless this role of the database cannot write it."""
         now_ms = self._now_ms()

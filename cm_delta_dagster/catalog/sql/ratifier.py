@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitProposal, MultiTableOutcome
+from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitProposal, MultiTableOutcome, Ratified
 from cm_delta_dagster.catalog.sql import commits, guard, protected_catalog, single_statement_commit
 from cm_delta_dagster.catalog.sql.database import Database
 from cm_delta_dagster.catalog.sql.database_errors import code_of
+from cm_delta_dagster.catalog.sql.unanswered_tables import UnansweredTables
 from cm_delta_dagster.errors import CatalogError, PermissionDeniedError, TableNotFoundError
 
 _T = TypeVar("_T")
@@ -26,10 +27,12 @@ class Ratifier:
         self._now_ms = now_ms
         self._max_ahead_ms = max_ahead_ms
         self._is_protected = False  # As far as known: another client may have changed it.
+        self._unanswered = UnansweredTables()
 
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
         """Ratify one proposal."""
         now_ms = self._now_ms()
+        is_tried = not self._unanswered.take(table_id)
 
         def in_one_statement() -> CommitOutcome | None:
             return self._database.read(
@@ -44,15 +47,19 @@ class Ratifier:
             )
 
         def in_a_transaction() -> CommitOutcome:
-            return self._database.write(
+            outcome = self._database.write(
                 lambda connection: commits.commit(
                     connection, table_id, proposal, now_ms=now_ms, max_ahead_ms=self._max_ahead_ms
                 )
             )
+            is_new = isinstance(outcome, Ratified) and not outcome.repeated
+            if is_tried and is_new and single_statement_commit.can_ratify(proposal):
+                self._unanswered.note(table_id)
+            return outcome
 
         if proposal.approval_id is not None:  # Its request is closed in the same transaction.
             return in_a_transaction()
-        return self._chosen(in_one_statement, by_function, in_a_transaction)
+        return self._chosen(in_one_statement if is_tried else None, by_function, in_a_transaction)
 
     def commit_together(self, proposals: Mapping[str, CommitProposal]) -> MultiTableOutcome:
         """Ratify one proposal for each table, or none."""

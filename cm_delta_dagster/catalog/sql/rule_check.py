@@ -10,7 +10,7 @@ from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, On
 from cm_delta_dagster.catalog.ratification import TableCounts
 from cm_delta_dagster.catalog.rules.kinds import violations
 from cm_delta_dagster.catalog.rules.rule_kind import CommitAuthor, GuardedCommit
-from cm_delta_dagster.catalog.sql import commit_rule_rows, guard
+from cm_delta_dagster.catalog.sql import approvals, commit_rule_rows, guard
 from cm_delta_dagster.catalog.sql.commit_context import CommitContext, ProposalKind
 from cm_delta_dagster.catalog.sql.definitions import metadata_of
 from cm_delta_dagster.catalog.sql.prepared import Prepared
@@ -29,13 +29,21 @@ _ROLES = sa.select(guard.NAMES.c.name)
 
 
 def check(connection: sa.Connection, context: CommitContext) -> None:
-    """Raises CommitRefusedError, or ApprovalRequiredError if an approval lets the commit pass and there is none."""
+    """Check the proposal against the rules of its table. An approval holds for the rules of its request alone.
+
+    Raises:
+        CommitRefusedError: it violates a rule that refuses it, or one that its request was not made for.
+        ApprovalRequiredError: an approval lets it pass, and there is none.
+    """
     if context.kind is ProposalKind.PUBLISHED:
         return  # It is a commit already. No rule covers a table whose commits are made so.
     found = violations_of(connection, context)
     refuse(context, [each for each in found if each.rule.on_violation is OnViolation.REFUSE])
-    # ``commits`` checks that the request is pending and belongs to this commit, and closes it.
-    if not found or context.proposal.approval_id is not None:
+    if not found:
+        return
+    if context.proposal.approval_id is not None:
+        # ``commits`` checks that the request is pending and belongs to this commit, and closes it.
+        _require_covered(connection, context, found, context.proposal.approval_id)
         return
     if context.kind is ProposalKind.REGISTERED:
         refuse(context, found)
@@ -43,6 +51,7 @@ def check(connection: sa.Connection, context: CommitContext) -> None:
         f"The commit of version {context.proposal.version} to {context.identifier} needs an approval: "
         f"{'; '.join(map(str, found))}.",
         what=tuple(map(str, found)),
+        rules=tuple(each.rule.demand for each in found),
         ask=contacts(connection, context, found),
         refusal=_refusal(context, found),
     )
@@ -55,6 +64,22 @@ def violations_of(connection: sa.Connection, context: CommitContext) -> tuple[Ru
     if actions is None:
         return tuple(_of_unknown_content(rule) for rule in rules)
     return violations(rules, _guarded(connection, context, rules, actions))
+
+
+def _require_covered(
+    connection: sa.Connection, context: CommitContext, found: Sequence[RuleViolation], approval_id: str
+) -> None:
+    """Refuse an approved commit that violates a rule of which its request says nothing. Raises CommitRefusedError."""
+    covered = approvals.covered_rules(connection, approval_id)
+    others = [each for each in found if each.rule.demand not in covered]
+    if not others:
+        return
+    refusal = _refusal(context, others)
+    raise CommitRefusedError(
+        f"{refusal} The request {approval_id} was not made for this rule as it is now, and it still waits. Reject the request and "
+        "run the write again, which asks for a new approval, or change the rule.",
+        refusal=refusal,
+    )
 
 
 def refuse(context: CommitContext, found: Sequence[RuleViolation]) -> None:

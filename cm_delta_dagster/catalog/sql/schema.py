@@ -223,6 +223,7 @@ APPROVALS = sa.Table(
     sa.Column("txn_id", sa.Text, nullable=False),
     sa.Column("read_version", sa.BigInteger, nullable=False),
     sa.Column("what", sa.Text, nullable=False),
+    sa.Column("rules", sa.Text, nullable=False, server_default=sa.text("'[]'")),
     sa.Column("contacts", sa.Text, nullable=False),
     sa.Column("requested_by", sa.Text),
     sa.Column("requested_ms", sa.BigInteger, nullable=False),

@@ -96,6 +96,11 @@ _APPENDED = (
 _COMMIT = Prepared(sa.select(_ADVANCED, feed_entries.HAS_WAITERS).add_cte(_APPENDED))
 
 
+def can_ratify(proposal: CommitProposal) -> bool:
+    """Whether the statement takes the proposal: it changes no definition and carries no token of a lease."""
+    return proposal.metadata is None and proposal.protocol is None and proposal.lease_token is None
+
+
 def commit(
     connection: sa.Connection,
     table_id: str,
@@ -104,14 +109,14 @@ def commit(
     now_ms: int,
     max_ahead_ms: int = MAX_CLOCK_DIFFERENCE_MS,
 ) -> Ratified | None:
-    """Ratify the proposal if it is the next version, changes no definition and carries no token of a lease.
+    """Ratify the proposal if it is the next version and :func:`can_ratify`.
 
     Afterwards content that is no longer needed is deleted, by a separate statement.
 
     Returns:
         None if the statement did not ratify the proposal; nothing was changed.
     """
-    if proposal.metadata is not None or proposal.protocol is not None or proposal.lease_token is not None:
+    if not can_ratify(proposal):
         return None
     summary = proposal.summary
     reported = -1 if proposal.published_version is None else proposal.published_version

@@ -28,7 +28,7 @@ def clean_feed(client: DeltaClient, *, retention_ms: int = FEED_RETENTION_MS) ->
     """Delete the entries of the feed that are older than ``retention_ms``. The records of commits stay.
 
     The feed belongs to all tables: each catalog that has tables must permit FEED_CLEANUP, and no rule of a schema or table may
-    deny it. The longest retention that a rule demands applies.
+    deny it. The longest retention that a rule demands applies. The audit has the decision for each scope, up to the first denial.
 
     Raises:
         MaintenanceNotPermittedError: it is not permitted; nothing was deleted.
@@ -45,12 +45,12 @@ def clean_feed(client: DeltaClient, *, retention_ms: int = FEED_RETENTION_MS) ->
 
 
 def _decisions(client: DeltaClient) -> Iterator[tuple[str, MaintenanceDecision]]:
-    """What the rules say for each catalog that has tables, and for each scope that has a rule."""
+    """What the rules say for each catalog that has tables, and for each scope that has a rule. The audit records each decision."""
     policies = client.maintenance_policies
     catalogs = {table.catalog for table in client.registry.list_tables()} or {_DEFAULT_CATALOG}
     for scope in sorted(catalogs | {rule.scope for rule in policies.maintenance_rules() if rule.kind is _KIND}):
         catalog, schema, table = (*scope.split("."), "", "")[:3]
-        yield scope, policies.maintenance_decision(TableIdentifier(catalog, schema, table), _KIND)
+        yield scope, policies.authorize_maintenance(TableIdentifier(catalog, schema, table), _KIND)
 
 
 def _check(scope: str, decision: MaintenanceDecision, retention_ms: int) -> None:

@@ -45,7 +45,8 @@ def approve_commit(client: DeltaClient, approval_id: str) -> ApprovedCommit:
     Raises:
         CommitConflictError: another commit changed what it depends on, or its files are gone; the request is closed.
         ApprovalClosedError: the request was rejected, has expired, or was closed by a conflict.
-        CommitRefusedError: a rule refuses the commit, which an approval does not change; the request stays.
+        CommitRefusedError: a rule refuses the commit, or one that needs an approval was set or changed since the request, or is
+            violated only now; the request stays.
         OperationRefusedError: the caller is not an owner of the table; the request stays.
         InvalidArgumentError: there is no such request.
         TableNotFoundError: the table was dropped.

@@ -88,7 +88,13 @@ def test_a_rule_of_a_schema_denies_the_cleanup_of_the_feed(lake: Lake) -> None:
     lake.clock.pass_days(31)
     with pytest.raises(MaintenanceNotPermittedError, match=r"not permitted in main.test .the auditors read it"):
         clean_feed(lake.client)
-    assert len(list(EventReader(lake.catalog))) == 3
+    assert len([event for event in EventReader(lake.catalog) if event.details.get("action") != "maintenance"]) == 3
+    decisions = [(one.scope, one.after) for one in lake.sql_catalog.audit() if one.action == "maintenance"]
+    assert decisions == [
+        ("main", "FEED_CLEANUP: allowed by main"),
+        ("main.test", "FEED_CLEANUP: denied by main.test"),
+    ]
+    assert [event.scope for event in EventReader(lake.catalog)][-2:] == ["main", "main.test"]
 
 
 @pytest.mark.parametrize("after", [-1, "3", 1.5, True, None, 2**63])

@@ -233,6 +233,19 @@ def test_an_approval_does_not_lift_rules_that_refuse(lake: Lake, table: Table) -
     assert approve_commit(lake.client, waiting.approval_id).version == 4
 
 
+def test_an_approval_does_not_lift_rules_that_are_set_later(lake: Lake, table: Table) -> None:
+    waiting = parked(lake, table, "a.parquet", "b.parquet", adds="new.parquet")
+    set_rule(lake, CommitRuleKind.APPEND_ONLY)
+    for _ in range(2):
+        with pytest.raises(CommitRefusedError, match=r"append_only.*Reject the request and run the write again"):
+            approve_commit(lake.client, waiting.approval_id)
+    assert lake.sql_catalog.parked_commit(waiting.approval_id).approval == waiting
+    assert table.snapshot().version == 3 and lake.store.read(f"{table.location}/new.parquet") is not None
+    lake.catalog.reject_approval(waiting.approval_id, reason="a new rule")
+    again = parked(lake, table, "a.parquet", "b.parquet")
+    assert len(again.what) == 2 and approve_commit(lake.client, again.approval_id).version == 4
+
+
 def test_an_approval_holds_for_its_own_commit_alone(lake: Lake, table: Table) -> None:
     waiting = parked(lake, table, "a.parquet", "b.parquet")
     forged = removal(lake, table, "a.parquet", "b.parquet", "c.parquet")
