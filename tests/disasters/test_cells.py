@@ -11,7 +11,7 @@ from tests.disasters.selection import DIFFERENT, Kind, cells, pairs_of, sample
 from tests.disasters.vocabulary import Cell, Expected, Harm, Mode, Object
 
 EVERY = [(kind, mode, *pair) for kind, mode in product(Kind, Mode) for pair in pairs_of(kind, mode)]
-SAMPLE = [each for each in EVERY if sample(*each)]
+SAMPLE = [each for each in EVERY if sample(*each)][::2]
 
 
 def name(value: Kind | Mode | Object | Harm) -> str:

@@ -231,7 +231,7 @@ def test_a_writer_killed_in_its_spark_job_leaves_only_orphan_data_files(
     [
         pytest.param("connection", "append", "answer 3", marks=pytest.mark.exhaustive),
         pytest.param("caller", "overwrite", "EngineStoppedError ", marks=pytest.mark.exhaustive),
-        ("resource", "merge", "EngineStoppedError "),
+        pytest.param("resource", "merge", "EngineStoppedError ", marks=pytest.mark.exhaustive),
     ],
 )
 def test_java_killed_during_a_write_is_one_error_and_a_new_session_works(

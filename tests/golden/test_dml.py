@@ -54,7 +54,7 @@ def test_all_sequences_end_as_recorded(tmp_path: Path) -> None:
     assert unexpected(replayed(tmp_path)) == []
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_statements_of_sql_end_as_recorded(tmp_path: Path) -> None:
     assert unexpected(replayed(tmp_path, "--group", "defaults,identity", adapter="dml_sql_adapter")) == []

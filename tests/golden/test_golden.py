@@ -78,13 +78,15 @@ def test_the_archive_holds_every_kind_of_case() -> None:
 
 @pytest.mark.golden_spark
 @pytest.mark.timeout(7200)
-def test_golden_cases_through_spark(golden_root: Path, tmp_path: Path) -> None:
-    """As above, through Spark: the kinds that return rows, in one process of their own."""
-    report = tmp_path / "report.json"
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.exhaustive)])
+def test_golden_cases_through_spark(golden_root: Path, tmp_path: Path, step: int) -> None:
+    """As above, through Spark: every third case or each, of the kinds that return rows, in one process of their own."""
+    report, cases = tmp_path / "report.json", tmp_path / "cases.json"
+    cases.write_text(json.dumps(_CASES[::step]))
     kinds = sorted(kind for kind, entry in check.KIND_ENTRY.items() if entry in _SPARK)
     options = [f"--{entry}=tests.golden.adapter:{name}" for entry, name in _SPARK.items()]
     command = [
-        *(sys.executable, str(_HERE / "check.py"), f"--root={golden_root}", f"--cases={_HERE / 'cases.json'}"),
+        *(sys.executable, str(_HERE / "check.py"), f"--root={golden_root}", f"--cases={cases}"),
         *(f"--path={_HERE.parent.parent}", "--jobs=1", "--timeout=300", f"--kind={','.join(kinds)}"),
         *(f"--json={report}", "--quiet", *options),
     ]

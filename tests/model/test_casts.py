@@ -188,7 +188,9 @@ def test_a_writer_that_creates_its_file_after_cleanup_was_at_its_version_has_los
     assert errors_of(explorer, "a") >= {CommitConflictError, *unknown}
 
 
-@LONG_UNLIKE_MODES
+@pytest.mark.model_full
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "inline"])
 def test_writers_who_look_before_they_propose_again_lose_and_invent_nothing(mode: str, report: Report) -> None:
     """CM-C3, CM-W4, OCC-12, OCC-15: what they have seen may be old again when they propose."""
     members = (busy_writer("x", "a", settings=LOOKING), writer("b", settings=LOOKING))
