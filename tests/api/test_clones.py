@@ -65,6 +65,7 @@ def test_a_shallow_clone_is_read_written_and_maintained(
     assert by_arrow(copy) == ROWS
 
 
+@pytest.mark.slow
 def test_a_deep_clone_does_not_need_its_source(lake: Connection, source: DeltaTable) -> None:
     result = source.clone("main.a.c", mode="deep")
     assert result.num_copied_files == result.num_files == 3

@@ -38,6 +38,7 @@ def data_files(lake: Connection, name: str) -> int:
     return sum(1 for path in root.rglob("*.parquet") if "_delta_log" not in path.parts)
 
 
+@pytest.mark.slow
 def test_every_verb_takes_part_in_a_transaction(lake: Connection, spark: SparkSession) -> None:
     frame = spark.createDataFrame([(2, "B"), (3, "c")], "id int, text string").coalesce(1)
     with lake.transaction() as tx:

@@ -38,6 +38,7 @@ def unexpected(lines: list[str]) -> list[str]:
     return [line for line in lines if line.split()[1] not in _DIFFERENT]
 
 
+@pytest.mark.slow
 def test_one_sequence_ends_as_recorded(tmp_path: Path) -> None:
     assert replayed(tmp_path, "--only", _SAMPLE) == []
 

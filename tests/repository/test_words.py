@@ -57,9 +57,8 @@ ALLOWED = {
 }
 """Text that may stay in a file."""
 
-_PATTERN = re.compile(
-    "|".join(rf"(?P<w{number}>(?<![A-Za-z])(?:{word})(?![A-Za-z]))" for number, word in enumerate(WORDS)), re.I
-)
+_EACH = "|".join(rf"(?P<w{number}>{word})" for number, word in enumerate(WORDS))
+_PATTERN = re.compile(rf"(?<![A-Za-z])(?:{_EACH})(?![A-Za-z])", re.I)
 
 
 _SUFFIXES = (".md", ".mako", ".py", ".toml", ".tsv", ".yaml", ".yml")

@@ -124,6 +124,7 @@ def test_the_first_batch_is_replayed_from_the_snapshot_that_it_began_with(
     assert batches == [(0, [0, 1, 2, 3, 4]), (0, [0, 1, 2, 3, 4]), (1, [100])]
 
 
+@pytest.mark.slow
 def test_rows_of_every_type_are_those_of_a_read(connection: Connection, tmp_path: Path) -> None:
     """STREAM-1, PART-5: nullability, nesting, moments in partition values and variants."""
     spark = connection.spark
