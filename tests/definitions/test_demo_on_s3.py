@@ -28,8 +28,11 @@ def server() -> Iterator[S3Server]:
 
 
 def demo(server: S3Server, home: Path) -> str:
-    """Run ``python -m definitions`` with the bucket as its warehouse; return what it prints."""
-    arguments = ["--warehouse", "s3://lake/demo", "--spark-jars", str(s3_jars()[0].parent)]
+    """Run ``python -m definitions`` with a place in the bucket as its warehouse; return what it prints.
+
+    Servers of one process have the same objects, so that each run has a place of its own.
+    """
+    arguments = ["--warehouse", f"s3://lake/{home.name}", "--spark-jars", str(s3_jars()[0].parent)]
     for option in (f"endpoint_url={server.endpoint}", "key=test", "secret=test"):
         arguments += ["--storage-option", option]
     places = {
@@ -61,15 +64,15 @@ def shorten(directory: Path) -> dict[str, int]:
     return counts
 
 
-def check(printed: str, server: S3Server, flights: int) -> None:
+def check(printed: str, server: S3Server, home: Path, flights: int) -> None:
     lines = [line for line in printed.splitlines() if line.startswith(("ok ", "BAD"))]
     assert len(lines) == 10 and not any(line.startswith("BAD") for line in lines), lines
     assert f"ok  main.nyc.flights: {flights + 1:,} rows; the raw file has {flights:,} + 1 late flight" in lines
     assert "ok  main.nyc.flights_enriched: 0 rows differ from the corrected flights" in lines
-    assert "the tables are in s3://lake/demo" in printed
+    assert f"the tables are in s3://lake/{home.name}" in printed
     assert "compact of main.nyc.flights: denied" in printed and "compact of main.nyc.flights: done" in printed
     keys = {key for method, key in server.requests if method == "PUT" and key.endswith(".parquet")}
-    assert keys and all(key.startswith("/lake/demo/main/nyc/") for key in keys)
+    assert keys and all(key.startswith(f"/lake/{home.name}/main/nyc/") for key in keys)
     assert server.copies() == []
 
 
@@ -77,11 +80,11 @@ def check(printed: str, server: S3Server, flights: int) -> None:
 @pytest.mark.timeout(1200)
 def test_the_demo_with_a_few_days_of_flights_ends_right_in_s3(tmp_path: Path, server: S3Server) -> None:
     lines = shorten(tmp_path / "tables" / "raw")
-    check(demo(server, tmp_path), server, lines["flights"])
+    check(demo(server, tmp_path), server, tmp_path, lines["flights"])
     assert list((tmp_path / "tables").rglob("*.parquet")) == []
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
 def test_the_demo_with_a_year_of_flights_ends_right_in_s3(tmp_path: Path, server: S3Server) -> None:
-    check(demo(server, tmp_path), server, 336_776)
+    check(demo(server, tmp_path), server, tmp_path, 336_776)
