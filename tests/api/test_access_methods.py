@@ -16,13 +16,13 @@ def test_odd_values_of_grants_are_argument_errors(tmp_path: Path, wrong: Any) ->
             lambda: lake.grant(wrong, "main", "bob"),
             lambda: lake.grant("read", wrong, "bob"),
             lambda: lake.grant("read", "main", wrong),
-            lambda: lake.grant("read", "main", "bob", reason=[wrong]),  # type: ignore[arg-type]
+            lambda: lake.grant("read", "main", "bob", reason=[wrong]),  # type: ignore[arg-type]  # A wrong type on purpose.
             lambda: lake.revoke("read", wrong, "bob"),
             lambda: lake.add_to_role(wrong, "bob"),
             lambda: lake.add_to_role("team", wrong),
             lambda: lake.remove_from_role("team", wrong),
             lambda: lake.drop_role(wrong),
-            lambda: lake.audit(limit=[wrong]),  # type: ignore[arg-type]
+            lambda: lake.audit(limit=[wrong]),  # type: ignore[arg-type]  # A wrong type on purpose.
         )
         for call in calls:
             with pytest.raises(InvalidArgumentError):

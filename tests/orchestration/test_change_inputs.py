@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CommitConflictError, InvalidArgumentError
-from tests.orchestration.test_io_manager import asset, refused
+from tests.orchestration.assets import asset, refused
 from tests.orchestration.test_runs import FAILURES, job_of, losing, no_failures, re_executed
 
 __all__ = ["no_failures"]

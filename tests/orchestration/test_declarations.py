@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import InvalidArgumentError, InvalidDataError, PartitionMismatchError
-from tests.orchestration.test_io_manager import asset, refused
+from tests.orchestration.assets import asset, refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
 

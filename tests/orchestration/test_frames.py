@@ -13,8 +13,8 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager
 from cm_delta_dagster.orchestration.frame_types import FrameType, frame_type, without_none
+from tests.orchestration.assets import asset, refused
 from tests.orchestration.log_tables import SCHEMA
-from tests.orchestration.test_io_manager import asset, refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
 

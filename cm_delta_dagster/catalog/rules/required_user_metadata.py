@@ -21,8 +21,8 @@ def _arguments(given: Mapping[str, object]) -> Arguments:
         re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         raise InvalidArgumentError(
-            f"A rule required_user_metadata takes pattern: a regular expression; {pattern[:200]!r} is none ({error}). Nothing was "
-            "set."
+            f"A rule required_user_metadata takes pattern: a regular expression; {pattern[:200]!r} is not one ({error}). Nothing "
+            "was set."
         ) from error
     return {"pattern": pattern}
 

@@ -91,8 +91,8 @@ def set_rule(connection: sa.Connection, rule: CommitPolicyRule, *, now_ms: int) 
 
 def remove_rule(connection: sa.Connection, scope: str, *, now_ms: int) -> None:
     """Delete the rule if there is one."""
-    guard.require_on_scope(connection, Operation.SET_POLICY, scope)
     rule_lock.acquire(connection)
+    guard.require_on_scope(connection, Operation.SET_POLICY, scope)
     of_scope = COMMIT_POLICIES.c.scope == scope
     before = connection.execute(sa.select(COMMIT_POLICIES.c.policy).where(of_scope)).scalar_one_or_none()
     if before is not None:

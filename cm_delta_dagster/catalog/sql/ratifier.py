@@ -7,7 +7,7 @@ from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitProposal,
 from cm_delta_dagster.catalog.sql import commits, guard, protected_catalog, single_statement_commit
 from cm_delta_dagster.catalog.sql.database import Database
 from cm_delta_dagster.catalog.sql.database_errors import code_of
-from cm_delta_dagster.catalog.sql.unanswered_tables import UnansweredTables
+from cm_delta_dagster.catalog.sql.statement_skips import StatementSkips
 from cm_delta_dagster.errors import CatalogError, PermissionDeniedError, TableNotFoundError
 
 _T = TypeVar("_T")
@@ -27,12 +27,12 @@ class Ratifier:
         self._now_ms = now_ms
         self._max_ahead_ms = max_ahead_ms
         self._is_protected = False  # As far as known: another client may have changed it.
-        self._unanswered = UnansweredTables()
+        self._skips = StatementSkips()
 
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
         """Ratify one proposal."""
         now_ms = self._now_ms()
-        is_tried = not self._unanswered.take(table_id)
+        is_tried = not self._skips.skips_next(table_id)
 
         def in_one_statement() -> CommitOutcome | None:
             return self._database.read(
@@ -54,7 +54,7 @@ class Ratifier:
             )
             is_new = isinstance(outcome, Ratified) and not outcome.repeated
             if is_tried and is_new and single_statement_commit.can_ratify(proposal):
-                self._unanswered.note(table_id)
+                self._skips.add(table_id)
             return outcome
 
         if proposal.approval_id is not None:  # Its request is closed in the same transaction.

@@ -105,7 +105,7 @@ class _Delivery:
         """Deliver until ``next_events`` returns none, or the process stops."""
         error = None
         try:
-            secret_of(self._webhook.secret)  # Another process, which has the secret, keeps the lease.
+            secret_of(self._webhook.secret)  # Before the lease: a process that has the secret may acquire it.
             self._lease()
             self._deliver_all(next_events)
         except _StoppedError as stopped:

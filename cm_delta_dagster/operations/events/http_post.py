@@ -1,4 +1,4 @@
-"""One POST over HTTP, which follows no redirect and ends within a deadline whatever the receiver does."""
+"""A POST request over HTTP that follows no redirect and ends within a deadline, also if the receiver answers slowly."""
 
 import io
 import socket
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 FAILURES = (OSError, HTTPException, ValueError)
-"""What :func:`post` raises if there is no answer of HTTP."""
+"""What :func:`post` raises if it receives no HTTP answer."""
 
 
 def post(url: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float) -> int:
@@ -22,9 +22,8 @@ def post(url: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float)
     Args:
         timeout_s: seconds for each of: connect, send, and receive the head of the answer.
     """
-    request = urllib.request.Request(
-        url, data=body, headers=dict(headers), method="POST"
-    )  # The catalog checked the URL.
+    # The catalog checked the URL.
+    request = urllib.request.Request(url, data=body, headers=dict(headers), method="POST")
     try:
         with _OPENER.open(request, timeout=timeout_s) as answer:
             return int(answer.status)
@@ -34,7 +33,7 @@ def post(url: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float)
 
 
 class _DeadlineReader(io.RawIOBase):
-    """Reads from a socket until the deadline. The timeout of a socket alone begins again with every byte."""
+    """Reads from a socket until the deadline. The timeout of the socket itself starts again with every byte."""
 
     def __init__(self, raw: io.RawIOBase, sock: socket.socket) -> None:
         self._raw, self._sock = raw, sock

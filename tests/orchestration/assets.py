@@ -1,0 +1,31 @@
+"""Assets of the tests, and the errors of their runs."""
+
+import dagster as dg
+import pytest
+from pyspark.sql import DataFrame
+
+from cm_delta_dagster.errors import CmDeltaError
+
+
+def asset(name, function, **arguments):
+    """An asset whose rows come from ``function(context)``."""
+
+    @dg.asset(name=name, **arguments)
+    def made(context: dg.AssetExecutionContext) -> DataFrame:
+        return function(context)
+
+    return made
+
+
+def raised(result_or_error: BaseException) -> BaseException:
+    error: BaseException | None = result_or_error
+    while error is not None and not isinstance(error, CmDeltaError):
+        error = error.__cause__ or error.__context__
+    assert error is not None, result_or_error
+    return error
+
+
+def refused(world, *assets, **arguments) -> BaseException:
+    with pytest.raises(Exception) as caught:
+        world.materialize(*assets, **arguments)
+    return raised(caught.value)
