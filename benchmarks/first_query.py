@@ -1,13 +1,18 @@
 """One process, one query: what a script or a sensor pays that has just started. Prints the number of rows."""
 
 import importlib
+import os
 import sys
 from typing import Any
 
 
 def main() -> None:
     engine, home, place, where, with_spark, jars = sys.argv[1:7]
-    print(_spark(engine, home, place, where, jars) if with_spark else _without_spark(engine, home, place, where))
+    if with_spark:
+        print(_spark(engine, home, place, where, jars))
+        return
+    print(_without_spark(engine, home, place, where), flush=True)
+    os._exit(0)  # A thread that deltalake started can abort the process while the interpreter ends, after the answer.
 
 
 def _without_spark(engine: str, home: str, place: str, where: str) -> int:

@@ -329,12 +329,16 @@ def _change_rules(client: DeltaClient, journal: Journal, verb: str) -> None:
     """Set or remove a rule that concerns the deletes, or decide about one that waits."""
     if verb == "decide":
         waiting = client.approvals.approvals()
-        if waiting and random.random() < 0.3:
-            client.approvals.reject_approval(waiting[0].approval_id, reason="chaos")
-            journal.note("rejected", waiting[0].approval_id)
-        elif waiting:
-            done = approve_commit(client, waiting[0].approval_id)
-            journal.note("approved", waiting[0].approval_id, done.version)
+        if not waiting:
+            return
+        # The oldest request often conflicts with a later commit, the newest rarely does.
+        request = random.choice((waiting[0], waiting[-1], waiting[-1])).approval_id
+        if random.random() < 0.2:
+            client.approvals.reject_approval(request, reason="chaos")
+            journal.note("rejected", request)
+        else:
+            done = approve_commit(client, request)
+            journal.note("approved", request, done.version)
         return
     known = client.commit_rules.commit_rules()
     if known and random.random() < 0.4:
