@@ -167,7 +167,7 @@ def test_a_commit_whose_publication_meets_expired_credentials_stays(
     )
     with caplog.at_level(logging.WARNING):
         assert committed(lake, "a.parquet") is None
-    shown = "\n".join(f"{record.getMessage()} {record.exc_text or ''}" for record in caplog.records)
+    shown = "\n".join(logging.Formatter().format(record) for record in caplog.records)
     assert NAME in shown and published in shown and "the credentials have expired" in shown
     assert lake.proxy.count("PUT", published) > 0
     lake.proxy.inject()
