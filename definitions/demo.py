@@ -37,7 +37,7 @@ class Demo:
 
     Attributes:
         files: number of files of each table that is compacted, before and after.
-        retries: conflict retries of the two concurrent writers.
+        retries: conflict retries of the two concurrent writers, in the order of their months.
         checks: whether the check of the unpublished commits passed, after the corrections and after maintenance.
     """
 

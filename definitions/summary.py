@@ -89,9 +89,10 @@ def _report(lake: Connection) -> tuple[bool, str]:
 
 def _concurrent(demo: Demo) -> tuple[bool, str]:
     """One of two concurrent commits was rebased onto the other, and both are in the table."""
-    retries = " and ".join(str(number) for number in sorted(demo.retries))
-    months = " and ".join(CONCURRENT_MONTHS)
-    return any(demo.retries), f"{FLIGHTS}: two concurrent runs wrote {months} with {retries} conflict retries"
+    written = " and ".join(
+        f"{month} (conflict retries: {number})" for month, number in zip(CONCURRENT_MONTHS, demo.retries, strict=True)
+    )
+    return any(demo.retries), f"{FLIGHTS}: two concurrent runs wrote {written}"
 
 
 def _checks(demo: Demo) -> tuple[bool, str]:

@@ -62,7 +62,7 @@ DEFAULT_WAREHOUSE = "cm_delta/warehouse"
 def connect(
     catalog_url: str = DEFAULT_CATALOG_URL,
     *,
-    warehouse: str = DEFAULT_WAREHOUSE,
+    warehouse: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     spark: SparkSession | None = None,
     settings: ClientSettings | None = None,
@@ -75,7 +75,8 @@ def connect(
         catalog_url: SQLAlchemy URL: ``sqlite:///path.db`` for one machine, ``postgresql+psycopg://host/db`` to share
             it between machines.
         warehouse: directory or URI under which new tables get their location; a relative path starts at the working
-            directory.
+            directory. By default ``cm_delta/warehouse`` for the default catalog; a connection to another catalog creates and
+            purges no tables without it.
         storage_options: how object stores are reached: options of the warehouse's store, e.g. ``{"key": ..., "secret": ...}``,
             or options by prefix of the location, ``{"s3://bucket": {...}, "gs://": {...}}``. They are not stored. Without
             credentials the environment's apply.
@@ -96,7 +97,9 @@ def connect(
             f"settings is of type {type(settings).__name__}; give ClientSettings, e.g. "
             "connect(..., settings=ClientSettings(max_commit_attempts=50))."
         )
-    if not isinstance(warehouse, str):
+    if warehouse is None and catalog_url == DEFAULT_CATALOG_URL:
+        warehouse = DEFAULT_WAREHOUSE
+    if not isinstance(warehouse, str | None):
         raise InvalidArgumentError(
             f"warehouse is of type {type(warehouse).__name__}; give the directory or URI of new tables as text, e.g. "
             'connect(..., warehouse="s3://bucket/warehouse").'

@@ -202,6 +202,18 @@ def test_storage_options_go_to_the_file_system_of_the_warehouse(tmp_path: Path) 
         assert stores.storage_options.for_location("s3a://another/x") == options
 
 
+def test_a_connection_without_a_warehouse_reads_and_creates_no_table(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/catalog.db"
+    with connect(url, warehouse=str(tmp_path / "warehouse")) as lake:
+        lake.create_table("main.sales.orders", SCHEMA)
+    before = sorted(tmp_path.rglob("*"))
+    with connect(url) as lake:
+        assert lake.table("main.sales.orders").to_arrow().num_rows == 0
+        with pytest.raises(InvalidArgumentError, match=r"has no warehouse.*connect\(url, warehouse="):
+            lake.create_table("main.sales.order", SCHEMA)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_settings_go_to_the_client(tmp_path: Path) -> None:
     url, settings = f"sqlite:///{tmp_path}/catalog.db", ClientSettings(max_commit_attempts=3)
     with connect(url, warehouse=f"{tmp_path}/warehouse", settings=settings) as connection:
@@ -213,7 +225,7 @@ def test_settings_go_to_the_client(tmp_path: Path) -> None:
     [
         ({"settings": {"max_commit_attempts": 3}}, "settings is of type dict; give ClientSettings"),
         ({"settings": 3}, "settings is of type int"),
-        ({"warehouse": None}, "warehouse is of type NoneType; give the directory or URI"),
+        ({"warehouse": 5}, "warehouse is of type int; give the directory or URI"),
         ({"warehouse": Path("w")}, "warehouse is of type .*Path"),
         ({"storage_options": "x"}, "storage_options is of type str; give a mapping"),
         ({"storage_options": []}, "storage_options is of type list"),

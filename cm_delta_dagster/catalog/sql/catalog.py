@@ -137,8 +137,8 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
         warehouse = self._warehouse
         if warehouse is None:
             raise InvalidArgumentError(
-                f"{identifier} was not created: this catalog client has no warehouse. "
-                "Create it with SqlCatalog(url, warehouse=...)."
+                f"{identifier} was not created: this connection has no warehouse, so it has no place for new tables. Connect with "
+                "the warehouse of the catalog's other tables, e.g. connect(url, warehouse=...)."
             )
         if clone_of is not None:
             return self._database.write(
