@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cm_delta_dagster.spark.jars import installed_versions
 from cm_delta_dagster.storage.fsspec_store import FsspecStore
 from tests.budgets.measurement import Counts, Measurement, budgets, deviations, write_budgets
 from tests.budgets.page import PAGE, page
@@ -23,6 +22,7 @@ from tests.budgets.without_spark import Operations
 from tests.support.object_stores import make_bucket, s3_options
 from tests.support.recording_proxy import RecordingProxy
 from tests.support.s3_server import S3Server, s3_server
+from tests.support.spark_jars import s3_jars
 
 ROOT = Path(__file__).parents[2]
 ORPHANS = 20_000
@@ -87,12 +87,6 @@ def measure_with_spark(server: S3Server, jars: Sequence[Path]) -> SparkMeasureme
     )
 
 
-def spark_jars() -> list[Path]:
-    """The jars for S3 in the user's cache folder."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "cm-delta-dagster"
-    return sorted((cache / f"s3-spark-{installed_versions().spark}").glob("*.jar"))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.budgets.measure", description=__doc__)
     parser.add_argument("--write", action="store_true")
@@ -104,7 +98,7 @@ def main() -> None:
             counts.update(measure_without_spark(server, long=long).counts())
     if not arguments.without_spark:
         with s3_server() as server:
-            measured = measure_with_spark(server, spark_jars())
+            measured = measure_with_spark(server, s3_jars())
         counts.update(measured.counts)
         print(f"round trips after the data files: {measured.round_trips}")
     if arguments.write:

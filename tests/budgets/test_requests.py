@@ -14,13 +14,13 @@ from tests.budgets.measure import (
     measure_with_spark,
     measure_without_spark,
     new_bucket,
-    spark_jars,
 )
 from tests.budgets.measurement import Measurement, budgets, deviations
 from tests.budgets.page import PAGE, page
 from tests.budgets.without_spark import MODES, Operations
 from tests.support.recording_proxy import Caller, Kind, RecordedRequest, RecordingProxy, longest_chain
 from tests.support.s3_server import S3Server, s3_server
+from tests.support.spark_jars import s3_jars
 
 LATENCY_S = 0.05
 MAX_ROUND_TRIPS = 4
@@ -114,10 +114,7 @@ def test_a_vacuum_plan_of_20_000_files_lists_each_thousand_once(server: S3Server
 
 @pytest.fixture(scope="module")
 def with_spark(server: S3Server) -> SparkMeasurement:
-    jars = spark_jars()
-    if not jars:
-        pytest.skip("the jars of Spark's S3 client are not there; tests/spark/test_s3.py fetches them")
-    return measure_with_spark(server, jars)
+    return measure_with_spark(server, s3_jars())
 
 
 @pytest.mark.slow

@@ -192,6 +192,7 @@ def test_two_concurrent_runs_are_followed_by_the_run_of_the_sensor(deployment: D
 
 def test_a_malformed_variable_ends_the_script_with_its_name(databases: tuple[str, str], tmp_path: Path) -> None:
     """The code location finds what the script does not look at, and the script stops."""
+    code_port, web_port = free_ports(2)
     environment = {
         **os.environ,
         "PYTHONPATH": str(ROOT),
@@ -201,7 +202,8 @@ def test_a_malformed_variable_ends_the_script_with_its_name(databases: tuple[str
         "CM_DELTA_WAREHOUSE": "s3://bucket/tables",
         "CM_DELTA_SPARK": "local[1]",
         "CM_DELTA_STORAGE_OPTIONS": "key=test",
-        "CM_DELTA_CODE_PORT": free_ports(1)[0],
+        "CM_DELTA_CODE_PORT": code_port,
+        "CM_DELTA_WEB_PORT": web_port,
     }
     ended = subprocess.run(
         [sys.executable, "-W", "ignore", "deployment/start.py"],
