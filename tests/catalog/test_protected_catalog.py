@@ -69,7 +69,7 @@ class Protected:
                 "approvals",
                 "commit_rules",
             ),
-            *("webhooks", "webhook_failures"),
+            *("webhooks", "webhook_failures", "version_pins", "maintenance_rules", "registered_paths"),
         )
         engine = sa.create_engine(self.url, poolclass=sa.pool.NullPool)
         with engine.connect() as connection:
@@ -147,6 +147,10 @@ STATEMENTS = {
     "register a path": "INSERT INTO cm_delta_registered_paths VALUES ('main', 'sales', 'x', 's3://x')",
     "change the revision": "UPDATE cm_delta_alembic_version SET version_num = '0001'",
     "pin a hidden table": "INSERT INTO cm_delta_version_pins VALUES ('run', '{hidden}', 0, 0)",
+    "delete the pin of another run": "DELETE FROM cm_delta_version_pins",
+    "move the pin of another run": "UPDATE cm_delta_version_pins SET version = 0",
+    "pin for ever": "INSERT INTO cm_delta_version_pins VALUES ('mine', '{orders}', 0, 9223372036854775807)",
+    "lock the pins": "BEGIN; LOCK TABLE cm_delta_version_pins IN ACCESS EXCLUSIVE MODE",
     "hold the lease of a hidden table": "INSERT INTO {leases} VALUES ('{hidden}', 'DATA_CLEANUP', 'x', 9)",
     "forge a lease": "INSERT INTO {leases} VALUES ('{hidden}', 'DATA_CLEANUP', 'x', 9, 9, 0, session_user)",
     "forge the token of a lease": "UPDATE {leases} SET token = 99",
@@ -203,6 +207,41 @@ STATEMENTS = {
     "reassign": "REASSIGN OWNED BY {superuser} TO {writer}",
     "read the passwords": "SELECT * FROM pg_authid",
     "lock the tables": "LOCK TABLE cm_delta_tables IN ACCESS EXCLUSIVE MODE",
+    "close a request after the checks": "SELECT cm_delta_end_request(NULL, 'committed', 9, '')",
+    "lock a request": "SELECT cm_delta_pending_request('x')",
+    "read the digest of rules": "SELECT cm_delta_rules_digest('{hidden}')",
+    "merge into grants": "MERGE INTO cm_delta_grants g USING (SELECT 1) s ON false WHEN NOT MATCHED THEN "
+    "INSERT (grantee, scope, privilege, granted_ms) VALUES (session_user, '*', 'own', 0)",
+    "copy grants in": "COPY cm_delta_grants FROM STDIN",
+    "copy hidden rows to a program": "COPY (SELECT * FROM cm_delta_tables) TO PROGRAM 'cat'",
+    "write by a view": "CREATE TEMP VIEW v AS SELECT * FROM cm_delta_commits; DELETE FROM v",
+    "write by a function of its own": "CREATE FUNCTION pg_temp.f() RETURNS int LANGUAGE sql SECURITY DEFINER AS "
+    "'DELETE FROM public.cm_delta_commits; SELECT 1'; SELECT pg_temp.f()",
+    "write in a block": "DO 'BEGIN DELETE FROM public.cm_delta_commits; END'",
+    "read a file of the server": "SELECT pg_read_file('/etc/hostname')",
+    "import a large object": "SELECT lo_import('/etc/hostname')",
+    "export a large object": "SELECT lo_export(lo_from_bytea(0, 'x'), '/tmp/x')",
+    "create a function in C": "CREATE FUNCTION pg_temp.f() RETURNS int LANGUAGE c AS 'x'",
+    "create a schema": "CREATE SCHEMA mine",
+    "create an operator": "CREATE OPERATOR public.->> (LEFTARG = jsonb, RIGHTARG = jsonb, FUNCTION = jsonb_contains)",
+    "create a cast": "CREATE CAST (text AS bigint) WITH INOUT AS IMPLICIT",
+    "refer to a table of the catalog": "CREATE TABLE public.mine (t text REFERENCES cm_delta_tables)",
+    "inherit from a table of the catalog": "CREATE TEMP TABLE mine () INHERITS (cm_delta_commits)",
+    "create an event trigger": "CREATE EVENT TRIGGER mine ON ddl_command_start EXECUTE FUNCTION "
+    "suppress_redundant_updates_trigger()",
+    "publish the commits": "CREATE PUBLICATION mine FOR TABLE cm_delta_commits",
+    "read the log of the server": "SELECT pg_create_logical_replication_slot('mine', 'test_decoding')",
+    "read without row-level security": "SET row_security = off; SELECT * FROM cm_delta_tables",
+    "set the role as a parameter": "SELECT set_config('role', '{superuser}', false)",
+    "log in as another by a parameter": "SELECT set_config('session_authorization', '{superuser}', false)",
+    "change the search path of another": "ALTER ROLE {superuser} SET search_path = pg_temp",
+    "end the connections of others": "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{superuser}'",
+    "read the statistics": "SELECT * FROM pg_statistic",
+    "lock the grants": "SELECT * FROM cm_delta_grants FOR UPDATE",
+    "change a function of the catalog": "ALTER FUNCTION cm_delta_commit(text[], jsonb[], bytea[]) SECURITY INVOKER",
+    "grant a function of the catalog": "GRANT EXECUTE ON FUNCTION cm_delta_accept(text, jsonb, bytea) TO {writer}",
+    "change the system catalogs": "UPDATE pg_proc SET prosecdef = false WHERE proname = 'cm_delta_commit'",
+    "set the sequence of the feed": "SELECT setval('cm_delta_feed_entry_id_seq', 1)",
     "use the sequence of the audit": "SELECT nextval('cm_delta_audit_entry_id_seq')",
 }
 """What a client with the privilege append on one table sends; PostgreSQL raises an error or changes no row."""
@@ -220,6 +259,7 @@ def test_no_statement_of_a_raw_client_changes_anything(protected: Protected) -> 
     protected.owner.acquire_maintenance_lease(
         protected.orders.table_id, MaintenanceKind.DATA_CLEANUP, owner="run", duration_ms=10**9
     )
+    protected.owner.pin_version(protected.orders.table_id, 1, owner="run")
     before, audited = protected.state(), protected.owner.audit()
     for attempt, statement in STATEMENTS.items():
         refusal = nullcontext() if attempt in _WITHOUT_ERROR else pytest.raises(psycopg.Error)
@@ -298,6 +338,18 @@ ATTEMPTS: Mapping[str, tuple[str, Attempt]] = {
     "is not a commit": (
         "rejected",
         lambda client, it: send(client, it.orders.table_id, of_bytes(commit_of(2, ADD), b"\xff\x00")),
+    ),
+    "has metrics that no reader understands": (
+        "rejected",
+        lambda client, it: send(client, it.orders.table_id, commit_of(2, ADD), metrics="{"),
+    ),
+    "has tags that are no texts": (
+        "rejected",
+        lambda client, it: send(client, it.orders.table_id, commit_of(2, ADD), tags='{"a": {"b": 1}}'),
+    ),
+    "pretends to be approved": (
+        "refused",
+        lambda client, it: send(client, it.orders.table_id, commit_of(2, REMOVE), approval_id="x"),
     ),
     "pretends to be put-if-absent": (
         "rejected",
@@ -430,6 +482,45 @@ def test_commit_rules_hold_for_the_commits_of_a_role(protected: Protected) -> No
         with pytest.raises(CommitRefusedError, match="cannot wait for an approval"):
             catalog.commit_together({orders: commit_of(2, REMOVE), hidden: commit_of(2, ADD)})
         assert isinstance(catalog.commit(orders, commit_of(2, ADD)), Ratified)
+
+
+def test_a_proposal_is_checked_again_if_the_rules_changed(protected: Protected) -> None:
+    """A client that stops after the check, and goes on later, does not pass a rule that was set meanwhile."""
+    protected.owner.set_commit_rule(append_only(ORDERS))
+    one = commit_of(2, ADD)
+    with raw_client(protected.url, protected.writer) as client:
+
+        def answer(**checked: Any) -> Any:
+            call = "SELECT cm_delta_commit(ARRAY[%s], ARRAY[%s::jsonb], ARRAY[%s::bytea])"
+            values = (protected.orders.table_id, described(one, **checked), one.content)
+            return client.execute(call, values).fetchone()[0][0]
+
+        first = answer()
+        assert first["answer"] == "check_first"
+        protected.owner.set_commit_rule(append_only(ORDERS, OnViolation.APPROVAL))
+        second = answer(checked_rules=first["rules"])
+        assert second["answer"] == "check_first" and second["rules"] != first["rules"]
+        assert protected.owner.load_table(ORDERS).ratified.latest_version == 1
+        assert answer(checked_rules=second["rules"])["answer"] == "ratified"
+
+
+def test_a_pin_of_a_role_is_kept_and_never_moves_back(protected: Protected) -> None:
+    orders = protected.orders.table_id
+    with protected.as_writer() as catalog:
+        assert catalog.pin_version(orders, 0, owner="run") == 0 == catalog.pin_version(orders, 1, owner="run")
+        assert catalog.raise_pinned_version(orders, 1, owner="run") == 1
+        assert catalog.raise_pinned_version(orders, 0, owner="run") == 1 == catalog.pinned_version(orders, owner="run")
+        with pytest.raises(TableNotFoundError):
+            catalog.pin_version(protected.hidden.table_id, 0, owner="run")
+        with pytest.raises(InvalidArgumentError, match="at least 0"):
+            catalog.pin_version(orders, -1, owner="run")
+    protected.owner.pin_version(protected.hidden.table_id, 1, owner="run")
+    with raw_client(protected.url, protected.writer) as client:
+        for values in ((orders, 99, "run", True), (orders, None, "run", True), (orders, -1, "run", True)):
+            assert client.execute("SELECT cm_delta_pin_version(%s, %s, %s, %s)", values).fetchone() == (1,)
+        for values in ((orders, 99, "new", False), (orders, 1, "", False), (orders, 1, None, None)):
+            assert client.execute("SELECT cm_delta_pin_version(%s, %s, %s, %s)", values).fetchone() == (None,)
+        assert client.execute("SELECT table_id FROM cm_delta_version_pins").fetchall() == [(orders,)]
 
 
 def test_no_rule_refuses_a_proposal_that_must_be_rebased(protected: Protected) -> None:

@@ -21,9 +21,11 @@ def of_bytes(one: CommitProposal, data: bytes) -> CommitProposal:
     return replace(one, content=data, content_to_check=data, file_size=len(data), sha256=digest)
 
 
-def commit_of(version: int, *actions: Mapping[str, Any], mode: CommitMode = CommitMode.INLINE) -> CommitProposal:
-    """A proposal whose content has commitInfo and ``actions``."""
-    one = replace(proposal(version), mode=mode)
+def commit_of(
+    version: int, *actions: Mapping[str, Any], mode: CommitMode = CommitMode.INLINE, at: int | None = None
+) -> CommitProposal:
+    """A proposal whose content has commitInfo with the in-commit timestamp ``at``, and ``actions``."""
+    one = replace(proposal(version, timestamp=at), mode=mode)
     info = {"txnId": one.summary.txn_id, "inCommitTimestamp": one.summary.in_commit_timestamp, "operation": "WRITE"}
     lines = [json.dumps(action) for action in ({"commitInfo": info}, *actions)]
     return of_bytes(one, "".join(f"{line}\n" for line in lines).encode())

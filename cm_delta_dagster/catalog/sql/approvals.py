@@ -31,6 +31,7 @@ from cm_delta_dagster.errors import (
     CommitRejectedError,
     InvalidArgumentError,
 )
+from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.commits.commit_fingerprint import fingerprint
 
 _WITH_NAMES = sa.select(APPROVALS, *NAME_COLUMNS).join(TABLES, TABLES.c.table_id == APPROVALS.c.table_id)
@@ -47,17 +48,11 @@ def insert(
     connection: sa.Connection, context: CommitContext, request: ApprovalRequest, needed: ApprovalRequiredError
 ) -> Approval:
     """Keep the proposal, under the lock of its table's row. A pending request of the same work, or file, is the answer."""
-    if request.duration_ms <= 0:
-        raise InvalidArgumentError(f"A request for approval cannot expire after {request.duration_ms} ms.")
+    check_duration(request)
     existing = _existing(connection, context, request)
     if existing is not None:
         return existing
-    if context.actions is None:
-        raise CommitRejectedError(
-            f"The commit of version {context.proposal.version} to {context.identifier} needs an approval, and the catalog cannot "
-            "read its content, so that it cannot be kept. Nothing was committed. Propose it with its content."
-        )
-    proposal = context.proposal
+    proposal, actions = context.proposal, content_to_keep(context)
     approval_id = uuid.uuid4().hex[:12]
     connection.execute(
         sa.insert(APPROVALS).values(
@@ -81,12 +76,28 @@ def insert(
             file_size=proposal.file_size,
             sha256=proposal.sha256,
             content=proposal.content if proposal.mode is CommitMode.INLINE else None,
-            fingerprint=fingerprint(context.actions),
+            fingerprint=fingerprint(actions),
             reason="",
         )
     )
     _record(connection, "request approval", context, f"request {approval_id}", reason="; ".join(needed.what))
     return get(connection, approval_id, now_ms=context.now_ms).approval
+
+
+def check_duration(request: ApprovalRequest) -> None:
+    """Raises InvalidArgumentError if the request would have expired already."""
+    if request.duration_ms <= 0:
+        raise InvalidArgumentError(f"A request for approval cannot expire after {request.duration_ms} ms.")
+
+
+def content_to_keep(context: CommitContext) -> CommitActions:
+    """The actions of a commit that is to wait. Raises CommitRejectedError if the catalog cannot read them."""
+    if context.actions is None:
+        raise CommitRejectedError(
+            f"The commit of version {context.proposal.version} to {context.identifier} needs an approval, and the catalog cannot "
+            "read its content, so that it cannot be kept. Nothing was committed. Propose it with its content."
+        )
+    return context.actions
 
 
 def close_ratified(connection: sa.Connection, context: CommitContext) -> None:
@@ -99,14 +110,32 @@ def close_ratified(connection: sa.Connection, context: CommitContext) -> None:
     proposal = context.proposal
     if proposal.approval_id is None:
         return
-    row = _locked_pending(connection, proposal.approval_id, now_ms=context.now_ms)
+    connection.execute(_LOCK, {"of_request": proposal.approval_id})
+    row = check_request(connection, context)
+    _close(connection, row, ApprovalState.COMMITTED, reason="", now_ms=context.now_ms, version=proposal.version)
+
+
+def check_request(connection: sa.Connection, context: CommitContext) -> Any:
+    """The row of the request of an approved proposal, if it is pending and was made for it; errors as :func:`close_ratified`."""
+    proposal = context.proposal
+    row = _pending(connection, str(proposal.approval_id), now_ms=context.now_ms)
     same_table = row.table_id == context.table_id and row.txn_id == proposal.summary.txn_id
     if not same_table or context.actions is None or fingerprint(context.actions) != row.fingerprint:
-        raise ApprovalClosedError(
-            f"The request {proposal.approval_id} was made for another commit than the proposed one. Nothing was committed. Approve "
-            "the request with `cm-delta approve`, which proposes its own commit."
-        )
-    _close(connection, row, ApprovalState.COMMITTED, reason="", now_ms=context.now_ms, version=proposal.version)
+        raise _of_another_commit(row.approval_id)
+    return row
+
+
+def not_pending(connection: sa.Connection, approval_id: str, *, now_ms: int) -> ApprovalClosedError:
+    """The error for a proposal whose request PostgreSQL did not accept."""
+    approval = get(connection, approval_id, now_ms=now_ms).approval
+    return _of_another_commit(approval_id) if approval.state is ApprovalState.PENDING else closed_error(approval)
+
+
+def _of_another_commit(approval_id: str) -> ApprovalClosedError:
+    return ApprovalClosedError(
+        f"The request {approval_id} was made for another commit than the proposed one. Nothing was committed. Approve the request "
+        "with `cm-delta approve`, which proposes its own commit."
+    )
 
 
 def covered_rules(connection: sa.Connection, approval_id: str) -> frozenset[str]:
@@ -122,15 +151,21 @@ def close(connection: sa.Connection, approval_id: str, state: ApprovalState, *, 
         ApprovalClosedError: it was closed in another way before.
         InvalidArgumentError: there is no such request, or no reason.
     """
+    known = to_close(connection, approval_id, reason=reason, now_ms=now_ms)
+    if known.state is state:
+        return known
+    connection.execute(_LOCK, {"of_request": approval_id})
+    row = _pending(connection, approval_id, now_ms=now_ms)
+    _close(connection, row, state, reason=reason, now_ms=now_ms, version=None)
+    return get(connection, approval_id, now_ms=now_ms).approval
+
+
+def to_close(connection: sa.Connection, approval_id: str, *, reason: str, now_ms: int) -> Approval:
+    """The request that is to be closed. Raises InvalidArgumentError: there is none, or no reason."""
     if not reason.strip():
         raise InvalidArgumentError(
             f"The request {approval_id} was not closed: give a reason, which its writer reads. Nothing was changed."
         )
-    known = get(connection, approval_id, now_ms=now_ms).approval
-    if known.state is state:
-        return known
-    row = _locked_pending(connection, approval_id, now_ms=now_ms)
-    _close(connection, row, state, reason=reason, now_ms=now_ms, version=None)
     return get(connection, approval_id, now_ms=now_ms).approval
 
 
@@ -201,14 +236,18 @@ def _existing(connection: sa.Connection, context: CommitContext, request: Approv
     return None if row is None else _approval(row, context.now_ms)
 
 
-def _locked_pending(connection: sa.Connection, approval_id: str, *, now_ms: int) -> Any:
-    """The row of a pending request, locked, for an owner of its table."""
-    connection.execute(_LOCK, {"of_request": approval_id})
-    approval = get(connection, approval_id, now_ms=now_ms).approval
-    guard.require(connection, guard.Operation.APPROVE, approval.identifier, table_id=approval.table_id)
+def _pending(connection: sa.Connection, approval_id: str, *, now_ms: int) -> Any:
+    """The row of a pending request, for an owner of its table."""
+    approval = require_owner(connection, get(connection, approval_id, now_ms=now_ms).approval)
     if approval.state is not ApprovalState.PENDING:
         raise closed_error(approval)
     return connection.execute(_BY_ID, {"of_request": approval_id}).one()
+
+
+def require_owner(connection: sa.Connection, approval: Approval) -> Approval:
+    """The request, if the caller is an owner of its table. Raises OperationRefusedError."""
+    guard.require(connection, guard.Operation.APPROVE, approval.identifier, table_id=approval.table_id)
+    return approval
 
 
 def _close(

@@ -190,12 +190,15 @@ def _accept(
     return Ratified(version=proposal.version, latest_version=proposal.version, published_version=published)
 
 
-def check_without_lock(connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int) -> None:
-    """Run the checks of a proposal that another transaction ratifies. Raises CommitRefusedError, TableNotFoundError."""
+def context_without_lock(
+    connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int
+) -> CommitContext:
+    """What the checks know of a proposal that another transaction ratifies. Raises TableNotFoundError."""
     head = connection.execute(_HEAD.add_columns(*NAME_COLUMNS), {"of_table": table_id}).one_or_none()
     if head is None:
         raise unknown_table(table_id)
-    _check(connection, table_id, proposal, head, identifier=identifier_of(head), now_ms=now_ms)
+    kind, identifier = ProposalKind.PROPOSED, identifier_of(head)
+    return context_of(connection, table_id, proposal, head, identifier=identifier, kind=kind, now_ms=now_ms)
 
 
 def _check(

@@ -1,4 +1,4 @@
-"""Proposals that wait for an approval instead of being ratified.
+"""Proposals that wait for an approval instead of being ratified, and checks of proposals that another transaction ratifies.
 
 Functions over an open connection.
 """
@@ -26,3 +26,13 @@ def request_approval(
     except ApprovalRequiredError as needed:
         return approvals.insert(connection, context, request, needed)
     return None
+
+
+def check(connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int) -> None:
+    """Run the checks without a lock. Raises CommitRefusedError, ApprovalRequiredError, TableNotFoundError."""
+    commit_checks.run(connection, commits.context_without_lock(connection, table_id, proposal, now_ms=now_ms))
+
+
+def check_approval(connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int) -> None:
+    """Check that the request of an approved proposal was made for it, without a lock; errors as ``approvals.close_ratified``."""
+    approvals.check_request(connection, commits.context_without_lock(connection, table_id, proposal, now_ms=now_ms))

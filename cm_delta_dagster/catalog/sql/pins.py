@@ -41,11 +41,16 @@ def pinned(connection: sa.Connection, table_id: str, *, owner: str) -> int | Non
     return None if found is None else int(found)
 
 
-def _insert(connection: sa.Connection, table_id: str, version: int, *, owner: str, now_ms: int) -> bool:
+def check(version: int, owner: str) -> None:
+    """Raises InvalidArgumentError for a version below 0, or no owner."""
     if version < 0 or not owner:
         raise InvalidArgumentError(
             f"A pin requires an owner and a version of at least 0; given were {owner!r} and {version}."
         )
+
+
+def _insert(connection: sa.Connection, table_id: str, version: int, *, owner: str, now_ms: int) -> bool:
+    check(version, owner)
     if pinned(connection, table_id, owner=owner) is not None:
         return False
     guard.require_on_table(connection, guard.Operation.PIN, table_id)

@@ -7,7 +7,8 @@ that the caller may read. Commits and publication are calls of ``SECURITY DEFINE
 
 import json
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,20 @@ from cm_delta_dagster.catalog.ratification import (
     RefusedTogether,
     VersionTaken,
 )
-from cm_delta_dagster.catalog.sql import commit_content, commits, definitions, feed_entries, guard, leases
+from cm_delta_dagster.catalog.sql import (
+    approvals,
+    commit_content,
+    commits,
+    definitions,
+    feed_entries,
+    foreign_objects,
+    guard,
+    guarded_proposals,
+    leases,
+)
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table, values_of
 from cm_delta_dagster.catalog.sql.schema import AUDIT, FEED_WAITERS, METADATA
+from cm_delta_dagster.catalog.version_pins import PIN_LIFETIME_MS
 from cm_delta_dagster.errors import (
     ApprovalRequiredError,
     CommitRefusedError,
@@ -47,8 +59,11 @@ _CHECK_FIRST = "check_first"
 _SQL = Path(__file__).parent / "postgres"
 _SCHEMA = sa.text(
     "SELECT quote_ident(n.nspname) AS schema, pg_has_role(session_user, c.relowner, 'USAGE') AS is_owner "
-    "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass('cm_delta_tables')"
+    "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = CAST(:tables AS oid)"
 )
+_TABLES = sa.text("SELECT CAST(to_regclass('cm_delta_tables') AS oid)")
+_SEARCH_PATH = sa.text("SELECT current_setting('search_path')")
+_SET_SEARCH_PATH = sa.text("SELECT set_config('search_path', :names, true)")
 _COMMIT = sa.text(
     "SELECT cm_delta_commit(CAST(:tables AS text[]), CAST(:proposals AS jsonb[]), CAST(:contents AS bytea[]))"
 )
@@ -62,10 +77,22 @@ _READABLE = sorted(name for name in METADATA.tables if name not in (AUDIT.name, 
 
 
 def install(connection: sa.Connection) -> None:
-    """Create functions and policies. Raises OperationRefusedError unless the caller owns the tables."""
-    schema = _owned_schema(connection)
-    readable = ", ".join(f"{schema}.{name}" for name in (*_READABLE, AUDIT.name, "cm_delta_alembic_version"))
-    _run(connection, "remove_grants.sql", schema=schema)
+    """Create functions and policies.
+
+    Raises:
+        OperationRefusedError: the caller does not own the tables.
+        InvalidArgumentError: objects of other roles could act with the rights of the owner; see :mod:`foreign_objects`.
+    """
+    with _only_built_in_names(connection) as tables:
+        schema = _owned_schema(connection, tables)
+        foreign_objects.refuse(connection, tables)
+        _run(connection, "remove_grants.sql", schema=schema)
+        _install_in(connection, schema)
+        # The tables are locked now, and PUBLIC may not create objects: none is added before the transaction ends.
+        foreign_objects.refuse(connection, tables)
+
+
+def _install_in(connection: sa.Connection, schema: str) -> None:
     _run(
         connection,
         "install_feed_and_leases.sql",
@@ -74,11 +101,13 @@ def install(connection: sa.Connection) -> None:
         place_limit=str(feed_entries.PLACE_LIMIT),
         lease_kinds=", ".join(f"'{kind.value}'" for kind in MaintenanceKind),
     )
+    _run(connection, "install_pins.sql", schema=schema, pin_lifetime_ms=str(PIN_LIFETIME_MS))
+    _run(connection, "install_approvals.sql", schema=schema)
     _run(
         connection,
         "install_grants.sql",
         schema=schema,
-        readable=readable,
+        readable=", ".join(f"{schema}.{name}" for name in (*_READABLE, AUDIT.name, "cm_delta_alembic_version")),
         max_ahead_ms=str(MAX_CLOCK_DIFFERENCE_MS),
         cached_bytes=str(CACHED_CONTENT_BYTES),
         cached_commits=str(CACHED_COMMITS),
@@ -88,7 +117,18 @@ def install(connection: sa.Connection) -> None:
 
 def remove(connection: sa.Connection) -> None:
     """Delete functions and policies. Raises OperationRefusedError unless the caller owns the tables."""
-    _run(connection, "remove_grants.sql", schema=_owned_schema(connection))
+    with _only_built_in_names(connection) as tables:
+        _run(connection, "remove_grants.sql", schema=_owned_schema(connection, tables))
+
+
+@contextmanager
+def _only_built_in_names(connection: sa.Connection) -> Iterator[int]:
+    """Use only built-in functions and operators in the block. Yields the object id of ``cm_delta_tables``."""
+    tables = int(connection.execute(_TABLES).scalar_one())
+    names = connection.execute(_SEARCH_PATH).scalar_one()
+    connection.execute(_SET_SEARCH_PATH, {"names": "pg_catalog"})
+    yield tables
+    connection.execute(_SET_SEARCH_PATH, {"names": names})  # After an error the transaction is rolled back.
 
 
 def is_restricted(connection: sa.Connection) -> bool:
@@ -101,8 +141,8 @@ def place(connection: sa.Connection) -> bool:
     return bool(connection.execute(_PLACE).scalar_one())
 
 
-def _owned_schema(connection: sa.Connection) -> str:
-    row = connection.execute(_SCHEMA).one()
+def _owned_schema(connection: sa.Connection, tables: int) -> str:
+    row = connection.execute(_SCHEMA, {"tables": tables}).one()
     if not row.is_owner:
         refusal = Refusal(
             what="The change of the protection of the catalog",
@@ -125,9 +165,14 @@ def _run(connection: sa.Connection, name: str, **values: str) -> None:
 
 
 def commit(connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int) -> CommitOutcome:
-    """Ratify one proposal by the function. After an unknown outcome the call can run again: it answers that it is ratified."""
+    """Ratify one proposal by the function. After an unknown outcome the call can run again: it answers that it is ratified.
+
+    Raises also ApprovalClosedError, and OperationRefusedError for an approved proposal whose table the caller does not own.
+    """
+    if proposal.approval_id is not None:
+        guarded_proposals.check_approval(connection, table_id, proposal, now_ms=now_ms)
     answer = _answers(connection, {table_id: proposal}, now_ms=now_ms)[0]
-    return _outcome(connection, table_id, proposal, answer)
+    return outcome_of(connection, table_id, proposal, answer, now_ms=now_ms)
 
 
 def commit_together(
@@ -140,7 +185,7 @@ def commit_together(
     except ApprovalRequiredError as needed:
         raise commits.cannot_wait(needed) from needed
     found = {
-        table_id: _outcome(connection, table_id, proposals[table_id], answer)
+        table_id: outcome_of(connection, table_id, proposals[table_id], answer, now_ms=now_ms)
         for table_id, answer in answers.items()
         if answer is not None
     }
@@ -178,53 +223,70 @@ def record_refusal(connection: sa.Connection, action: str, refusal: Refusal) -> 
 
 def _answers(connection: sa.Connection, proposals: Mapping[str, CommitProposal], *, now_ms: int) -> Sequence[Any]:
     """The answer for each proposal; None for one that waits for those that were refused."""
-    answers = _call(connection, proposals, is_checked=False)
-    unchecked = [answer is not None and answer["answer"] == _CHECK_FIRST for answer in answers]
-    refused = [None if skipped else answer for answer, skipped in zip(answers, unchecked, strict=True)]
-    if not any(unchecked) or any(refused):
-        return refused
-    # The database examines grants only; the other checks run here.
-    for (table_id, proposal), is_missing in zip(proposals.items(), unchecked, strict=True):
-        if is_missing:
-            commits.check_without_lock(connection, table_id, proposal, now_ms=now_ms)
-    return _call(connection, proposals, is_checked=True)
+    checked: dict[str, str] = {}
+    while True:
+        answers = _call(connection, proposals, checked)
+        unchecked = {
+            table_id: answer["rules"]
+            for table_id, answer in zip(proposals, answers, strict=True)
+            if answer is not None and answer["answer"] == _CHECK_FIRST
+        }
+        refused = [None if answer is not None and answer["answer"] == _CHECK_FIRST else answer for answer in answers]
+        if not unchecked or any(refused):
+            return refused
+        # The database examines grants only; the other checks run here, and again if the rules change before the next call.
+        for table_id in unchecked:
+            guarded_proposals.check(connection, table_id, proposals[table_id], now_ms=now_ms)
+        checked |= unchecked
 
 
-def _call(connection: sa.Connection, proposals: Mapping[str, CommitProposal], *, is_checked: bool) -> Sequence[Any]:
+def _call(
+    connection: sa.Connection, proposals: Mapping[str, CommitProposal], checked: Mapping[str, str]
+) -> Sequence[Any]:
     parameters = {
         "tables": list(proposals),
         "proposals": [
-            json.dumps({**_described(table_id, proposal), "is_checked": is_checked})
+            json.dumps({**described(table_id, proposal), "checked_rules": checked.get(table_id)})
             for table_id, proposal in proposals.items()
         ],
-        "contents": [_sent_content(proposal) for proposal in proposals.values()],
+        "contents": [sent_content(proposal) for proposal in proposals.values()],
     }
-    found = connection.execute(_COMMIT, parameters).scalar_one()
-    answers = json.loads(found) if isinstance(found, str) else found
+    answers = value_of(connection.execute(_COMMIT, parameters).scalar_one())
     if any(answer is not None and answer.get("has_waiters") for answer in answers):
         feed_entries.notify(connection)
     return typing.cast(Sequence[Any], answers)
 
 
-def _described(table_id: str, proposal: CommitProposal) -> Mapping[str, Any]:
+def value_of(found: Any) -> Any:
+    """The JSON value that a function returned, whether or not the driver has decoded it."""
+    return json.loads(found) if isinstance(found, str) else found
+
+
+def described(table_id: str, proposal: CommitProposal) -> Mapping[str, Any]:
+    """The proposal, without its content, as the functions take it."""
     values = values_of(table_id, proposal, now_ms=0)
     del values["content"]
     return {
         **values,
         "reported": proposal.published_version,
         "lease_token": proposal.lease_token,
+        "approval_id": proposal.approval_id,
         "keeps_content": proposal.content is not None,
         "metadata": definitions.line_of(proposal.metadata),
         "protocol": definitions.line_of(proposal.protocol),
     }
 
 
-def _sent_content(proposal: CommitProposal) -> bytes | None:
+def sent_content(proposal: CommitProposal) -> bytes | None:
+    """The content that is sent along to be examined; None if it is not known, or too large."""
     content = proposal.content_to_check if proposal.content is None else proposal.content
     return None if content is None or len(content) > MAX_SENT_BYTES else content
 
 
-def _outcome(connection: sa.Connection, table_id: str, proposal: CommitProposal, answer: Any) -> CommitOutcome:
+def outcome_of(
+    connection: sa.Connection, table_id: str, proposal: CommitProposal, answer: Any, *, now_ms: int
+) -> CommitOutcome:
+    """The outcome that an answer of the functions stands for; a refusal is an error."""
     match answer["answer"]:
         case "ratified" | "repeated" as name:
             return Ratified(
@@ -244,6 +306,8 @@ def _outcome(connection: sa.Connection, table_id: str, proposal: CommitProposal,
             raise CommitRefusedError(str(refusal), refusal=refusal)
         case "lease_lost":
             raise leases.refused_commit(_refusal(table_id, answer, rule=leases.RULE))
+        case "approval_closed":
+            raise approvals.not_pending(connection, str(proposal.approval_id), now_ms=now_ms)
         case _:
             raise CommitRejectedError(
                 f"Version {proposal.version} of table {table_id} was rejected by the catalog's database: {answer['reason']}. "

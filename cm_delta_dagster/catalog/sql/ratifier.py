@@ -57,9 +57,9 @@ class Ratifier:
                 self._skips.add(table_id)
             return outcome
 
-        if proposal.approval_id is not None:  # Its request is closed in the same transaction.
-            return in_a_transaction()
-        return self._chosen(in_one_statement if is_tried else None, by_function, in_a_transaction)
+        # The statement does not close the request of an approved proposal.
+        can_try = is_tried and proposal.approval_id is None
+        return self._chosen(in_one_statement if can_try else None, by_function, in_a_transaction)
 
     def commit_together(self, proposals: Mapping[str, CommitProposal]) -> MultiTableOutcome:
         """Ratify one proposal for each table, or none."""

@@ -32,7 +32,8 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, {schema
 -- One row of the audit, with its entry of the feed.
 BEGIN
     PERFORM cm_delta_append_entry(
-        CASE of_outcome WHEN 'refused' THEN 'PROPOSAL_REFUSED' ELSE 'LEASE_CHANGED' END, of_table, NULL, of_scope, session_user,
+        CASE WHEN of_outcome = 'refused' THEN 'PROPOSAL_REFUSED' WHEN of_action LIKE '% lease' THEN 'LEASE_CHANGED'
+            ELSE 'POLICY_CHANGED' END, of_table, NULL, of_scope, session_user,
         jsonb_strip_nulls(jsonb_build_object('action', of_action, 'before', before, 'after', after, 'reason', nullif(because, ''))));
     INSERT INTO cm_delta_audit (at_ms, principal, action, scope, table_id, state_before, state_after, reason, outcome)
     VALUES (cm_delta_now_ms(), session_user, of_action, of_scope, of_table, before, after, because, of_outcome);

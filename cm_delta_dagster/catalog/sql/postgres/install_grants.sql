@@ -132,6 +132,8 @@ DECLARE
     name text;
     what text;
     lost jsonb;
+    rules text;
+    request cm_delta_approvals;
 BEGIN
     SELECT * INTO head FROM cm_delta_tables t WHERE t.table_id = of_table AND t.state = 'active' FOR UPDATE;
     IF NOT FOUND OR NOT cm_delta_holds(of_table, ARRAY['read']) THEN
@@ -180,6 +182,14 @@ BEGIN
             RETURN cm_delta_reject('the content has another txnId or in-commit timestamp than the proposal');
         END IF;
     END IF;
+    BEGIN
+        IF NOT cm_delta_are_texts(coalesce(proposal ->> 'metrics', '{{}}')::jsonb, 'object')
+            OR NOT cm_delta_are_texts(coalesce(proposal ->> 'tags', '{{}}')::jsonb, 'object') THEN
+            RETURN cm_delta_reject('metrics and tags are JSON objects of texts');
+        END IF;
+    EXCEPTION WHEN data_exception THEN
+        RETURN cm_delta_reject('metrics and tags are JSON objects of texts');
+    END;
     name := head.catalog_name || '.' || head.schema_name || '.' || head.table_name;
     what := format('The commit of version %s to %s', next, name);
     IF proposal ->> 'lease_token' IS NOT NULL THEN
@@ -188,15 +198,28 @@ BEGIN
             RETURN lost;
         END IF;
     END IF;
-    IF NOT coalesce((proposal ->> 'is_checked')::boolean, false) AND EXISTS (
+    IF EXISTS (
         SELECT FROM cm_delta_active_checks a WHERE a.check_name <> 'grants'
             AND a.scope IN ('*', head.catalog_name, head.catalog_name || '.' || head.schema_name, name, 'id:' || of_table)
     ) THEN
-        RETURN jsonb_build_object('answer', 'check_first', 'table_id', of_table);
+        -- The caller checks the proposal against the rules. If they have changed meanwhile, it checks it again.
+        rules := cm_delta_rules_digest(of_table);
+        IF rules IS DISTINCT FROM proposal ->> 'checked_rules' THEN
+            RETURN jsonb_build_object('answer', 'check_first', 'table_id', of_table, 'rules', rules);
+        END IF;
+    END IF;
+    IF proposal ->> 'approval_id' IS NOT NULL THEN
+        needed := ARRAY['own'];
     END IF;
     SELECT array_agg(p) INTO lacking FROM unnest(needed) AS p WHERE NOT cm_delta_holds(of_table, ARRAY[p]);
     IF lacking IS NOT NULL THEN
         RETURN cm_delta_refused(what, of_table, name, lacking);
+    END IF;
+    IF proposal ->> 'approval_id' IS NOT NULL THEN
+        request := cm_delta_pending_request(proposal ->> 'approval_id');
+        IF request.table_id IS DISTINCT FROM of_table OR request.txn_id IS DISTINCT FROM proposal ->> 'txn_id' THEN
+            RETURN jsonb_build_object('answer', 'approval_closed', 'table_id', of_table);
+        END IF;
     END IF;
     RETURN NULL;
 END $$;
@@ -247,6 +270,9 @@ BEGIN
         coalesce(proposal ->> 'tags', '{{}}'), kept, proposal ->> 'sha256', proposal ->> 'engine_info',
         proposal ->> 'user_metadata', (proposal ->> 'num_rows')::bigint, (proposal ->> 'num_files')::bigint,
         (proposal ->> 'size_bytes')::bigint, session_user);
+    IF proposal ->> 'approval_id' IS NOT NULL THEN
+        PERFORM cm_delta_end_request(cm_delta_pending_request(proposal ->> 'approval_id'), 'committed', next, '');
+    END IF;
     PERFORM cm_delta_append_entry(CASE next WHEN 0 THEN 'TABLE_CREATED' ELSE 'COMMIT' END, of_table, next, NULL, NULL, NULL);
     IF new_metadata IS NOT NULL OR new_protocol IS NOT NULL THEN
         INSERT INTO cm_delta_definitions AS d (table_id, metadata, protocol, version, in_commit_timestamp)
@@ -345,7 +371,8 @@ BEGIN
     FOR entry IN
         SELECT p.oid::regprocedure AS object, p.proname IN ('cm_delta_names', 'cm_delta_included', 'cm_delta_holds',
             'cm_delta_holds_all', 'cm_delta_commit', 'cm_delta_publish', 'cm_delta_record_refusal', 'cm_delta_place',
-            'cm_delta_acquire_lease', 'cm_delta_renew_lease', 'cm_delta_release_lease', 'cm_delta_expire_lease') AS is_public
+            'cm_delta_acquire_lease', 'cm_delta_renew_lease', 'cm_delta_release_lease', 'cm_delta_expire_lease',
+            'cm_delta_pin_version', 'cm_delta_request_approval', 'cm_delta_close_approval') AS is_public
         FROM pg_catalog.pg_proc p WHERE p.pronamespace = '{schema}'::regnamespace AND p.proname LIKE 'cm\_delta\_%'
     LOOP
         EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', entry.object);
@@ -382,8 +409,8 @@ CREATE POLICY cm_delta_read ON {schema}.cm_delta_definitions FOR SELECT USING (
     (SELECT {schema}.cm_delta_holds_all(ARRAY['read'])) OR {schema}.cm_delta_holds(table_id, ARRAY['read']));
 CREATE POLICY cm_delta_read ON {schema}.cm_delta_clones FOR SELECT USING (
     {schema}.cm_delta_holds(clone_id, ARRAY['read']) OR {schema}.cm_delta_holds(source_id, ARRAY['read']));
-CREATE POLICY cm_delta_pin ON {schema}.cm_delta_version_pins
-    USING ({schema}.cm_delta_holds(table_id, ARRAY['read'])) WITH CHECK ({schema}.cm_delta_holds(table_id, ARRAY['read']));
+CREATE POLICY cm_delta_read ON {schema}.cm_delta_version_pins FOR SELECT
+    USING ({schema}.cm_delta_holds(table_id, ARRAY['read']));
 CREATE POLICY cm_delta_read ON {schema}.cm_delta_maintenance_claims FOR SELECT
     USING ({schema}.cm_delta_holds(table_id, ARRAY['read']));
 CREATE POLICY cm_delta_read ON {schema}.cm_delta_audit FOR SELECT
@@ -400,4 +427,3 @@ CREATE POLICY cm_delta_read ON {schema}.cm_delta_webhook_failures FOR SELECT
 
 GRANT SELECT ON {readable} TO PUBLIC;
 GRANT UPDATE (reserved_ms) ON {schema}.cm_delta_tables TO PUBLIC;
-GRANT INSERT, UPDATE, DELETE ON {schema}.cm_delta_version_pins TO PUBLIC;
