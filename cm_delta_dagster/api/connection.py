@@ -37,9 +37,9 @@ from cm_delta_dagster.client.warehouse import absolute_location
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.operations.arguments import duration_ms
 from cm_delta_dagster.operations.onboarding.register import registered_location
-from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion, load_snapshots
+from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion, ReadableVersion, load_snapshots
 from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection, DuckDBPyConnection
-from cm_delta_dagster.operations.sql.names import resolve_identifiers
+from cm_delta_dagster.operations.sql.names import readable_versions
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.purge import (
     ABANDONED_AFTER_MS,
@@ -213,12 +213,13 @@ class Connection(
             EngineError: DuckDB is not installed.
         """
 
-        def load(names: Iterable[TableIdentifier]) -> Mapping[TableIdentifier, LatestVersion]:
-            found = resolve_identifiers(self.client, names)
-            return {
-                name: replace(latest, table=DeltaTable(self, latest.table)._in_known_zone(time_zone))
-                for name, latest in found.items()
-            }
+        def in_zone(latest: ReadableVersion) -> ReadableVersion:
+            if isinstance(latest, LatestVersion):
+                return replace(latest, table=DeltaTable(self, latest.table)._in_known_zone(time_zone))
+            return replace(latest, table=PathDeltaTable(self, latest.table)._in_known_zone(time_zone))
+
+        def load(names: Iterable[TableIdentifier]) -> Mapping[TableIdentifier, ReadableVersion]:
+            return {name: in_zone(latest) for name, latest in readable_versions(self.client, names).items()}
 
         return DuckDBConnection(connection, load)
 

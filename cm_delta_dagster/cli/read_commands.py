@@ -16,6 +16,7 @@ from cm_delta_dagster.operations.arguments import as_predicate
 from cm_delta_dagster.operations.reading.history import history as commits_of
 from cm_delta_dagster.operations.reading.read_arrow import read_batches
 from cm_delta_dagster.operations.sql.descriptions import column_type, comment_of
+from cm_delta_dagster.operations.sql.names import readable_table
 from cm_delta_dagster.operations.sql.statements import READS, Family, read_statement
 from cm_delta_dagster.protocol.statistics.statistics import num_records
 
@@ -116,7 +117,7 @@ def head(
     """Print the first rows of the table NAME (catalog.schema.table)."""
     with (
         open_client(context) as client,
-        read_batches(client.table(name), columns=columns or None, where=where, version=version) as batches,
+        read_batches(readable_table(client, name), columns=columns or None, where=where, version=version) as batches,
     ):
         taken: list[pa.RecordBatch] = []
         for batch in batches:
@@ -135,7 +136,7 @@ def head(
 def schema(context: click.Context, /, name: str, version: int | None, **output: bool) -> None:
     """Print the columns of the table NAME (catalog.schema.table)."""
     with open_client(context) as client:
-        snapshot = client.table(name).snapshot(version=version)
+        snapshot = readable_table(client, name).snapshot(version=version)
     partitions = {name.lower() for name in snapshot.partition_columns}
     rows = tuple(
         (item.name, column_type(item), item.nullable, item.name.lower() in partitions, comment_of(item))
@@ -157,7 +158,7 @@ def files(
 ) -> None:
     """Print the data files of the table NAME (catalog.schema.table) with sizes and row counts."""
     with open_client(context) as client:
-        snapshot = client.table(name).snapshot(version=version)
+        snapshot = readable_table(client, name).snapshot(version=version)
         found = snapshot.matching_files(as_predicate(where, snapshot.schema, zone=snapshot.time_zone))
     found = found.slice(0, limit + 1)
     deleted = [None if vector is None else vector["cardinality"] for vector in found["deletionVector"].to_pylist()]
@@ -181,7 +182,7 @@ def files(
 def history(context: click.Context, /, name: str, limit: int, **output: bool) -> None:
     """Print the commits of the table NAME (catalog.schema.table) from its log, newest first, with what they did."""
     with open_client(context) as client:
-        entries = commits_of(client.table(name), limit=limit + 1)
+        entries = commits_of(readable_table(client, name), limit=limit + 1)
     rows = []
     for entry in entries:
         info = entry.commit_info

@@ -38,10 +38,25 @@ class Rows:
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
     """The values of a column; maps as dicts."""
-    values: list[Any] = column.to_pylist()
+    try:
+        values: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):  # Python has no dates and times before the year 1 and after 9999.
+        values = column.cast(_with_times_as_text(column.type)).to_pylist()
     if pa.types.is_map(column.type):
         return [None if value is None else dict(value) for value in values]
     return values
+
+
+def _with_times_as_text(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_temporal(kind):
+        return pa.string()
+    if pa.types.is_map(kind):
+        return pa.map_(_with_times_as_text(kind.key_type), _with_times_as_text(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return pa.list_(_with_times_as_text(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([item.with_type(_with_times_as_text(item.type)) for item in kind])
+    return kind
 
 
 def output_options(function: Callable[..., None]) -> Callable[..., None]:

@@ -69,6 +69,35 @@ def test_statements_of_duckdb_name_tables_of_the_catalog(lake: Connection, order
             connection.sql("select main.sales.orders from (select {'sales': {'orders': 7}} as main)")
 
 
+QUALIFIED: dict[str, list[tuple[Any, ...]]] = {
+    "select orders.id from main.sales.orders order by orders.id limit 1": [(1,)],
+    "select Orders.id, main.sales.orders.region from (select 3 id) x join MAIN.sales.orders on x.id = orders.id": [
+        (3, "r3")
+    ],
+    "from main.sales.orders select orders.id where orders.id = 2": [(2,)],
+    "select orders.id, o.id from main.sales.orders left join main.sales.orders o on o.id = orders.id + 1 where orders.id = 3": [
+        (3, None)
+    ],
+    "select main.sales.orders.id from main.sales.orders, (select 2 id) x where x.id = main.sales.orders.id": [(2,)],
+    "select main.sales.orders.id, main.old.orders.id from main.sales.orders join main.old.orders on true where "
+    "main.sales.orders.id = 1": [(1, 7)],
+    "with orders as (select 9 id) select orders.id, main.sales.orders.id from orders join main.sales.orders on true "
+    "order by 2 limit 1": [(9, 1)],
+    "select count(*) from main.sales.orders positional join main.old.orders": [(3,)],
+    "select count(*) from main.sales.orders tablesample 100%": [(3,)],
+    "select o.id from main.sales.orders as o order by all limit 1": [(1,)],
+    "select id from main.sales.orders where exists (select 1 from main.old.orders o where o.id = orders.id + 6)": [
+        (1,)
+    ],
+}
+
+
+@pytest.mark.parametrize("text", QUALIFIED)
+def test_the_last_part_of_a_name_qualifies_columns(lake: Connection, orders: DeltaTable, text: str) -> None:
+    append(lake.create_table("main.old.orders", schema=SCHEMA), 7)
+    assert lake.duckdb().sql(text).fetchall() == QUALIFIED[text]
+
+
 def test_each_statement_reads_the_latest_versions_and_loads_no_other_table(
     lake: Connection, orders: DeltaTable
 ) -> None:

@@ -24,6 +24,7 @@ from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from cm_delta_dagster.storage.stores import Stores
 from tests.support.actions import add_file
+from tests.support.foreign import ForeignTable, field
 
 NAME = "main.sales.orders"
 
@@ -123,6 +124,46 @@ def test_values_of_every_kind_are_shown(capsys: pytest.CaptureFixture[str]) -> N
     assert lines[3].split()[0] == "NULL" and lines[3].endswith("0.1      22")
     echo_rows(rows, limit=1, as_json=False, as_csv=True)
     assert '"{""day"": ""2026-01-01""}","{""k"": 1}",AA==,nan,1' in capsys.readouterr().out
+
+
+def test_times_that_python_does_not_have_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """Years after 9999 and before 1, also inside of other values."""
+    day = pa.array([2_932_897 + 30, None], pa.int32()).cast(pa.date32())
+    moment = pa.array([-62_135_596_800_000_000 - 1, 0], pa.timestamp("us", "UTC"))
+    entry = pa.MapArray.from_arrays(pa.array([0, 1, 1], pa.int32()), pa.array(["k"]), day[:1])
+    nested = pa.StructArray.from_arrays([pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), day)], ["days"])
+    rows = Rows.of_arrow(pa.table({"day": day, "moment": moment, "entry": entry, "nested": nested}))
+    echo_rows(rows, limit=5, as_json=True, as_csv=False)
+    shown = json.loads(capsys.readouterr().out)
+    assert shown[0]["day"] == "10000-01-31" and shown[0]["entry"] == {"k": "10000-01-31"}
+    assert shown[0]["moment"].startswith("0000-12-31 23:59:59.999999") and shown[1]["moment"].startswith("1970-01-01")
+    assert [row["nested"] for row in shown] == [{"days": ["10000-01-31"]}, {"days": [None]}]
+
+
+def test_registered_names_are_read_without_spark(url: str, tmp_path: Path) -> None:
+    theirs = ForeignTable(tmp_path / "theirs", field("id", "long"))
+    theirs.add("f.parquet", pa.table({"id": [7]}))
+    run(url, "register", str(theirs.root), "main.ext.theirs")
+    assert run(url, "head", "main.ext.theirs").stdout.splitlines()[-1].strip() == "7"
+    assert "bigint" in run(url, "schema", "main.ext.theirs").stdout
+    assert "f.parquet" in run(url, "files", "main.ext.theirs").stdout
+    assert len(json.loads(run(url, "history", "main.ext.theirs", "--json").stdout)) == 2
+    query = f"select theirs.id, count(*) n from main.ext.Theirs join {NAME} on true group by 1"
+    assert json.loads(run(url, "sql", query, "--engine", "duckdb", "--json").stdout) == [{"id": 7, "n": 6}]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("select 1; copy (select 1) to '{path}'", "more than one statement"),
+        ("select * from url", "The catalog has no table url, and DuckDB has no table"),
+        ("select * frm main.sales.orders", "LINE 1: select * frm main.sales.orders"),
+    ],
+)
+def test_duckdb_runs_one_statement_and_sees_no_variables(url: str, tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "written.csv"
+    refused = CliRunner().invoke(main, ["--catalog", url, "sql", text.format(path=path), "--engine", "duckdb"])
+    assert refused.exit_code == 1 and message in refused.output and not path.exists(), refused.output
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "spark"])

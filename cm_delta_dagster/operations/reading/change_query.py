@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 
 from cm_delta_dagster.client.snapshots.readable_table import LoadedCommit, ReadableTable
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.errors import InvalidArgumentError, VersionNotFoundError
+from cm_delta_dagster.errors import InvalidArgumentError, UnsupportedFeatureError, VersionNotFoundError
 from cm_delta_dagster.operations.arguments import as_predicate
 from cm_delta_dagster.operations.reading.table_definitions import definition_of, partitions_of
 from cm_delta_dagster.protocol.actions.paths import resolve_path
@@ -99,7 +99,7 @@ def find_changes(table: ReadableTable, wanted: ChangeRange) -> TableChanges:
         CorruptLogError, ObjectNotFoundError: a commit or a deletion vector is damaged or missing.
     """
     wanted.check()
-    latest = table.snapshot()
+    latest = _newest_readable(table, wanted)
     resolved = _resolve(table, wanted, latest)
     if resolved is None:
         return TableChanges(definition=definition_of(latest), parts=(), time_zone=table.time_zone)
@@ -116,6 +116,19 @@ def find_changes(table: ReadableTable, wanted: ChangeRange) -> TableChanges:
     for part in plan.parts:
         parts += (part,) if isinstance(part, ChangePart) else _resolved(table, part)
     return TableChanges(definition=plan.definition, parts=without_empty(parts), time_zone=table.time_zone)
+
+
+def _newest_readable(table: ReadableTable, wanted: ChangeRange) -> Snapshot:
+    """The latest version; the end of the range if that is an older one and this client cannot read the latest."""
+    try:
+        return table.snapshot()
+    except UnsupportedFeatureError:
+        end = wanted.end_version
+        if wanted.end_timestamp_ms is not None:
+            end = table.version_at_or_before(wanted.end_timestamp_ms)
+        if end is None or end >= table.latest_version():
+            raise
+        return table.snapshot(version=end)
 
 
 def _definition_at_start(table: ReadableTable, commits: Sequence[LoadedCommit], latest: Snapshot) -> VersionDefinition:

@@ -7,10 +7,12 @@ catalog has not recorded; with such a table, the versions are read until two rea
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from cm_delta_dagster.catalog.ratification import RatifiedCommits
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.snapshots.path_table import PathTable
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import TableNotFoundError, VersionNotFoundError
@@ -36,6 +38,23 @@ class LatestVersion:
     def snapshot(self) -> Snapshot:
         """The table at :attr:`version`. Raises CorruptLogError, UnsupportedFeatureError."""
         return self.table.snapshot_of(self.ratified)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredVersion:
+    """The latest version of a table that is registered for reading by path. It is read when a query needs it."""
+
+    identifier: TableIdentifier
+    table: PathTable
+    version: int
+
+    def snapshot(self) -> Snapshot:
+        """The table at :attr:`version`. Raises CatalogManagedAccessError, CorruptLogError, UnsupportedFeatureError."""
+        return self.table.snapshot(version=self.version)
+
+
+ReadableVersion: TypeAlias = LatestVersion | RegisteredVersion
+"""A table that a query can read."""
 
 
 def load_together(

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from datetime import tzinfo
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from sqlglot import TokenType
@@ -19,7 +20,7 @@ from sqlglot.errors import SqlglotError
 from cm_delta_dagster.arrow.dataset import DeltaDataset
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion
+from cm_delta_dagster.operations.reading.consistent_snapshots import ReadableVersion
 from cm_delta_dagster.operations.reading.optional_packages import import_engine
 from cm_delta_dagster.operations.reading.read_dataset import snapshot_dataset
 from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
@@ -31,8 +32,8 @@ else:
 
 __all__ = ["DuckDBConnection", "DuckDBPyConnection", "DuckDBPyRelation", "to_relation"]
 
-LoadTables: TypeAlias = Callable[[Iterable[TableIdentifier]], Mapping[TableIdentifier, LatestVersion]]
-"""The tables of these names that exist, as ``load_together`` returns them."""
+LoadTables: TypeAlias = Callable[[Iterable[TableIdentifier]], Mapping[TableIdentifier, ReadableVersion]]
+"""The tables of these names that exist, at versions of one moment."""
 
 _Version: TypeAlias = tuple[str, int, tzinfo | None]
 """Id, version and time zone of a table."""
@@ -42,6 +43,41 @@ _PARTS = 3
 _PART = re.compile(r"[\w-]+")
 
 
+_ENDS = (TokenType.R_PAREN, TokenType.SEMICOLON, TokenType.COMMA)
+_CLAUSES = frozenset(
+    (
+        *(
+            "WHERE",
+            "GROUP",
+            "ORDER",
+            "HAVING",
+            "LIMIT",
+            "OFFSET",
+            "QUALIFY",
+            "WINDOW",
+            "SELECT",
+            "UNION",
+            "EXCEPT",
+            "INTERSECT",
+        ),
+        *(
+            "JOIN",
+            "LEFT",
+            "RIGHT",
+            "FULL",
+            "INNER",
+            "CROSS",
+            "NATURAL",
+            "SEMI",
+            "ANTI",
+            "ASOF",
+            "POSITIONAL",
+            "ON",
+            "USING",
+        ),
+    )
+)
+"""Words that can follow a table without an alias, and that are no aliases."""
 _DUCKDB = Dialect.get_or_raise("duckdb")
 _COMMANDS = _DUCKDB.tokenizer_class.COMMANDS
 """After such a token, e.g. EXPLAIN, sqlglot returns the rest of the statement as one text."""
@@ -154,14 +190,22 @@ class DuckDBConnection:
 
     def _prepared(self, text: str) -> str:
         """The statement with the names that tables of the catalog have in DuckDB; these tables are registered."""
+        tokens = _tokens_of(text)
+        names = list(_names_in(tokens))
+        registered = self._registered_names([name.identifier for name in names])
+        names = [name for name in names if name.identifier in registered]
+        aliases = _aliases(names, registered, tokens)
         written: list[str] = []
         position = 0
-        names = list(_names_in(text))
-        registered = self._registered_names([name.identifier for name in names])
         for name in names:
-            if name.identifier in registered:
-                written += (text[position : name.start], _quoted(registered[name.identifier]))
-                position = name.end
+            view = _quoted(registered[name.identifier])
+            alias = aliases.get(registered[name.identifier])
+            if alias is not None and name.place is _Place.COLUMN:
+                view = alias
+            elif alias is not None and name.place is _Place.TABLE:
+                view = f"{view} AS {alias}"
+            written += (text[position : name.start], view)
+            position = name.end
         return "".join((*written, text[position:]))
 
     def _registered_names(self, identifiers: Iterable[TableIdentifier]) -> Mapping[TableIdentifier, str]:
@@ -174,9 +218,9 @@ class DuckDBConnection:
                 self.connection.unregister(str(identifier))  # The table was dropped or renamed.
         return {identifier: self._view_of(latest) for identifier, latest in found.items()}
 
-    def _view_of(self, latest: LatestVersion) -> str:
+    def _view_of(self, latest: ReadableVersion) -> str:
         """The name in DuckDB of the view of a version, which exists."""
-        name, snapshot = str(latest.table.identifier), latest.snapshot()
+        name, snapshot = str(latest.identifier), latest.snapshot()
         views = self._views.setdefault(name, {})
         version = (snapshot.table_id, snapshot.version, _zone_of(snapshot.time_zone))
         view = views.pop(version, None)
@@ -215,6 +259,15 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+class _Place(Enum):
+    """Where a name stands: after FROM or JOIN without an alias, or with one; before a column; elsewhere."""
+
+    TABLE = auto()
+    ALIASED_TABLE = auto()
+    COLUMN = auto()
+    OTHER = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class _Name:
     """Three parts of a name in the text of a statement, from ``start`` to ``end``."""
@@ -222,14 +275,34 @@ class _Name:
     identifier: TableIdentifier
     start: int
     end: int
+    place: _Place
 
 
-def _names_in(text: str) -> Iterator[_Name]:
+def _aliases(
+    names: Sequence[_Name], views: Mapping[TableIdentifier, str], tokens: Sequence["_Token"]
+) -> Mapping[str, str]:
+    """By view, the last part of the name as an alias that qualifies columns, as it does for tables of DuckDB.
+
+    A view has none if a place of it is not known to take one, or if the statement has the last part as a name of its own.
+    """
+    dots = {position for position, token in enumerate(tokens) if token.token_type is TokenType.DOT}
+    alone = {token.text.lower() for at, token in enumerate(tokens) if not dots & {at - 1, at + 1}}
+    places: dict[str, set[_Place]] = {}
+    unnamed: dict[str, set[str]] = {}
+    for name in names:
+        view = views[name.identifier]
+        places.setdefault(view, set()).add(name.place)
+        if name.place in (_Place.TABLE, _Place.OTHER):
+            unnamed.setdefault(name.identifier.table.lower(), set()).add(view)
+    return {
+        next(iter(same)): _quoted(last)
+        for last, same in unnamed.items()
+        if len(same) == 1 and last not in alone and _Place.OTHER not in places[next(iter(same))]
+    }
+
+
+def _names_in(tokens: Sequence["_Token"]) -> Iterator[_Name]:
     """What may be names of tables: ``a.b.c``, each part with or without quotes, and ``"a.b.c"``."""
-    try:
-        tokens = list(_tokens(text))
-    except SqlglotError:
-        return  # DuckDB says what is wrong.
     position = 0
     while position < len(tokens):
         length = _length_of_name(tokens, position)
@@ -243,8 +316,19 @@ def _names_in(text: str) -> Iterator[_Name]:
             and (after is None or after.token_type is not TokenType.L_PAREN)
         ):
             last = tokens[position + (2 * _PARTS - 2 if length > 1 else 0)]
-            yield _Name(TableIdentifier(*parts[:_PARTS]), tokens[position].start, last.end)
+            before = tokens[position - 1] if position else None
+            place = _Place.COLUMN if len(parts) > _PARTS else _place(before, after)
+            yield _Name(TableIdentifier(*parts[:_PARTS]), tokens[position].start, last.end, place)
         position += max(length, 1)
+
+
+def _place(before: "_Token | None", after: "_Token | None") -> _Place:
+    """The place of the name of a table between two tokens."""
+    if before is None or before.token_type not in (TokenType.FROM, TokenType.JOIN):
+        return _Place.OTHER
+    if after is None or after.token_type in _ENDS or after.text.upper().split()[0] in _CLAUSES:
+        return _Place.TABLE
+    return _Place.ALIASED_TABLE if after.token_type is TokenType.ALIAS or _is_word(after) else _Place.OTHER
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +339,14 @@ class _Token:
     text: str
     start: int
     end: int
+
+
+def _tokens_of(text: str) -> Sequence[_Token]:
+    """The tokens; none of a text that has an unclosed quote, of which DuckDB says what is wrong."""
+    try:
+        return list(_tokens(text))
+    except SqlglotError:
+        return ()
 
 
 def _tokens(text: str) -> Iterator[_Token]:

@@ -14,7 +14,7 @@ from cm_delta_dagster.operations.reading.optional_packages import import_engine
 from cm_delta_dagster.operations.sql.answers import Answer
 from cm_delta_dagster.operations.sql.descriptions import describe, read_description
 from cm_delta_dagster.operations.sql.listings import show
-from cm_delta_dagster.operations.sql.names import Name, resolve_identifiers, resolve_readable, unknown_name
+from cm_delta_dagster.operations.sql.names import Name, readable_versions, resolve_readable, unknown_name
 from cm_delta_dagster.operations.sql.statements import Family, Statement, read_statement
 from cm_delta_dagster.operations.sql.table_references import find_references
 
@@ -38,8 +38,12 @@ def duckdb_rows(client: DeltaClient, statement: str, *, limit: int) -> pa.Table:
 
 def _query(client: DeltaClient, statement: Statement, limit: int) -> pa.Table:
     library = import_engine("duckdb")
-    with DuckDBConnection(None, partial(resolve_identifiers, client)) as connection:
+    with DuckDBConnection(None, partial(readable_versions, client)) as connection:
+        # Otherwise a name that DuckDB does not know is taken for a variable of this program.
+        connection.execute("SET python_enable_replacements = false")
         try:
+            if len(connection.extract_statements(statement.text)) > 1:
+                raise InvalidArgumentError("The SQL text has more than one statement. Run the statements one by one.")
             rows = connection.sql(statement.text)
             return pa.table({}) if rows is None else rows.limit(limit).to_arrow_table()
         except library.Error as error:

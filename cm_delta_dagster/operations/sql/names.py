@@ -2,40 +2,25 @@
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import astuple
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.snapshots.path_table import PathTable, open_path_table
-from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.client.snapshots.path_table import open_path_table
+from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
-from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion, load_together
+from cm_delta_dagster.operations.reading.consistent_snapshots import (
+    LatestVersion,
+    ReadableVersion,
+    RegisteredVersion,
+    load_together,
+)
+from cm_delta_dagster.protocol.predicates.timestamps import as_zone
 
 Name = tuple[str, ...]
 """The parts of a name as written."""
 
 _MAX_SHOWN = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegisteredVersion:
-    """The latest version of a table that is registered for reading by path."""
-
-    identifier: TableIdentifier
-    table: PathTable
-    pinned: Snapshot
-
-    @property
-    def version(self) -> int:
-        return self.pinned.version
-
-    def snapshot(self) -> Snapshot:
-        return self.pinned
-
-
-ReadableVersion: TypeAlias = LatestVersion | RegisteredVersion
-"""A table that a query can read."""
 
 
 def resolve(client: DeltaClient, names: Iterable[Name]) -> Mapping[Name, LatestVersion]:
@@ -72,14 +57,36 @@ def resolve_readable(client: DeltaClient, names: Iterable[Name]) -> Mapping[Name
 
     Raises:
         InvalidArgumentError: several names differ from a name only in case.
-        TableNotFoundError, CatalogManagedAccessError: the table at a registered location is gone, or another catalog manages it.
+        TableNotFoundError: the table at a registered location is gone.
     """
     wanted = tuple(names)
     found: dict[Name, ReadableVersion] = {**resolve(client, wanted)}
     for name, (identifier, location) in registered(client, (name for name in wanted if name not in found)).items():
-        table = open_path_table(client.stores, location)
-        found[name] = RegisteredVersion(identifier=identifier, table=table, pinned=table.snapshot())
+        table = open_path_table(client.stores, location, time_zone=as_zone(client.settings.time_zone))
+        found[name] = RegisteredVersion(identifier=identifier, table=table, version=table.latest_version())
     return found
+
+
+def readable_table(client: DeltaClient, name: str) -> ReadableTable:
+    """The table ``catalog.schema.table``, of the catalog or registered for reading by path.
+
+    Raises:
+        TableNotFoundError: neither has the name; the message has similar names.
+        InvalidArgumentError: the name does not have three parts, or several names differ from it only in case.
+    """
+    wanted = astuple(TableIdentifier.parse(name))
+    latest = resolve_readable(client, (wanted,)).get(wanted)
+    if latest is None:
+        raise unknown_name(client, wanted, engine=None)
+    return latest.table
+
+
+def readable_versions(
+    client: DeltaClient, identifiers: Iterable[TableIdentifier]
+) -> Mapping[TableIdentifier, ReadableVersion]:
+    """As :func:`resolve_readable`, for names of three parts."""
+    found = resolve_readable(client, map(astuple, identifiers))
+    return {TableIdentifier(*name): latest for name, latest in found.items()}
 
 
 def registered(client: DeltaClient, names: Iterable[Name]) -> Mapping[Name, tuple[TableIdentifier, str]]:

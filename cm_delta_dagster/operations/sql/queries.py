@@ -22,10 +22,11 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
 from cm_delta_dagster.operations.arguments import epoch_milliseconds
 from cm_delta_dagster.operations.reading.change_query import ChangeRange
+from cm_delta_dagster.operations.reading.consistent_snapshots import ReadableVersion
 from cm_delta_dagster.operations.reading.read import read_snapshot
 from cm_delta_dagster.operations.reading.read_changes import read_changes
 from cm_delta_dagster.operations.sql.lexemes import Kind, lexemes, parts_of, string_value
-from cm_delta_dagster.operations.sql.names import Name, ReadableVersion, resolve_readable, unknown_name
+from cm_delta_dagster.operations.sql.names import Name, resolve_readable, unknown_name
 from cm_delta_dagster.operations.sql.rewriting import (
     Replacement,
     aliases_of,

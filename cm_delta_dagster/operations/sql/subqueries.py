@@ -12,8 +12,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.reading.consistent_snapshots import ReadableVersion
 from cm_delta_dagster.operations.sql.lexemes import lexemes, literal_text
-from cm_delta_dagster.operations.sql.names import Name, ReadableVersion
+from cm_delta_dagster.operations.sql.names import Name
 from cm_delta_dagster.operations.sql.queries import PreparedQuery, prepare_query
 from cm_delta_dagster.operations.sql.targets import SqlSession
 from cm_delta_dagster.spark.errors import spark_errors

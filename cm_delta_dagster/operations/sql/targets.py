@@ -14,10 +14,9 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.table_target import TableTarget
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
-from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion
+from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion, ReadableVersion
 from cm_delta_dagster.operations.sql.names import (
     Name,
-    ReadableVersion,
     registered,
     resolve,
     resolve_readable,

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from cm_delta_dagster.api.connection import Connection, connect
 from cm_delta_dagster.api.table_reads import PathDeltaTable
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.predicates.predicates import raw_sql
 from cm_delta_dagster.spark import session as sessions
@@ -203,6 +204,43 @@ def test_an_older_version_is_opened_although_the_latest_one_is_refused(lake: Con
     assert opened.to_arrow(version=1)["id"].to_pylist() == [1]
     assert opened.to_df(version=1).count() == 1
     assert len(opened.history()) == 3
+
+
+def test_changes_before_a_refused_version_and_a_registered_name_are_read(lake: Connection, tmp_path: Path) -> None:
+    """PROT-4: what ends before the version needs only older ones."""
+    properties = {"delta.enableChangeDataFeed": "true"}
+    table = ForeignTable(tmp_path / "t", field("id", "long"), writer_features=["changeDataFeed"], properties=properties)
+    table.add("f.parquet", pa.table({"id": [1]}))
+    features = {"readerFeatures": ["unknown"], "writerFeatures": ["unknown", "changeDataFeed"]}
+    table.commit({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}})
+    opened = lake.path_table(str(table.root))
+    end = opened.snapshot(version=1).timestamp_ms
+    ends: list[dict[str, Any]] = [{"end_version": 1}, {"end_timestamp": end}]
+    for given in ends:
+        assert opened.changes_arrow(start_version=0, **given)["id"].to_pylist() == [1]
+    assert [row.id for row in opened.changes(start_version=0, end_version=1).collect()] == [1]
+    refused: list[dict[str, Any]] = [{}, {"end_version": 2}, {"end_version": 3}]
+    for given in refused:
+        with pytest.raises(UnsupportedFeatureError, match="unknown"):
+            opened.changes_arrow(start_version=0, **given)
+    lake.client.registry.register_path(TableIdentifier.parse("main.ext.t"), f"file://{table.root}")
+    assert lake.sql("SELECT id FROM main.ext.t VERSION AS OF 1").first() == (1,)
+    assert lake.sql("DESCRIBE HISTORY main.ext.t").count() == 3
+    with pytest.raises(UnsupportedFeatureError, match="unknown"):
+        lake.sql("SELECT id FROM main.ext.t")
+
+
+def test_a_registered_name_is_read_in_the_zone_of_the_connection(
+    location: str, in_new_york: SparkSession, tmp_path: Path
+) -> None:
+    """PART-5: by lake.sql and by DuckDB, as by path_table."""
+    for zone, hour in (("Asia/Tokyo", 3), (None, 16)):
+        with connect(f"sqlite:///{tmp_path}/{hour}.db", spark=in_new_york, time_zone=zone) as lake:
+            lake.register(location, "main.ext.t")
+            assert moments(lake.path_table("main.ext.t").to_arrow()) == [at(hour), at(12), None]
+            assert moments(lake.sql("SELECT * FROM main.ext.t").toArrow()) == [at(hour), at(12), None]
+            found = lake.duckdb().sql('SELECT id, epoch_ms("at") FROM main.ext.t ORDER BY id').fetchall()
+            assert found == [(1, int(at(hour).timestamp() * 1000)), (2, int(at(12).timestamp() * 1000)), (3, None)]
 
 
 def test_a_delete_by_a_partition_value_follows_the_zone(
