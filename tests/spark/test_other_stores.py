@@ -17,21 +17,27 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def check(jars: str, scheme: str, warehouse: str, options: Mapping[str, object], session: Mapping[str, str]) -> None:
-    """Create, merge, delete and read a table in a session that has only the jars of the store."""
+    """Create, merge, delete and read a table in a session that has only the jars of the store.
+
+    Then a write fails. The client of the store leaves empty objects with the names of its directories, which vacuum deletes.
+    """
     arguments = [",".join(map(str, store_jars(jars))), warehouse, json.dumps(options), json.dumps(session)]
     worker = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.spark.store_worker", *arguments],
         cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=500,
     )  # fmt: skip
     assert worker.returncode == 0, worker.stderr[-4000:]
-    rows, merged, first, by_arrow, schemes, settings = json.loads(worker.stdout.strip().splitlines()[-1])
+    rows, merged, first, by_arrow, schemes, settings, left, remaining = json.loads(
+        worker.stdout.strip().splitlines()[-1]
+    )
     assert rows == [0, 1, 2, 4, 5, 6, 7, 8, 9, 10]
     assert merged == [9, 10] and first == [*range(10)]
     assert by_arrow and schemes == [scheme] and settings
+    assert left > 0 and remaining == 0
 
 
 def test_rows_in_google_storage(gcs_endpoint: str) -> None:
-    """DV-4, DML-4, DML-7"""
+    """DV-4, DML-4, DML-7, VAC-1"""
     bucket = f"spark-{uuid.uuid4().hex[:12]}"
     options = gcs_options(gcs_endpoint)
     make_bucket(FsspecStore("gs", options=options), bucket)
@@ -40,7 +46,7 @@ def test_rows_in_google_storage(gcs_endpoint: str) -> None:
 
 
 def test_rows_in_azure(azurite: str) -> None:
-    """DV-4, DML-4, DML-7: over the blob endpoint and without encryption, since Azurite has no other."""
+    """DV-4, DML-4, DML-7, VAC-1: over the blob endpoint and without encryption, since Azurite has no other."""
     container = f"spark-{uuid.uuid4().hex[:12]}"
     options = {"connection_string": azurite}
     make_bucket(FsspecStore("abfss", options=options), container)
