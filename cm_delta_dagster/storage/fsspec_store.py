@@ -365,8 +365,8 @@ class FsspecStore:
         bucket, key = self._filesystem.split_path(path)[:2]
         if path not in (bucket, f"{bucket}/{key}"):
             raise StoreNotSupportedError(
-                f"{location!r} cannot be used: {type(self._filesystem).__name__} takes a part of it for the version of an object, "
-                f"and would use {bucket}/{key}. Choose a location without it."
+                f"{location!r} cannot be used: {type(self._filesystem).__name__} would use {bucket}/{key} instead, because it "
+                "takes the rest for the version of an object or for the end of a URL. Choose another location."
             )
         return path
 
