@@ -47,9 +47,9 @@ def main(jars: str, warehouse: str, options: str, session: str) -> None:
 
 def empty_directories_before_and_after_vacuum(table: DeltaTable, spark: SparkSession) -> tuple[int, int]:
     """How many objects stand for directories without files after a write that failed, and after vacuum."""
-    rows = "if(id = 9999, CAST(raise_error('no row') AS bigint), id) AS id, 'n' AS name, 'd' || (id % 2) AS day"
+    rows = ("if(id = 9999, CAST(raise_error('no row') AS bigint), id) AS id", "'n' AS name", "'d' || (id % 2) AS day")
     try:
-        table.append(spark.range(0, 10000, 1, 2).selectExpr(rows))
+        table.append(spark.range(0, 10000, 1, 2).selectExpr(*rows))
     except EngineError as error:
         assert "no row" in str(error), error
     counts = []
