@@ -1,6 +1,6 @@
 """Azure Blob Storage and Data Lake Storage Gen2, through adlfs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import fsspec
@@ -8,6 +8,12 @@ from fsspec.asyn import sync
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.storage.backend import WRITE_ID, Backend, Fault
+
+_DIRECTORY_MARKS = ("hdi_isfolder", "is_directory")
+"""Metadata of the empty objects that stand for directories: of Hadoop and Azure, and of adlfs."""
+
+_NOT_EMPTY = "DirectoryIsNotEmpty"
+"""Code of an account with a hierarchical namespace: the directory stays because there are files in it."""
 
 
 class Azure(Backend):
@@ -94,6 +100,20 @@ class Azure(Backend):
         # A copy on the server may be unfinished when it answers.
         filesystem.pipe_file(target, filesystem.cat_file(source))
 
+    def listed(self, filesystem: Any, path: str, *, recursive: bool, start: str = "") -> Iterable[Mapping[str, Any]]:
+        if not recursive:
+            return super().listed(filesystem, path, recursive=recursive, start=start)
+        # adlfs does not show which directories are objects, and lists a missing container as empty.
+        found: list[Mapping[str, Any]] = sync(filesystem.loop, _all_below, filesystem, path)
+        return found
+
+    def delete_directory(self, filesystem: Any, path: str) -> None:
+        try:
+            filesystem.rm_file(path)
+        except Exception as error:  # adlfs raises errors of several libraries.
+            if _NOT_EMPTY not in self.codes_of(error):
+                raise
+
     def create(self, filesystem: Any, path: str, data: bytes, *, write_id: str) -> None:
         # pipe_file takes no metadata.
         sync(filesystem.loop, _upload_new, filesystem, path, data, write_id)
@@ -120,3 +140,18 @@ async def _upload_new(filesystem: Any, path: str, data: bytes, write_id: str) ->
     metadata = {"is_directory": "false", WRITE_ID: write_id}
     async with filesystem.service_client.get_blob_client(container=container, blob=blob) as client:
         await client.upload_blob(data=data, overwrite=False, metadata=metadata, retry_total=0)
+
+
+async def _all_below(filesystem: Any, path: str) -> list[Mapping[str, Any]]:
+    """Every object below ``path``. The name of one that stands for a directory gets a slash."""
+    container, _, key = path.partition("/")
+    prefix = f"{key}/" if key else ""
+    found: list[Mapping[str, Any]] = []
+    async with filesystem.service_client.get_container_client(container=container) as client:
+        async for blob in client.list_blobs(name_starts_with=prefix, include=["metadata"]):
+            marks = {name.lower(): value for name, value in (blob.metadata or {}).items()}
+            is_directory = any(marks.get(name) == "true" for name in _DIRECTORY_MARKS)
+            if is_directory or not blob.name.endswith("/"):
+                name = f"{container}/{blob.name}{'/' if is_directory else ''}"
+                found.append({"name": name, "type": "file", "size": blob.size, "last_modified": blob.last_modified})
+    return found

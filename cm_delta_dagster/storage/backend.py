@@ -173,12 +173,15 @@ class Backend(ABC):
         """Copy one object by a request to the server. The copy is complete when the call returns."""
         filesystem.cp_file(source, target)
 
+    @abstractmethod
     def delete_directory(self, filesystem: Any, path: str) -> None:
-        """Delete the empty object that stands for the directory ``path``. Only of S3 such objects are listed."""
-        raise NotImplementedError(path)  # A store without such objects lists none that could be deleted.
+        """Delete the empty object that stands for the directory ``path``, unless the store keeps it because of what is in it."""
 
     def listed(self, filesystem: Any, path: str, *, recursive: bool, start: str = "") -> Iterable[Mapping[str, Any]]:
-        """What fsspec knows of the objects below ``path``, or directly in it; names below ``start`` may be left out."""
+        """The objects below ``path``, or directly in it, as fsspec describes them; names below ``start`` may be left out.
+
+        The name of an empty object that stands for a directory ends with a slash. Without ``recursive`` it may be left out.
+        """
         if recursive:
             return list(filesystem.find(path, detail=True).values())
         return list(filesystem.ls(path, detail=True))

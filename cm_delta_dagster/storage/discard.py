@@ -1,11 +1,22 @@
 """Deletes the files of a commit that was not made. The caller ensures that no commit refers to them."""
 
 import logging
+from collections.abc import Iterable
 
 from cm_delta_dagster.errors import CmDeltaError
-from cm_delta_dagster.storage.store import Store
+from cm_delta_dagster.storage.store import ObjectStatus, Store
 
 _log = logging.getLogger(__name__)
+
+
+def in_order_of_deletion(listed: Iterable[ObjectStatus]) -> list[ObjectStatus]:
+    """Files in order of location, and then the objects that stand for directories, the deepest first.
+
+    Azure with a hierarchical namespace does not delete a directory before the files in it.
+    """
+    found = sorted(listed, key=lambda status: status.location)
+    directories = [status for status in found if status.location.endswith("/")]
+    return [status for status in found if not status.location.endswith("/")] + directories[::-1]
 
 
 def discard_below(store: Store, directory: str) -> None:
@@ -14,7 +25,7 @@ def discard_below(store: Store, directory: str) -> None:
     A failure is logged and not raised: callers are handling another error, which must not be hidden.
     """
     try:
-        for status in store.list_recursive(directory, with_directories=True):
+        for status in in_order_of_deletion(store.list_recursive(directory, with_directories=True)):
             store.delete(status.location)
         store.remove_empty_directories(directory)
     except (CmDeltaError, OSError) as error:

@@ -175,7 +175,7 @@ class FsspecStore:
         ]
 
     def list_recursive(self, directory: str, *, with_directories: bool = False) -> Iterator[ObjectStatus]:
-        """Every object below ``directory``, in order of location. Only of S3 the objects that stand for directories are known."""
+        """Every object below ``directory``, in order of location."""
         path = self._path(directory)
         with self._mapped("list", directory):
             infos = self._listed(lambda: self._backend.listed(self._filesystem, path, recursive=True))
@@ -361,7 +361,14 @@ class FsspecStore:
         scheme, separator, rest = location.partition("://")
         if not separator or scheme.lower() not in self._backend.schemes:
             raise StoreNotSupportedError(f"{location!r} is not a location of the scheme {self._scheme}.")
-        return self._backend.path(rest).rstrip("/")
+        path = self._backend.path(rest).rstrip("/")
+        bucket, key = self._filesystem.split_path(path)[:2]
+        if path not in (bucket, f"{bucket}/{key}"):
+            raise StoreNotSupportedError(
+                f"{location!r} cannot be used: {type(self._filesystem).__name__} would use {bucket}/{key} instead, because it "
+                "takes the rest for the version of an object or for the end of a URL. Choose another location."
+            )
+        return path
 
     def _statuses(self, directory: str, path: str, infos: Any, *, with_directories: bool = False) -> list[ObjectStatus]:
         prefix = directory.rstrip("/")

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import fsspec
+from fsspec.asyn import sync
 
 from cm_delta_dagster.storage.backend import WRITE_ID, Backend, Fault
 
@@ -46,6 +47,11 @@ class GoogleStorage(Backend):
         if once is not None:
             filesystem._request = partial(once, filesystem)  # FsspecStore retries.
         return filesystem
+
+    def delete_directory(self, filesystem: Any, path: str) -> None:
+        # gcsfs removes the slash at the end of the key.
+        bucket, _, key = path.partition("/")
+        sync(filesystem.loop, filesystem._call, "DELETE", "b/{}/o/{}", bucket, f"{key}/")
 
     def create(self, filesystem: Any, path: str, data: bytes, *, write_id: str) -> None:
         filesystem.pipe_file(path, data, mode="create", metadata={WRITE_ID: write_id})

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from cm_delta_dagster import connect
-from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.errors import InvalidArgumentError, StoreNotSupportedError
 from cm_delta_dagster.storage.fsspec_store import FsspecStore
 from tests.support.object_stores import make_bucket
 from tests.support.s3_server import S3Server, s3_server
@@ -102,6 +102,22 @@ def test_all_spellings_of_a_path_open_one_table(options: dict[str, Any], bucket:
         spellings += [f"s3://{bucket}/{ODD}/t/", f"s3a://{bucket}//{ODD}//t"]
         assert {lake.path_table(spelled).location for spelled in spellings} == {f"s3://{bucket}/{ODD}/t"}
         assert lake.path_table(spellings[-1]).to_arrow().num_rows == 0
+
+
+def test_a_path_that_the_client_takes_for_a_version_is_refused(
+    server: S3Server, options: dict[str, Any], bucket: str, tmp_path: Path
+) -> None:
+    """s3fs would write every object of the table to one key."""
+    server.requests.clear()
+    with connect(
+        f"sqlite:///{tmp_path}/c.db", warehouse=f"s3://{bucket}/w?versionId=1", storage_options=options
+    ) as lake:
+        with pytest.raises(StoreNotSupportedError, match="for the version of an object"):
+            lake.create_table("main.test.t", SCHEMA)
+        assert lake.tables() == ()
+    assert server.requests == []
+    with connect(f"sqlite:///{tmp_path}/d.db", warehouse=f"s3://{bucket}/w?version=1", storage_options=options) as lake:
+        assert lake.create_table("main.test.t", SCHEMA).version() == 0
 
 
 def test_keys_that_expire_are_renewed(

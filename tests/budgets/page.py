@@ -29,6 +29,7 @@ _RULES = """
 - A listing of the log starts at the checkpoint that `_last_checkpoint` names, and takes one request for 1,000 files.
 - S3A keeps what it has read for one to six seconds. The operations waited for that; one that follows at once reads less.
 - A merge writes updated and inserted rows to a file each and leaves the old file, so that `optimize` reads six files here.
+- The two scans of a merge read the same file here, by one request, or by two if S3A has closed its stream between them.
 """
 _LISTING = """- After a write, Spark's files are found by one listing of the directory of the transaction.
 """

@@ -241,6 +241,8 @@ def _run_processes(
                     act()
                     outcome.counts[name] += 1
                     due[index] = (time.monotonic() + period, period, name, act)
+            if storage.proxy:
+                outcome.counts["store faults"] = storage.num_faults()
             (victim,) = chance.choices(range(len(cast)), weights=[_WEIGHTS[role] for role in cast])
             _end(processes[victim], outcome)
             if cast[victim] == "maintainer":

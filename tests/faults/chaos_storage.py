@@ -50,6 +50,9 @@ class Storage(typing.Protocol):
     def cut(self) -> None:
         """Cut the connections to the store."""
 
+    def num_faults(self) -> int:
+        """How many requests have failed so far."""
+
     def calm(self) -> dict[str, int]:
         """End the faults; return how many of each kind there were."""
 
@@ -63,6 +66,9 @@ class Directory:
     proxy: str = ""
 
     def cut(self) -> None: ...
+
+    def num_faults(self) -> int:
+        return 0
 
     def calm(self) -> dict[str, int]:
         return {}
@@ -84,13 +90,15 @@ class Bucket:
     def cut(self) -> None:
         self.connections_cut += self.faults.cut()
 
+    def num_faults(self) -> int:
+        return sum(list(self.faults.injected.values()))  # A list: other threads add to it.
+
     def calm(self) -> dict[str, int]:
         self.faults.chance = None
         counts = {f"store {name}": number for name, number in self.faults.injected.items()}
         requests = len(self.faults.requests)
         return {
             **counts,
-            "store faults": sum(counts.values()),
             "store requests": requests,
             "store connections cut": self.connections_cut,
         }

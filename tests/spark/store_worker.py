@@ -6,10 +6,13 @@ Prints one JSON object with what it saw.
 import json
 import sys
 import tempfile
+from datetime import timedelta
 
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster import connect
+from cm_delta_dagster import RetentionCheck, connect
+from cm_delta_dagster.api.delta_table import DeltaTable
+from cm_delta_dagster.errors import EngineError
 from tests.spark.s3_worker import ids, settings
 
 
@@ -29,14 +32,37 @@ def main(jars: str, warehouse: str, options: str, session: str) -> None:
         ) as lake,
     ):
         rows = spark.sql("SELECT id, concat('n', id) AS name, 'd' || (id % 2) AS day FROM range(10)")
+        lake.allow("main", "DATA_CLEANUP", "the test deletes what a failed write left")
         table = lake.create_table_as("main.sales.orders", rows, partition_by=["day"])
         table.merge(rows.where("id > 7").selectExpr("id + 1 AS id", "'merged' AS name", "day"), on=["id"])
         table.delete("id = 3")
         found = ids(table.to_df()), ids(table.to_df(where="name = 'merged'")), ids(table.to_df(version=0))
         by_arrow = sorted(table.to_arrow()["id"].to_pylist())
+        left = empty_directories_before_and_after_vacuum(table, spark)
         files = sorted({name.partition("://")[0] for name in table.to_df().inputFiles()})
-    print(json.dumps([*found, by_arrow == found[0], files, settings(spark) == before]))
+        same = settings(spark) == before and sorted(table.to_arrow()["id"].to_pylist()) == found[0]
+    print(json.dumps([*found, by_arrow == found[0], files, same, *left]))
     spark.stop()
+
+
+def empty_directories_before_and_after_vacuum(table: DeltaTable, spark: SparkSession) -> tuple[int, int]:
+    """How many objects stand for directories without files after a write that failed, and after vacuum."""
+    rows = ("if(id = 9999, CAST(raise_error('no row') AS bigint), id) AS id", "'n' AS name", "'d' || (id % 2) AS day")
+    try:
+        table.append(spark.range(0, 10000, 1, 2).selectExpr(*rows))
+    except EngineError as error:
+        assert "no row" in str(error), error
+    counts = []
+    for number in range(2):
+        if number:
+            vacuumed = table.vacuum(timedelta(0), retention_check=RetentionCheck.OFF)
+            assert vacuumed.num_files >= counts[0]
+        listed = [found.location for found in table.table.store.list_recursive(table.location, with_directories=True)]
+        files = [place for place in listed if not place.endswith("/")]
+        counts.append(
+            sum(place.endswith("/") and not any(file.startswith(place) for file in files) for place in listed)
+        )
+    return counts[0], counts[1]
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -158,3 +159,25 @@ def make_bucket(store: FsspecStore, name: str, *, public: bool = False) -> None:
             sync(store._filesystem.loop, store._filesystem.service_client.create_container, name, **access)
         case _:
             store._filesystem.mkdir(name)
+
+
+def make_directory(store: FsspecStore, location: str) -> None:
+    """Create the empty object that stands for a directory, as Spark's client of the store does; ``location`` ends with a slash."""
+    from fsspec.asyn import sync
+
+    filesystem = store._filesystem
+    bucket, _, key = store._path(location).partition("/")
+
+    async def upload_to_azure() -> None:
+        async with filesystem.service_client.get_blob_client(container=bucket, blob=key) as client:
+            await client.upload_blob(data=b"", metadata={"hdi_isfolder": "true"})
+
+    match store._backend.name:
+        case "Google Cloud Storage":
+            url = f"{filesystem._location}/upload/storage/v1/b/{bucket}/o"
+            query = urllib.parse.urlencode({"uploadType": "media", "name": f"{key}/"})
+            urllib.request.urlopen(urllib.request.Request(f"{url}?{query}", data=b"", method="POST")).close()
+        case "Azure":
+            sync(filesystem.loop, upload_to_azure)
+        case _:
+            filesystem.call_s3("put_object", Bucket=bucket, Key=f"{key}/", Body=b"")

@@ -64,7 +64,7 @@ class VacuumPlan:
         version: the version whose files and tombstones are kept.
         retention_ms: files that are younger, or were removed within this time, are kept.
         paths: decoded paths relative to the table root, in order. One that ends with a slash is an empty object that stands for
-            the directory of a write, as S3A leaves it.
+            the directory of a write, as Spark's clients of object stores leave it.
         num_bytes: total size of the files in bytes.
     """
 
@@ -118,7 +118,7 @@ def plan_vacuum(
             table.identifier,
         )
     now_ms = table.services.now_ms()
-    files = _list_files(table, older_than_ms=now_ms - kept_ms)
+    files = _list_files(table)
     parked = files_of_parked(table)
     # This snapshot includes the commits made during the listing, so their files are kept.
     snapshot = _checked_snapshot(table)
@@ -194,8 +194,8 @@ def _retention(snapshot: Snapshot, requested_ms: int | None, check: RetentionChe
     return requested_ms
 
 
-def _list_files(table: Table, *, older_than_ms: int) -> pa.Table:
-    """List the files below the table root that are old enough, as ``cleanup.FILES_SCHEMA``.
+def _list_files(table: Table) -> pa.Table:
+    """List the files below the table root, as ``cleanup.FILES_SCHEMA``.
 
     Those of the log are left out, and those of Delta tables below this one, which an adopted table may have.
     """
@@ -209,10 +209,9 @@ def _list_files(table: Table, *, older_than_ms: int) -> pa.Table:
         other, is_log, _ = status.location.partition("/_delta_log/")
         if is_log:
             other_tables.add(f"{other.removeprefix(root)}/")
-        if status.modification_time < older_than_ms:
-            paths.append(status.location[len(root) :])
-            sizes.append(status.size)
-            times.append(status.modification_time)
+        paths.append(status.location[len(root) :])
+        sizes.append(status.size)
+        times.append(status.modification_time)
     files = pa.table([paths, sizes, times], schema=cleanup.FILES_SCHEMA)
     for other in sorted(other_tables):
         _log.warning("VACUUM of %s leaves out %s, which is a Delta table of its own.", table.identifier, other)
@@ -256,7 +255,9 @@ def _recent_commits(table: Table, snapshot: Snapshot, *, since_ms: int) -> Itera
 
 def _delete(table: Table, plan: VacuumPlan, lease: MaintenanceLease) -> int:
     root = table.location.rstrip("/")
-    remaining = plan.paths
+    directories = [path for path in plan.paths if path.endswith("/")]
+    # The deepest directories last but before those that hold them: a store may keep a directory that is not empty.
+    remaining = (*(path for path in plan.paths if not path.endswith("/")), *directories[::-1])
     checked_version = plan.version
     deleted = 0
     with ThreadPoolExecutor(max_workers=_DELETE_THREADS, thread_name_prefix="cm-delta-vacuum") as pool:

@@ -29,6 +29,7 @@ from cm_delta_dagster.operations.arguments import check_milliseconds
 from cm_delta_dagster.operations.maintenance.authorization import LeaseTarget, MaintenanceLease, held_lease
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.log_files import CommitFile
+from cm_delta_dagster.storage.discard import in_order_of_deletion
 from cm_delta_dagster.storage.store import ObjectStatus, Store
 
 _DAY_MS = 24 * 60 * 60 * 1000
@@ -192,7 +193,7 @@ def purge_abandoned(client: DeltaClient, *, abandoned_after_ms: int = ABANDONED_
             purging = client.registry.begin_purge(table.table_id, min_age_ms=min_age_ms)
             listed = list(itertools.islice(store.list_recursive(purging.location, with_directories=True), budget))
             with _purge_lease(client, purging) as lease:
-                for status in listed:
+                for status in in_order_of_deletion(listed):
                     lease.check()
                     store.delete(status.location)
             budget -= len(listed)
@@ -297,7 +298,7 @@ def _delete_all(store: Store, location: str, lease: MaintenanceLease) -> Iterato
         if not listed:
             store.remove_empty_directories(location)
             return
-        for status in listed:
+        for status in in_order_of_deletion(listed):
             lease.check()
             store.delete(status.location)
             yield status

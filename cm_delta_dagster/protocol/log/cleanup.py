@@ -104,7 +104,7 @@ def unreferenced_files(
     expired = files.filter(pc.less(files["modification_time"], oldest_kept))
     visible = expired.filter(_is_candidate(expired, partition_columns))
     unreferenced = visible.filter(pc.invert(pc.is_in(_listed_keys(location, visible["path"]), value_set=needed)))
-    unreferenced = unreferenced.sort_by("path")
+    unreferenced = _without_needed_directories(files, unreferenced).sort_by("path")
     return UnreferencedFiles(
         paths=tuple(unreferenced["path"].to_pylist()), size_bytes=int(pc.sum(unreferenced["size"], min_count=0).as_py())
     )
@@ -233,6 +233,24 @@ def _is_candidate(files: pa.Table, partition_columns: Sequence[str]) -> pa.Chunk
     is_directory = pc.ends_with(files["path"], "/")
     can_go = pc.and_(of_transaction, pc.equal(files["size"], 0))
     return pc.if_else(is_directory, can_go, _is_visible(files["path"], partition_columns))
+
+
+def _without_needed_directories(files: pa.Table, unreferenced: pa.Table) -> pa.Table:
+    """``unreferenced`` without the directories in which a file stays."""
+    is_directory = pc.ends_with(unreferenced["path"], "/")
+    if not pc.any(is_directory, min_count=0).as_py():
+        return unreferenced
+    stays = pc.invert(pc.or_(pc.ends_with(files["path"], "/"), pc.is_in(files["path"], value_set=unreferenced["path"])))
+    parents = pc.unique(pc.replace_substring_regex(files["path"].filter(stays), "[^/]*$", "")).to_pylist()
+    needed: set[str] = set()
+    for parent in parents:
+        while parent and parent not in needed:
+            needed.add(parent)
+            parent = parent[:-1].rpartition("/")[0]
+            parent = f"{parent}/" if parent else ""
+    return unreferenced.filter(
+        pc.invert(pc.is_in(unreferenced["path"], value_set=pa.array(sorted(needed), pa.string())))
+    )
 
 
 def _is_visible(paths: pa.ChunkedArray, partition_columns: Sequence[str]) -> pa.ChunkedArray:

@@ -98,10 +98,10 @@ def test_hidden_files_are_kept_but_old_change_data_is_deleted(lake: Lake, table:
 def test_empty_objects_that_stand_for_directories_of_writes_are_deleted_once_they_are_old(
     lake: Lake, table: Table
 ) -> None:
-    """VAC-1, VAC-3, VAC-7: S3A leaves them after an interrupted write. Other such objects may be a user's, and stay."""
-    write = "delta.txn=0f/"
+    """VAC-1, VAC-3, VAC-7: Spark's clients leave them. Other such objects may be a user's, and stay, as one with a file in it."""
+    emptied, write = "delta.txn=0e/", "delta.txn=0f/"
     young, kept = f"{write}young/", ("notes/", "day=1/", "_delta_log/", "delta.txn=0f-mine/", "delta.txn=ab/full/")
-    for path in (write, f"{write}day=1/", f"{write}_temporary/", *kept):
+    for path in (emptied, write, f"{write}day=1/", f"{write}_temporary/", *kept):
         lake.memory.write(f"{table.location}/{path}", b"not empty" if "full" in path else b"")
     lake.put(table, f"{write}day=1/orphan.parquet")
     lake.append(table, f"{write}live.parquet")
@@ -109,14 +109,14 @@ def test_empty_objects_that_stand_for_directories_of_writes_are_deleted_once_the
     assert plan_vacuum(table).paths == ()
     lake.clock.pass_days(0.2)
     lake.memory.write(f"{table.location}/{young}", b"")
-    deleted = (write, f"{write}_temporary/", f"{write}day=1/", f"{write}day=1/orphan.parquet")
+    deleted = (emptied, f"{write}_temporary/", f"{write}day=1/", f"{write}day=1/orphan.parquet")
     assert plan_vacuum(table).paths == deleted
     assert vacuum(table).num_files == 4
     left = {
         status.location.removeprefix(f"{table.location}/")
         for status in lake.memory.list_recursive(table.location, with_directories=True)
     }
-    assert left >= {young, *kept, f"{write}live.parquet"} and left.isdisjoint(deleted)
+    assert left >= {young, write, *kept, f"{write}live.parquet"} and left.isdisjoint(deleted)
 
 
 def test_paths_that_need_encoding_are_recognised(lake: Lake, table: Table) -> None:

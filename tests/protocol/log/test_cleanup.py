@@ -22,10 +22,14 @@ def _vacuum(
     removed: dict[str, int | None] | None = None,
     vectors: tuple[str, ...] = (),
     partition_columns: tuple[str, ...] = (),
+    sizes: dict[str, int] | None = None,
 ) -> UnreferencedFiles:
     adds = [add_file(path) for path in live]
     removes = [RemoveFile(path=path, deletion_timestamp=stamp) for path, stamp in (removed or {}).items()]
-    rows = [{"path": path, "size": 10, "modification_time": _NOW - age} for path, age in listed.items()]
+    rows = [
+        {"path": path, "size": (sizes or {}).get(path, 10), "modification_time": _NOW - age}
+        for path, age in listed.items()
+    ]
     return cleanup.unreferenced_files(
         pa.Table.from_pylist(rows, FILES_SCHEMA),
         location=_LOCATION,
@@ -97,6 +101,23 @@ def test_paths_are_compared_after_decoding() -> None:
         live=("a%20b", "p=50%2525/f", "file:/data/t/c", "%C3%A9", "file:///elsewhere/f"),
     )
     assert plan.paths == ("d%20e",)
+
+
+def test_directories_of_transactions_are_kept_while_a_file_in_them_is() -> None:
+    """VAC-1."""
+    old = ("delta.txn=0/", "delta.txn=0/p=1/", "delta.txn=0/p=2/", "delta.txn=0/p=1/live", "delta.txn=0/p=2/gone")
+    emptied = ("delta.txn=1/", "delta.txn=1/p=1/", "delta.txn=1/p=1/gone", "delta.txn=2/", "user/")
+    listed = {**dict.fromkeys((*old, *emptied), 30 * _DAY), "delta.txn=2/p=1/young": _DAY}
+    plan = _vacuum(
+        listed, live=("delta.txn=0/p=1/live",), sizes=dict.fromkeys((name for name in listed if name[-1] == "/"), 0)
+    )
+    assert plan.paths == (
+        "delta.txn=0/p=2/",
+        "delta.txn=0/p=2/gone",
+        "delta.txn=1/",
+        "delta.txn=1/p=1/",
+        "delta.txn=1/p=1/gone",
+    )
 
 
 def test_an_empty_listing_gives_an_empty_plan() -> None:
