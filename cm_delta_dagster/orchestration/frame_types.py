@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.reading.optional_packages import import_engine
-from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
+from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema, to_arrow_schema
 from cm_delta_dagster.spark.schema import to_spark
 
 
@@ -85,7 +85,8 @@ def spark_frame(value: Any, *, name: str, session: Callable[[], SparkSession]) -
         session: returns the session; called only for other types than Spark's.
 
     Raises:
-        InvalidArgumentError: a type that is not supported, or a column that Delta cannot store.
+        InvalidArgumentError: a type that is not supported, values that have no Arrow type in common, or a column that Delta
+            cannot store.
     """
     wanted = frame_type(type(value))
     if wanted is FrameType.SPARK and isinstance(value, DataFrame):
@@ -96,9 +97,19 @@ def spark_frame(value: Any, *, name: str, session: Callable[[], SparkSession]) -
             f"{', '.join(kind for kind in FrameType if kind is not FrameType.SNAPSHOT)}. Return one of them, return nothing, or "
             "give the output another io_manager_key."
         )
-    table = _plain(_arrow_table(value, wanted))
-    schema = to_spark(from_arrow_schema(table.schema))
-    return session().createDataFrame(table, schema)
+    try:
+        table = _arrow_table(value, wanted)
+        schema = from_arrow_schema(table.schema)
+        # No value changes, except that a time loses what is below a microsecond, which Delta cannot store.
+        table = table.cast(to_arrow_schema(schema), safe=False)
+    except InvalidArgumentError:
+        raise
+    except (pa.ArrowException, ValueError) as error:
+        raise InvalidArgumentError(
+            f"The {type(value).__name__} that {name} returned cannot be converted to Arrow: {error}. Nothing was written. Give "
+            "each column a name of its own and values of one type."
+        ) from error
+    return session().createDataFrame(table, to_spark(schema))
 
 
 def _arrow_table(value: Any, kind: FrameType) -> pa.Table:
@@ -112,23 +123,6 @@ def _arrow_table(value: Any, kind: FrameType) -> pa.Table:
         case FrameType.POLARS_LAZY:
             return value.collect().to_arrow()
     return value.to_arrow()
-
-
-def _plain(table: pa.Table) -> pa.Table:
-    """The table without dictionaries and views, which Spark cannot read."""
-    fields = [
-        pa.field(item.name, _plain_type(item.type), item.nullable) if _plain_type(item.type) != item.type else item
-        for item in table.schema
-    ]
-    return table.cast(pa.schema(fields))
-
-
-def _plain_type(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_dictionary(kind):
-        return _plain_type(kind.value_type)
-    if kind == pa.string_view():
-        return pa.string()
-    return pa.binary() if kind == pa.binary_view() else kind
 
 
 def _name_of(base: type) -> tuple[str, str]:

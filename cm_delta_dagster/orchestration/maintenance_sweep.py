@@ -1,6 +1,6 @@
 """Maintenance of many tables by one schedule: a run works through the tables that match, within a time budget.
 
-A run begins after the table at which the last run stopped, so that no table is left out. The tick of the schedule reads
+A run begins after the table at which the last run stopped or died, so that no table is left out. The tick of the schedule reads
 neither catalog nor storage; the run finds out what is due.
 """
 
@@ -14,7 +14,7 @@ import dagster as dg
 
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import CommitContext
-from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
+from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.orchestration import metadata as facts
 from cm_delta_dagster.orchestration.maintenance_policy import MaintenancePolicy, OnDenied, due_tasks
 from cm_delta_dagster.orchestration.maintenance_tasks import TaskReport, perform
@@ -42,7 +42,7 @@ def build_maintenance_sweep(
     Args:
         selectors: table names in which ``*`` stands for any text within a part, e.g. ``main.sales.*``.
         policy: thresholds, tasks and cron; its own ``tables`` are not used.
-        budget_seconds: time after which a run starts no other task.
+        budget_seconds: time after which a run starts no other task. A run maintains at least one table.
         asset_keys: the asset that gets the observations of a table, by table name.
         catalog: resource key of the CatalogResource; ``spark``: of the SparkResource.
 
@@ -105,16 +105,18 @@ class _Sweep:
 
     def run(self, names: Sequence[str]) -> None:
         for name in names:
-            if time.monotonic() >= self.deadline:
+            # The first table is maintained whatever the time, so that each run makes progress.
+            if self.visited and time.monotonic() >= self.deadline:
                 self.context.log.info("The time is over; the next run continues with %s.", name)
                 return
+            # Before the maintenance: if it kills the process each time, later runs begin with the tables after this one.
+            self.context.instance.add_run_tags(self.context.run_id, {LAST_TABLE_TAG: name})
             try:
                 self._maintain(name)
-            except CmDeltaError as error:
+            except Exception as error:
                 self.context.log.error("The maintenance of %s failed: %s", name, error)
                 self.faults.append(f"{name}: {error}")
             self.visited += 1
-            self.context.instance.add_run_tags(self.context.run_id, {LAST_TABLE_TAG: name})
 
     def finish(self, *, num_tables: int) -> None:
         """Report the run. Raises dagster.Failure if the maintenance of a table failed."""
@@ -138,8 +140,8 @@ class _Sweep:
     def _maintain(self, name: str) -> None:
         table = self.client.table(name)
         origin = CommitContext(tags={RUN_ID_TAG: self.context.run_id, STEP_KEY_TAG: str(self.context.op_handle)})
-        for due in due_tasks(table, self.policy):
-            if time.monotonic() >= self.deadline:
+        for number, due in enumerate(due_tasks(table, self.policy)):
+            if number and time.monotonic() >= self.deadline:
                 return
             report = perform(table, due.task, action="run", policy=self.policy, context=origin, spark=self.spark)
             self.rows.append((name, due.task.value, report.outcome, report.text))

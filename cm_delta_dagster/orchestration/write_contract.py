@@ -267,7 +267,8 @@ def table_identifier(entries: Mapping[str, Any], *, asset_path: Sequence[str], n
     if not path:
         raise InvalidArgumentError(
             "This output belongs to no asset, so it has no table name. Set the metadata key 'table', e.g. "
-            "dg.Out(metadata={'table': 'main.sales.orders'})."
+            "dg.Out(metadata={'table': 'main.sales.orders'}), or give the output another IO manager, e.g. "
+            "dg.Out(io_manager_key='mem_io_manager')."
         )
     found = dict(zip(("table", "schema", "catalog"), reversed(path), strict=False))
     for level in ("schema", "catalog"):

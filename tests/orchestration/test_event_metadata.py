@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from cm_delta_dagster.client.commits.context import CommitContext
-from cm_delta_dagster.orchestration import MaintenancePolicy, OnDenied, build_maintenance_jobs
+from cm_delta_dagster.orchestration import CatalogResource, MaintenancePolicy, OnDenied, build_maintenance_jobs
 from cm_delta_dagster.orchestration.remote import commit_metadata, run_context
 from tests.orchestration.log_tables import commit, make_table
 from tests.orchestration.sensor_bench import KEY, NAME, Ticker, a_run, finish, sensor_of, versions
@@ -38,6 +38,20 @@ def test_a_foreign_commit_has_the_standard_metadata_and_its_writer(catalog, inst
     assert found["cm_delta/engine"].startswith("cm-delta-dagster/")
     assert second.metadata["cm_delta/engine"].value == "notebook/1"
     assert second.metadata["cm_delta/user_metadata"].value == "by hand"
+
+
+def test_the_principal_of_a_commit_is_in_its_event(catalog, instance, tmp_path):
+    make_table(catalog.client, NAME)
+    other = CatalogResource(
+        url=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse", principal="etl"
+    )
+    try:
+        commit(other.client.table(NAME))
+    finally:
+        other.close()
+    *_, event = Ticker(sensor_of(), catalog, instance).tick().asset_events
+    assert isinstance(event, dg.AssetMaterialization)
+    assert event.metadata["cm_delta/principal"].value == "etl"
 
 
 def test_counts_follow_removals_and_unknown_rows(catalog):

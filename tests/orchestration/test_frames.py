@@ -1,6 +1,6 @@
 """Inputs and outputs of every type: Arrow, pandas, polars and Spark; graphs, ops and assets with several outputs."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 import dagster as dg
 import pandas as pd
@@ -10,9 +10,10 @@ import pytest
 from pyspark.sql import DataFrame
 
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.reading.read_arrow import read_arrow
 from cm_delta_dagster.operations.tables.create import create_table
-from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager
-from cm_delta_dagster.orchestration.frame_types import FrameType, frame_type, without_none
+from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager, cm_delta_definitions
+from cm_delta_dagster.orchestration.frame_types import FrameType, frame_type, spark_frame, without_none
 from tests.orchestration.assets import asset, refused
 from tests.orchestration.log_tables import SCHEMA
 
@@ -106,6 +107,44 @@ def test_every_type_is_written(world, name):
     assert world.rows(f"main.default.{name}") == [(1, datetime(2026, 1, 1)), (2, None)]
 
 
+def test_types_that_spark_has_not_are_written_without_a_change_of_values(world):
+    codes = pa.array(["a", "b"]).dictionary_encode()
+    given = pa.table(
+        {
+            "large": pa.array([0, 2**64 - 1], pa.uint64()),
+            "half": pa.array([1.5, None], pa.float32()).cast(pa.float16()),
+            "codes": pa.ListArray.from_arrays([0, 1, 2], codes),
+            "views": pa.StructArray.from_arrays([pa.array(["x", None], pa.string_view())], ["v"]),
+            "seconds": pa.array([1, None], pa.timestamp("s")),
+            "nanoseconds": pa.array([1_999, None], pa.timestamp("ns", "UTC")),
+        }
+    )
+
+    @dg.asset
+    def t():
+        return given
+
+    world.materialize(t)
+    rows = read_arrow(world.client.table("main.default.t")).sort_by("large").to_pylist()
+    assert [int(row["large"]) for row in rows] == [0, 2**64 - 1]
+    assert [row["half"] for row in rows] == [1.5, None]
+    assert [row["codes"] for row in rows] == [["a"], ["b"]]
+    assert [row["views"] for row in rows] == [{"v": "x"}, {"v": None}]
+    assert rows[0]["seconds"] == datetime(1970, 1, 1, 0, 0, 1)
+    assert rows[0]["nanoseconds"] == datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=UTC), "cut off, not rounded"
+
+
+@pytest.mark.parametrize(
+    "value", [pd.DataFrame({"a": [1, "x"]}), pd.DataFrame([[1, 2]], columns=["a", "a"])], ids=["types", "names"]
+)
+def test_a_frame_that_arrow_cannot_hold_is_refused_before_spark(value):
+    def session():
+        raise AssertionError("Spark was started")
+
+    with pytest.raises(InvalidArgumentError, match=r"DataFrame that t returned .*'a'|column a"):
+        spark_frame(value, name="t", session=session)
+
+
 def test_what_is_no_frame_and_what_delta_cannot_store_is_refused(world):
     @dg.asset
     def t():
@@ -167,6 +206,37 @@ def test_graphs_ops_and_several_outputs_have_their_tables(world):
     plain.execute_in_process(instance=world.instance)
     names = ("main.s.of_graph", "main.s.a", "main.default.b", "main.s.of_op")
     assert [world.rows(name) for name in names] == [[(1,), (1,)], [(3,)], [(4,)], [(2,)]]
+
+
+def test_values_of_specs_that_name_the_io_manager_are_written(world):
+    """Dagster refuses values of the others. The definitions are checked and completed as those of other assets."""
+    letters = dg.StaticPartitionsDefinition(["a", "b"])
+    in_parts = {"partitions_def": letters, "metadata": {"partition_expr": "p"}}
+    specs = [
+        dg.AssetSpec("left", **in_parts).with_io_manager_key("io_manager"),
+        dg.AssetSpec("right", **in_parts).with_io_manager_key("io_manager"),
+    ]
+
+    @dg.multi_asset(specs=specs, can_subset=True)
+    def both(context: dg.AssetExecutionContext):
+        for key in context.selected_asset_keys:
+            yield dg.MaterializeResult(asset_key=key, value=pa.table({"p": [context.partition_key], "v": [1]}))
+
+    for partition in ("a", "b", "a"):
+        world.materialize(both, partition_key=partition, selection=["right"] if partition == "b" else None)
+    assert world.rows("main.default.left") == [("a", 1)]
+    assert world.rows("main.default.right") == [("a", 1), ("b", 1)]
+    assert [event.partition for event in world.events("left")] == ["a", "a"]
+    defs = dg.Definitions([both], resources=world.resources, executor=dg.in_process_executor)
+    names = {spec.metadata["dagster/table_name"] for spec in cm_delta_definitions(defs).resolve_all_asset_specs()}
+    assert names == {"main.default.left", "main.default.right"}
+
+    @dg.multi_asset(specs=[dg.AssetSpec("lost")])
+    def without():
+        yield dg.MaterializeResult(asset_key="lost", value=ROWS)
+
+    with pytest.raises(dg.DagsterTypeCheckDidNotPass):
+        world.materialize(without)
 
 
 def test_only_an_overwrite_of_a_whole_table_can_be_the_last_that_wins(world):

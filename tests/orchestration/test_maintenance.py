@@ -1,5 +1,7 @@
 """Maintenance jobs and schedules: permission first, visible results, nothing started twice."""
 
+from pathlib import Path
+
 import dagster as dg
 import pytest
 from dagster import AssetKey
@@ -10,6 +12,7 @@ from cm_delta_dagster.operations.maintenance.authorization import maintenance_le
 from cm_delta_dagster.orchestration import (
     MaintenancePolicy,
     MaintenanceTask,
+    OnDenied,
     build_maintenance_jobs,
     build_maintenance_schedules,
     build_maintenance_sweep,
@@ -242,24 +245,87 @@ def test_compaction_joins_small_files_and_triggers_nothing(world):
     assert len(world.rows(NAME)) == 3
 
 
-def test_a_sweep_visits_every_table_that_matches_in_turn(catalog, instance):
-    """With a budget for one table, the second run begins after the table of the first."""
-    for name in ("main.s.a", "main.s.b", "main.other.c"):
+def sweep_of(catalog, *names, spark=None, **arguments):
+    """The job of a sweep over ``main.s.*`` in which each table of ``names`` has due tasks, and the observed asset of each."""
+    for name in names:
         commit(make_table(catalog.client, name))
-    asset_keys = {name: dg.AssetKey(name.split(".")) for name in ("main.s.a", "main.s.b", "main.other.c")}
-    rule = MaintenanceRule(scope="main", kind=MaintenanceKind.CHECKPOINT, allowed=True)
-    catalog.client.catalog.set_maintenance_rule(rule)
-    policy = MaintenancePolicy(tables=(), tasks=(MaintenanceTask.CHECKPOINT,), commits_since_checkpoint=1)
-    schedule = build_maintenance_sweep(["main.s.*"], policy=policy, asset_keys=asset_keys)
+    asset_keys = {name: dg.AssetKey(name.split(".")) for name in names}
+    schedule = build_maintenance_sweep(["main.s.*"], asset_keys=asset_keys, **arguments)
+    defs = dg.Definitions(schedules=[schedule], resources={"catalog": catalog, "spark": spark or NoSpark()})
+    return schedule, defs.resolve_job_def("maintain_tables"), asset_keys
+
+
+def observed(instance, asset_keys):
+    """The number of observations of each table."""
+    return {name: len(instance.fetch_observations(key, limit=10).records) for name, key in asset_keys.items()}
+
+
+CHECKPOINTS = MaintenancePolicy(tables=(), tasks=(MaintenanceTask.CHECKPOINT,), commits_since_checkpoint=1)
+
+
+def test_a_sweep_visits_every_table_that_matches_in_turn(catalog, instance):
+    schedule, job, asset_keys = sweep_of(catalog, "main.s.a", "main.s.b", "main.other.c", policy=CHECKPOINTS)
     with dg.build_schedule_context(instance=instance) as context:
         assert schedule.evaluate_tick(context).run_requests
-    defs = dg.Definitions(schedules=[schedule], resources={"catalog": catalog, "spark": NoSpark()})
-    assert defs.resolve_job_def("maintain_tables").execute_in_process(instance=instance).success
-    counts = {name: len(instance.fetch_observations(key, limit=10).records) for name, key in asset_keys.items()}
-    assert counts == {"main.s.a": 1, "main.s.b": 1, "main.other.c": 0}
+    assert job.execute_in_process(instance=instance).success
+    assert observed(instance, asset_keys) == {"main.s.a": 1, "main.s.b": 1, "main.other.c": 0}
     (done,) = instance.get_runs()
     assert done.tags["cm_delta_maintenance/last_table"] == "main.s.b"
     assert list(_from_last(["a", "b", "c"], "a")) == ["b", "c", "a"]
     assert list(_from_last(["a", "b", "c"], "c")) == list(_from_last(["a", "b", "c"], None)) == ["a", "b", "c"]
     with pytest.raises(InvalidArgumentError):
-        build_maintenance_sweep(["main.s"], policy=policy)
+        build_maintenance_sweep(["main.s"], policy=CHECKPOINTS)
+
+
+def test_a_sweep_with_little_time_continues_after_its_last_table(catalog, instance):
+    """Each run has time for one table, and does not begin with the same one again."""
+    _, job, asset_keys = sweep_of(catalog, "main.s.a", "main.s.b", policy=CHECKPOINTS, budget_seconds=0.000001)
+    counts = []
+    for _ in range(2):
+        assert job.execute_in_process(instance=instance).success
+        counts.append(tuple(observed(instance, asset_keys).values()))
+    assert counts == [(1, 0), (1, 1)]
+
+
+class FailingSpark(dg.ConfigurableResource):
+    """Fails once, in the compaction that is the first to ask for a session."""
+
+    directory: str
+    interrupts: bool
+
+    @property
+    def spark_session(self):
+        asked = Path(self.directory) / "asked"
+        if self.interrupts and not asked.exists():
+            asked.touch()
+            raise KeyboardInterrupt
+        raise RuntimeError("Java ended")
+
+
+@pytest.mark.parametrize("interrupts", [False, True])
+def test_a_table_whose_maintenance_dies_does_not_stop_the_others(catalog, instance, tmp_path, interrupts):
+    """The later tables are maintained by the same run after a failure, and by the next run after the end of the process."""
+    names = ("main.s.a", "main.s.b")
+    policy = MaintenancePolicy(
+        tables=(),
+        tasks=(MaintenanceTask.COMPACT,),
+        min_small_files=2,
+        min_small_file_ratio=0.1,
+        on_denied=OnDenied.FAIL,
+    )
+    spark = FailingSpark(directory=str(tmp_path), interrupts=interrupts)
+    _, job, asset_keys = sweep_of(catalog, *names, policy=policy, spark=spark)
+    for name in names:
+        commit(catalog.client.table(name))
+    rule = MaintenanceRule(scope=names[0], kind=MaintenanceKind.DATA_REORGANIZATION, allowed=True)
+    catalog.client.catalog.set_maintenance_rule(rule)
+    if interrupts:
+        with pytest.raises(BaseException):  # noqa: B017 - Dagster's own, which is no Exception.
+            job.execute_in_process(instance=instance)
+        assert observed(instance, asset_keys) == {"main.s.a": 0, "main.s.b": 0}
+    result = job.execute_in_process(instance=instance, raise_on_error=False)
+    (failure,) = result.get_step_failure_events()
+    assert "main.s.a: " in failure.step_failure_data.error.message + str(failure.step_failure_data.user_failure_data)
+    assert observed(instance, asset_keys) == {"main.s.a": 0, "main.s.b": 1}, "of the denied task"
+    first = next(entry for entry in instance.all_logs(result.run_id) if "main.s." in (entry.user_message or ""))
+    assert ("main.s.b" in first.user_message) is interrupts

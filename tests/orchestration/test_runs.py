@@ -11,9 +11,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
+from cm_delta_dagster.errors import CommitConflictError
 from cm_delta_dagster.operations.tables.approve_commit import approve_commit
 from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager
 from cm_delta_dagster.orchestration.runs import WriteOrigin, run_number
+from tests.orchestration.assets import raised
 from tests.orchestration.log_tables import commit
 from tests.support.waiting import until
 
@@ -172,9 +174,11 @@ def test_a_step_whose_commit_waits_fails_once_and_is_done_after_the_approval(wor
     assert world.version("main.default.t") == 1 and world.rows("main.default.t") == [(9,)]
 
 
-def test_a_compatible_commit_meanwhile_is_rebased_on_without_a_second_call(world, tmp_path):
-    """The rows wait until another writer has committed, after the write has read the table."""
-    world.materialize(appending(world))
+def materialize_late(world, tmp_path, meanwhile, **metadata):
+    """Materialize the asset t; ``meanwhile()`` is called after its write has read the table and before it commits.
+
+    Returns the calls of the function of the asset, and the error of the run, None without.
+    """
     started, committed = tmp_path / "started", tmp_path / "committed"
     calls = []
 
@@ -184,7 +188,7 @@ def test_a_compatible_commit_meanwhile_is_rebased_on_without_a_second_call(world
             time.sleep(0.01)
         return value
 
-    @dg.asset(name="t", metadata={"mode": "append"})
+    @dg.asset(name="t", metadata=metadata)
     def slow() -> DataFrame:
         calls.append(1)
         return world.frame([(2,)], "id int").select(F.udf(wait, "int")("id").alias("id"))
@@ -192,14 +196,48 @@ def test_a_compatible_commit_meanwhile_is_rebased_on_without_a_second_call(world
     def write_meanwhile() -> None:
         try:
             until(started.exists)
-            commit(world.client.table("main.default.t"))
+            meanwhile()
         finally:
             committed.touch()
 
     other = threading.Thread(target=write_meanwhile)
     other.start()
-    assert world.materialize(slow).success
-    other.join()
+    try:
+        world.materialize(slow)
+    except Exception as error:
+        return len(calls), raised(error)
+    finally:
+        other.join()
+    return len(calls), None
+
+
+def test_a_compatible_commit_meanwhile_is_rebased_on_without_a_second_call(world, tmp_path):
+    """The rows wait until another writer has committed, after the write has read the table."""
+    world.materialize(appending(world))
+    calls = materialize_late(world, tmp_path, lambda: commit(world.client.table("main.default.t")), mode="append")
     event = world.events("t")[-1]
-    assert (len(calls), event.metadata["cm_delta/conflict_retries"].value) == (1, 1)
+    assert (calls, event.metadata["cm_delta/conflict_retries"].value) == ((1, None), 1)
     assert event.metadata["cm_delta/commit_version"].value == 2
+
+
+@pytest.mark.parametrize("on_conflict", ["fail", "last_wins"])
+def test_of_two_overwrites_the_last_fails_or_wins_as_the_asset_says(world, tmp_path, on_conflict):
+    def rows(number):
+        @dg.asset(name="t")
+        def made() -> DataFrame:
+            return world.frame([(number,)], "id int")
+
+        return made
+
+    world.materialize(rows(0))
+    calls, error = materialize_late(world, tmp_path, lambda: world.materialize(rows(1)), on_conflict=on_conflict)
+    assert calls == 1, "the function is not called again"
+    if on_conflict == "fail":
+        assert isinstance(error, CommitConflictError)
+        assert world.rows("main.default.t") == [(1,)] and world.version("main.default.t") == 1
+    else:
+        assert error is None
+        assert world.rows("main.default.t") == [(2,)] and world.version("main.default.t") == 2
+        event = world.events("t")[-1]
+        assert event.metadata["cm_delta/conflict_retries"].value == 1
+        assert event.metadata["dagster/row_count"].value == 1

@@ -78,6 +78,26 @@ def test_a_commit_of_a_run_under_way_is_pending_and_blocks_no_other(ticker, cata
     assert FeedCursor.from_text(ticker.cursor).pending == ()
 
 
+def test_commits_that_wait_for_a_run_do_not_overfill_the_cursor(catalog, instance):
+    """Dagster refuses cursors of 2 MB. The sensor stays before the commits that have no place, and loses none of them."""
+    spec = dg.AssetSpec(KEY, metadata={"table": NAME})
+    ticker = Ticker(sensor_of(assets=[spec]), catalog, instance)
+    run = a_run(instance)
+    table = make_table(catalog.client, NAME, by={"p": "string"})
+    long = [commit(table, tags=own(run), partitions=[{"p": "x" * 100_000}]) for _ in range(7)]
+    for _ in range(2):
+        result = ticker.tick()
+        assert "the most that the cursor can store" in result.skip_message
+        waiting = [each.version for each in FeedCursor.from_text(ticker.cursor).pending]
+        assert waiting == long[: len(waiting)] and len(waiting) == 5
+        assert len(ticker.cursor) < 1_000_000
+    assert versions(instance) == []
+    finish(instance, run)
+    ticker.tick()
+    assert versions(instance) == long
+    assert FeedCursor.from_text(ticker.cursor).pending == ()
+
+
 def test_a_commit_whose_run_died_before_recording_it_is_reported(ticker, catalog, instance):
     run = a_run(instance)
     table = make_table(catalog.client, NAME)
