@@ -38,18 +38,18 @@ from cm_delta_dagster.protocol.features.table_features import (
     reader_features,
     writer_features,
 )
-from cm_delta_dagster.protocol.features.table_properties import (
-    COORDINATOR_PREFIX,
-    TABLE_ID_KEYS,
-    TableProperties,
-    required_properties,
-)
+from cm_delta_dagster.protocol.features.table_properties import TABLE_ID_KEY, TableProperties, required_properties
 from cm_delta_dagster.protocol.log import log_files, version_checksum
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState
 from cm_delta_dagster.protocol.log.cloning import source_directories
 
 ADOPTED_BY_TAG = "cm_delta/adopted_by"
 """Tag of the commit that adopts a table: the id of the catalog."""
+
+_IDS_IN_A_CATALOG = (TABLE_ID_KEY, "ucTableId")
+"""Properties with the id that a table has in the catalog that manages it; the second is an older name."""
+_COORDINATOR_PREFIX = "delta.coordinatedCommits."
+"""Begins the properties that name a commit coordinator."""
 
 
 class AdoptState(StrEnum):
@@ -252,7 +252,7 @@ def _refuse_taken(client: DeltaClient, name: TableIdentifier, location: str) -> 
 def _refuse_managed_elsewhere(snapshot: Snapshot) -> None:
     """Refuse a table whose properties name the catalog or the commit coordinator that manages it."""
     for key, value in snapshot.metadata.configuration.items():
-        if key in TABLE_ID_KEYS or key.startswith(COORDINATOR_PREFIX):
+        if key in _IDS_IN_A_CATALOG or key.startswith(_COORDINATOR_PREFIX):
             raise CatalogManagedAccessError(
                 f"{snapshot.location} was not adopted: its property {key} is {value!r}, so that another catalog manages the table "
                 "or ratifies its commits. Nothing was changed. Release it there; if that is no longer so, remove the property with "

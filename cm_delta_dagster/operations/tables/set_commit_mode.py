@@ -125,7 +125,7 @@ def _create_or_keep(table: Table, location: str, data: bytes) -> bool:
 def _check_put_if_absent(table: Table) -> None:
     """Refuse a table whose log has commits that the catalog did not ratify, or whose store does not create exclusively.
 
-    Once commits are made by creating their files, such a file could not be told from a commit.
+    Once commits are made by creating their files, such a file could not be distinguished from a commit.
     """
     if table.catalog_answer().commit_policy.through_catalog:
         table.refuse_if_behind()

@@ -19,10 +19,6 @@ DELETION_VECTORS_KEY = "delta.enableDeletionVectors"
 IN_COMMIT_TIMESTAMPS_KEY = "delta.enableInCommitTimestamps"
 CHECKPOINT_PROTECTION_KEY = "delta.requireCheckpointProtectionBeforeVersion"
 TABLE_ID_KEY = "io.unitycatalog.tableId"
-TABLE_ID_KEYS = (TABLE_ID_KEY, "ucTableId")
-"""Properties with the id that a table has in the catalog that manages it; the second is an older name."""
-COORDINATOR_PREFIX = "delta.coordinatedCommits."
-"""Begins the properties that name a commit coordinator."""
 ENABLEMENT_VERSION_KEY = "delta.inCommitTimestampEnablementVersion"
 ENABLEMENT_TIMESTAMP_KEY = "delta.inCommitTimestampEnablementTimestamp"
 
@@ -439,7 +435,8 @@ _CHECKS: Mapping[str, Callable[[str, str], object]] = {
 _ROW_TRACKING_SUSPENDED = "delta.rowTrackingSuspended"
 _INTERNAL = frozenset(
     {
-        *TABLE_ID_KEYS,
+        TABLE_ID_KEY,
+        "ucTableId",
         "is_managed_location",
         "delta.columnMapping.hasDroppedOrRenamed",
         "delta.columnMapping.maxColumnId",
