@@ -31,6 +31,18 @@ class CommitPolicies(typing.Protocol):
         """
         ...
 
+    def begin_release(self, table_id: str) -> PolicyChange:
+        """Set the policy of one table to put-if-absent, to release the table, also while the catalog enforces grants.
+
+        The answers are those of :meth:`change_commit_policy`.
+
+        Raises:
+            TableNotFoundError: unknown or dropped table.
+            OperationRefusedError: the caller may not release the table.
+            InvalidArgumentError: the catalog must be able to refuse commits of the table, or some wait for an approval.
+        """
+        ...
+
     def commit_policies(self) -> tuple[CommitPolicyRule, ...]:
         """Every rule by scope; the scope of a table is its current name."""
         ...

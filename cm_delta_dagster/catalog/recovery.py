@@ -109,6 +109,15 @@ class RecoverableCatalog(typing.Protocol):
         """
         ...
 
+    def check_adoption(self, identifier: TableIdentifier) -> None:
+        """Return if the caller may adopt a table under this name; changes nothing.
+
+        Raises:
+            PermissionDeniedError: the caller may not.
+            InvalidArgumentError: the name is malformed.
+        """
+        ...
+
     def adopt_table(self, table: AdoptedTable) -> TableEntry | None:
         """Create the entry of a table of a lost catalog, with its id and location. A repeated call has no effect.
 
@@ -124,6 +133,10 @@ class RecoverableCatalog(typing.Protocol):
 
     def overlapping_tables(self, location: str) -> tuple[RelatedTable, ...]:
         """The tables at, above or below ``location``, by id; purged and released ones are left out."""
+        ...
+
+    def check_release(self, table_id: str) -> None:
+        """Return if the caller may release the table; changes nothing. Raises PermissionDeniedError."""
         ...
 
     def release_table(self, table_id: str) -> None:

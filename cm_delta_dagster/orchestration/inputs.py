@@ -213,7 +213,7 @@ def _wanted_type(context: dg.InputContext) -> FrameType:
 
 
 def _snapshot(table: Table, contract: ReadContract, step: Any) -> Snapshot:
-    if contract.version is not None or contract.timestamp_ms is not None:
+    if not contract.reads_latest:
         return table.snapshot(version=contract.version, timestamp_ms=contract.timestamp_ms)
     pinned = pinned_version(step, table)
     if pinned is not None:

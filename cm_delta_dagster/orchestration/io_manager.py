@@ -13,8 +13,10 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.operations.maintenance.auto_compaction import compacts_after_writes
+from cm_delta_dagster.operations.reading.consistent_snapshots import load_together
 from cm_delta_dagster.operations.writing.deferred_writes import DeferredWrites
 from cm_delta_dagster.orchestration import metadata as facts
 from cm_delta_dagster.orchestration.change_inputs import (
@@ -34,7 +36,14 @@ from cm_delta_dagster.orchestration.output_events import WrittenOutput, observe_
 from cm_delta_dagster.orchestration.refusals import without_retries
 from cm_delta_dagster.orchestration.resources import CatalogResource, HasSparkSession, SparkResource
 from cm_delta_dagster.orchestration.run_checks import checked_warehouse
-from cm_delta_dagster.orchestration.runs import WriteOrigin, asset_metadata, raise_pinned_version, run_tags
+from cm_delta_dagster.orchestration.runs import (
+    WriteOrigin,
+    asset_metadata,
+    pin_together,
+    pinned_version,
+    raise_pinned_version,
+    run_tags,
+)
 from cm_delta_dagster.orchestration.write_contract import (
     ReadContract,
     TableNames,
@@ -143,6 +152,7 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
                 raise never_written(context, contract) from error
             context.log.info("There is no table %s yet, so the input %s is None.", contract.identifier, context.name)
             return None
+        self._pin_inputs(context, contract, table)
         table_input = TableInput.of(context, contract, table, session=self._session, reports=self.report_reads)
         if contract.changes:
             consumer = None if table_input.step is None else self._consumer(context.name, table_input.step)
@@ -152,6 +162,32 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         if self.column_lineage:
             remember_input(context, table_input.step, loaded)
         return loaded
+
+    def _pin_inputs(self, context: dg.InputContext, contract: ReadContract, table: Table) -> None:
+        """Pin the tables of all inputs of the step at one moment: a commit over several tables is seen in all or in none."""
+        step = step_of(context)
+        if step is None or not contract.reads_latest or pinned_version(step, table) is not None:
+            return
+        names = {contract.identifier}
+        for definition in step.op_def.input_defs:
+            asset_key = step.job_def.asset_layer.get_asset_key_for_node_input(step.node_handle, definition.name)
+            if asset_key is None:
+                continue
+            try:
+                other = parse_read_contract(
+                    upstream=asset_metadata(step, asset_key, {}),
+                    own=definition.metadata,
+                    asset_path=asset_key.path,
+                    names=self._names,
+                )
+            except (
+                InvalidArgumentError
+            ):  # An input of another IO manager; one of this kind reports it when it is loaded.
+                continue
+            if other.reads_latest:
+                names.add(other.identifier)
+        if len(names) > 1:
+            pin_together(step, load_together(self.catalog.client, sorted(names, key=str)))
 
     def _consumer(self, name: str, step: Any) -> Consumer:
         """The asset that reads changes, and the table in which an IO manager of this kind stores it."""

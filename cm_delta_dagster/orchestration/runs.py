@@ -4,8 +4,9 @@
 is a number made of the run id. A retried step finds its commit by this number. A run that is re-executed from failure also
 accepts the number of the run it continues if the step did not succeed there.
 
-*One version of each table in a run.* The first read of a table pins the version for all processes of the run. A write of the run
-moves the pin to its version. The catalog stores the pin under the run id, so a run that is executed again has its own pin.
+*One version of each table in a run.* The first read of a table pins the version for all processes of the run, and with it those of
+the other inputs of the step that the run has not pinned, which were the latest ones at the same moment. A write of the run moves
+the pin to its version. The catalog stores the pin under the run id, so a run that is executed again has its own pin.
 """
 
 import hashlib
@@ -15,10 +16,12 @@ from typing import Any
 
 import dagster as dg
 
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.commits.context import CommitContext, Idempotency, IdempotencyRule
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.write_target import WriteTarget
+from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion
 from cm_delta_dagster.orchestration.partitions import keys_text
 from cm_delta_dagster.orchestration.write_contract import ambiguous_table
 
@@ -171,6 +174,12 @@ def pin_version(step_context: Any, table: Table, version: int) -> int:
     if step_context is None:
         return version
     return table.services.pins.pin_version(table.table_id, version, owner=step_context.run_id)
+
+
+def pin_together(step_context: Any, states: Mapping[TableIdentifier, LatestVersion]) -> None:
+    """Pin tables at versions that belong together; a table that the run has pinned before keeps its version."""
+    for state in states.values():
+        pin_version(step_context, state.table, state.version)
 
 
 def raise_pinned_version(step_context: Any, table: Table, version: int) -> None:

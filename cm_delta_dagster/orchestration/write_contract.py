@@ -114,6 +114,11 @@ class ReadContract:
     changes_from: ChangesFrom | None = None
     reports_reads: bool = True
 
+    @property
+    def reads_latest(self) -> bool:
+        """Whether the version that the run pins is read, and not one that the metadata names."""
+        return self.version is None and self.timestamp_ms is None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableNames:

@@ -4,8 +4,9 @@ The driver reads all of them, 64 at a time. Each takes about 2 ms of its CPU; a 
 A Spark job would ask for the size of each file first, and would need fifty cores to be as fast.
 """
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +18,7 @@ _TAIL_BYTES = 64 * 1024
 _MAGIC = b"PAR1"
 _TRAILER_BYTES = 8
 _THREADS = 64
+_READ_AHEAD = 2 * _THREADS
 _SEQUENTIAL_FILES = 3
 
 
@@ -26,6 +28,24 @@ def read_footers(store: Store, files: Sequence[ObjectStatus]) -> list[pq.FileMet
         return [read_footer(store, file) for file in files]
     with ThreadPoolExecutor(max_workers=min(_THREADS, len(files))) as pool:
         return list(pool.map(lambda file: read_footer(store, file), files))
+
+
+def each_footer(store: Store, files: Iterable[ObjectStatus]) -> Iterator[pq.FileMetaData]:
+    """Footer of each file, in order. A few are read ahead, so that memory does not grow with the number of files.
+
+    Raises StorageError for a file that is not a Parquet file.
+    """
+    with ThreadPoolExecutor(max_workers=_THREADS) as pool:
+        waiting: deque[Future[pq.FileMetaData]] = deque()
+        try:
+            for file in files:
+                waiting.append(pool.submit(read_footer, store, file))
+                if len(waiting) > _READ_AHEAD:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def read_footer(store: Store, file: ObjectStatus) -> pq.FileMetaData:

@@ -231,6 +231,10 @@ class FsspecStore:
         """The location itself: object stores have no links."""
         return location
 
+    def unlisted_links(self, directory: str) -> Iterator[str]:
+        """None: object stores have no links."""
+        return iter(())
+
     def remove_empty_directories(self, directory: str) -> None:
         """Does nothing: object stores have no directories."""
 

@@ -191,6 +191,17 @@ class LocalStore:
         with _mapped("resolve", location):
             return f"file://{os.path.realpath(local_path(location))}"
 
+    def unlisted_links(self, directory: str) -> Iterator[str]:
+        """Locations of symbolic links below ``directory`` to directories and to nothing."""
+        prefix = directory.rstrip("/")
+        with _mapped("list", directory):
+            entries = _entries(local_path(directory))
+        for name, entry in sorted(entries):
+            if _is_directory(entry):
+                yield from self.unlisted_links(f"{prefix}/{name}")
+            elif entry.is_symlink() and not os.path.isfile(entry.path):
+                yield f"{prefix}/{name}"
+
     def remove_empty_directories(self, directory: str) -> None:
         """Remove the empty directories among ``directory`` and those below it."""
         with _mapped("delete", directory):

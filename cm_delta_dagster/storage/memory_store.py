@@ -87,6 +87,10 @@ class MemoryStore:
         """The location itself: there are no links."""
         return location
 
+    def unlisted_links(self, directory: str) -> Iterator[str]:
+        """None: there are no links."""
+        return iter(())
+
     def remove_empty_directories(self, directory: str) -> None:
         """Does nothing: there are no directories."""
 

@@ -99,6 +99,13 @@ class Store(typing.Protocol):
         """The location with symbolic links resolved, whether or not an object exists there."""
         ...
 
+    def unlisted_links(self, directory: str) -> Iterator[str]:
+        """Locations of the symbolic links to directories and to nothing below ``directory``, which a listing leaves out.
+
+        A store without links has none.
+        """
+        ...
+
     def remove_empty_directories(self, directory: str) -> None:
         """Remove the empty directories among ``directory`` and those below it. Does nothing in a store without directories."""
         ...

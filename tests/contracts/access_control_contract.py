@@ -10,7 +10,7 @@ from cm_delta_dagster.catalog.access import CallerSource, Privilege, Role
 from cm_delta_dagster.catalog.approvals import ApprovalRequest
 from cm_delta_dagster.catalog.audit import AuditOutcome
 from cm_delta_dagster.catalog.catalog import Catalog
-from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind, CommitPolicyRule
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind, CommitPolicyRule, PolicyChange
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.catalog.event_feed import EventFilter
 from cm_delta_dagster.catalog.maintenance import MaintenanceConditions, MaintenanceKind, MaintenanceRule
@@ -225,6 +225,9 @@ def without_a_privilege_nothing_but_reading_works(bench: Bench) -> None:
             lambda: reader.set_maintenance_rule(rule),
             lambda: reader.set_published_version(entry.table_id, 0),
             lambda: reader.register_path(OTHER, "s3://b/x"),
+            lambda: reader.check_adoption(OTHER),
+            lambda: reader.check_release(entry.table_id),
+            lambda: reader.begin_release(entry.table_id),
             lambda: reader.release_table(entry.table_id),
             lambda: reader.relocate_table(entry.table_id, location="memory://x", moved_from=entry.location),
             lambda: reader.grant([Privilege.OWN], str(NAME), name),
@@ -331,6 +334,10 @@ def put_if_absent_and_grants_exclude_each_other(bench: Bench) -> None:
             owner.change_commit_policy(other.table_id, by_creation)
         with pytest.raises(InvalidArgumentError, match="put_if_absent"):
             owner.set_commit_policy(CommitPolicyRule(scope="main", policy=by_creation))
+        owner.check_adoption(NAME)
+        owner.check_release(other.table_id)
+        assert owner.begin_release(other.table_id) is PolicyChange.DONE
+        assert owner.load_table(OTHER).ratified.commit_policy == by_creation
         with pytest.raises(InvalidArgumentError, match=r"put-if-absent.*enforces grants"):
             owner.undrop_table(entry.table_id)
         assert owner.list_tables("main.sales") == (OTHER,)

@@ -365,6 +365,11 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
             )
         )
 
+    def check_adoption(self, identifier: TableIdentifier) -> None:
+        """Check the rights of the caller. Raises PermissionDeniedError, InvalidArgumentError."""
+        names.check_identifier(identifier)
+        self._database.write(lambda connection: recovery.check_adoption(connection, identifier))
+
     def adopt_table(self, table: AdoptedTable) -> TableEntry | None:
         """Create the entry. Raises TableAlreadyExistsError, RecoveryError, InvalidArgumentError, CommitRejectedError."""
         names.check_identifier(table.identifier)
@@ -376,6 +381,10 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
     def overlapping_tables(self, location: str) -> tuple[RelatedTable, ...]:
         """Tables at, above or below a location."""
         return self._database.read(lambda connection: recovery.overlapping_tables(connection, location))
+
+    def check_release(self, table_id: str) -> None:
+        """Check the rights of the caller. Raises PermissionDeniedError."""
+        self._database.write(lambda connection: recovery.check_release(connection, table_id))
 
     def release_table(self, table_id: str) -> None:
         """Remove the entry of a table. Raises TableNotFoundError, RecoveryError."""

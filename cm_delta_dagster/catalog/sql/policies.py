@@ -121,12 +121,26 @@ def change(connection: sa.Connection, table_id: str, policy: CommitPolicy | None
         raise InvalidArgumentError("Switching is a state that the catalog sets; choose another commit policy.")
     rule_lock.acquire(connection)
     guard.require_on_table(connection, Operation.SET_POLICY, table_id)
+    _refuse_without_check(connection, policy)
+    return _change(connection, table_id, policy, now_ms=now_ms)
+
+
+def begin_release(connection: sa.Connection, table_id: str, *, now_ms: int) -> PolicyChange:
+    """Change to put-if-absent for a release, by a caller that may release the table, also while grants are enabled.
+
+    A commit that is made by creating its file until the release is not checked against grants; nor is one after the release.
+    """
+    rule_lock.acquire(connection)
+    guard.require_on_table(connection, Operation.RELEASE, table_id)
+    return _change(connection, table_id, _PUT_IF_ABSENT, now_ms=now_ms)
+
+
+def _change(connection: sa.Connection, table_id: str, policy: CommitPolicy | None, *, now_ms: int) -> PolicyChange:
     row = connection.execute(_LOCKED, {"of_table": table_id}).one_or_none()
     if row is None:
         raise TableNotFoundError(
             f"No registered table has the id {table_id}: its commit policy was not changed. Load the table by its name again."
         )
-    _refuse_without_check(connection, policy)
     current = None if row.commit_policy is None else CommitPolicy.parse(row.commit_policy)
     if current != policy:
         after = None if policy is None else str(policy)

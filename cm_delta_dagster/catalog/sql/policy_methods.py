@@ -41,6 +41,11 @@ class PolicyMethods:
         now_ms = self._now_ms()
         return self._database.write(lambda connection: policies.change(connection, table_id, policy, now_ms=now_ms))
 
+    def begin_release(self, table_id: str) -> PolicyChange:
+        """Set put-if-absent for a release. Raises TableNotFoundError, OperationRefusedError, InvalidArgumentError."""
+        now_ms = self._now_ms()
+        return self._database.write(lambda connection: policies.begin_release(connection, table_id, now_ms=now_ms))
+
     def commit_policies(self) -> tuple[CommitPolicyRule, ...]:
         """Every rule, by scope."""
         return self._database.read(policies.rules)

@@ -65,8 +65,8 @@ class CatalogBehind:
             how = "shows both histories and keeps the one that you choose"
         else:
             what = (
-                f"does not know them: its latest version is {self.latest_version}. The usual cause is a catalog database that "
-                "was restored from a backup. "
+                f"does not know them: its latest version is {self.latest_version}. The usual causes are a catalog database that "
+                "was restored from a backup, and a writer by path that ignores that a catalog manages the table. "
             )
             how = "shows which of these commits can be taken in, and takes them in with --apply"
         return CatalogBehindStorageError(

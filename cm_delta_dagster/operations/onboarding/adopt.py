@@ -173,6 +173,9 @@ def _insert(client: DeltaClient, table: AdoptedTable) -> TableEntry:
             last = error
             continue
         except TableAlreadyExistsError as error:
+            entry = _registered(client, table)  # Another client may have completed the adoption at the same time.
+            if entry is not None:
+                return entry
             raise TableAlreadyExistsError(
                 f"{error} {table.location} is catalog-managed now and has no name. Adopt it again under another name."
             ) from error

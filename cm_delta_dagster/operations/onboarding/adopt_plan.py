@@ -28,7 +28,7 @@ from cm_delta_dagster.operations.onboarding.parquet_folder import (
     has_parquet_files,
     read_folder,
 )
-from cm_delta_dagster.operations.tables.external_location import refuse_other_warehouse, refuse_part_of_table
+from cm_delta_dagster.operations.tables.external_location import refuse_other_warehouse, refuse_part_of_table, spellings
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 from cm_delta_dagster.protocol.features.protocol_evolution import check_metadata_supported, with_features
@@ -38,13 +38,18 @@ from cm_delta_dagster.protocol.features.table_features import (
     reader_features,
     writer_features,
 )
-from cm_delta_dagster.protocol.features.table_properties import TableProperties, required_properties
+from cm_delta_dagster.protocol.features.table_properties import TABLE_ID_KEY, TableProperties, required_properties
 from cm_delta_dagster.protocol.log import log_files, version_checksum
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState
 from cm_delta_dagster.protocol.log.cloning import source_directories
 
 ADOPTED_BY_TAG = "cm_delta/adopted_by"
 """Tag of the commit that adopts a table: the id of the catalog."""
+
+_IDS_IN_A_CATALOG = (TABLE_ID_KEY, "ucTableId")
+"""Properties with the id that a table has in the catalog that manages it; the second is an older name."""
+_COORDINATOR_PREFIX = "delta.coordinatedCommits."
+"""Begins the properties that name a commit coordinator."""
 
 
 class AdoptState(StrEnum):
@@ -105,6 +110,7 @@ def plan_adopt(
         TableNotFoundError: there is neither a Delta table nor a Parquet file at the location.
         InvalidArgumentError: the location is below another Delta table.
         InvalidArgumentError, SchemaMismatchError, InvalidDataError: the Parquet files cannot be one table; names file and column.
+        PermissionDeniedError: the caller may not adopt a table under the name.
         TableAlreadyExistsError: another table has the name, or the catalog has the table under another name.
         CatalogManagedAccessError: another catalog manages the table.
         RecoveryError: the location overlaps that of a table of the catalog.
@@ -154,6 +160,7 @@ class AdoptDraft:
 def draft_adoption(client: DeltaClient, location: str, name: TableIdentifier, folder: FolderOptions) -> AdoptDraft:
     """Check what is at the location, and prepare the commit. Raises as :func:`plan_adopt`."""
     at = absolute_location(location).rstrip("/")
+    client.recovery.check_adoption(name)
     refuse_other_warehouse(client, at, not_done="Nothing was adopted")
     table = open_path_table(client.stores, at)
     try:
@@ -165,6 +172,7 @@ def draft_adoption(client: DeltaClient, location: str, name: TableIdentifier, fo
     _refuse_taken(client, name, at)
     refuse_part_of_table(table.store, at, not_done="Nothing was adopted")
     folder.refuse_for_delta_table(at)
+    _refuse_managed_elsewhere(snapshot)
     check_writable(snapshot.protocol, at)
     _check_newest(table, snapshot)
     table_id = str(uuid.uuid4())
@@ -232,7 +240,7 @@ def _refuse_taken(client: DeltaClient, name: TableIdentifier, location: str) -> 
             f"{location} was not adopted: {name} is registered for the path {registered}. Nothing was changed. Choose another "
             "name, or unregister it first."
         )
-    others = client.recovery.overlapping_tables(location)
+    others = [table for each in spellings(location) for table in client.recovery.overlapping_tables(each)]
     if others:
         state = "" if others[0].state is None else f", {others[0].state}"
         raise RecoveryError(
@@ -241,17 +249,36 @@ def _refuse_taken(client: DeltaClient, name: TableIdentifier, location: str) -> 
         )
 
 
+def _refuse_managed_elsewhere(snapshot: Snapshot) -> None:
+    """Refuse a table whose properties name the catalog or the commit coordinator that manages it."""
+    for key, value in snapshot.metadata.configuration.items():
+        if key in _IDS_IN_A_CATALOG or key.startswith(_COORDINATOR_PREFIX):
+            raise CatalogManagedAccessError(
+                f"{snapshot.location} was not adopted: its property {key} is {value!r}, so that another catalog manages the table "
+                "or ratifies its commits. Nothing was changed. Release it there; if that is no longer so, remove the property with "
+                "the engine that writes to the table now."
+            )
+
+
 def _check_newest(table: PathTable, snapshot: Snapshot) -> None:
     """Refuse a table whose newest commit is missing or damaged, or whose newest version contradicts its checksum."""
     source = published_source(snapshot.location, snapshot.version)
     try:
-        commit = commit_json.decode_commit(table.store.read(source.location), version=snapshot.version)
+        data = table.store.read(source.location)
+        commit = commit_json.decode_commit(data, version=snapshot.version)
     except ObjectNotFoundError as error:
         raise CorruptLogError(
             f"{snapshot.location} was not adopted: its log does not have the commit of its latest version {snapshot.version}. "
             "Nothing was changed. Restore the file, or write to the table once with the engine that it has now.",
             version=snapshot.version,
         ) from error
+    if not data.strip():
+        raise CorruptLogError(
+            f"{snapshot.location} was not adopted: {source.location}, the commit of its latest version, is empty; its writer or "
+            "its storage may have lost the content. Nothing was changed. Restore the file; if the table misses nothing, write "
+            "to it once with the engine that it has now.",
+            version=snapshot.version,
+        )
     checksum = read_checksum(table.store, snapshot.location, snapshot.version)
     own = None if commit.commit_info is None else commit.commit_info.txn_id
     if checksum is None or (checksum.txn_id is not None and checksum.txn_id != own):

@@ -1,7 +1,7 @@
 """Folders of Parquet files, plain or with Hive partitions, as version 0 of a table: no data file is copied or rewritten.
 
 The footer of each file gives its columns and statistics, the directories ``name=value`` above it give its partition values. Footers
-are read in groups, and only the encoded actions of the files read so far are kept in memory.
+are read a few ahead, and only the encoded actions of the files read so far are kept in memory.
 """
 
 import uuid
@@ -35,9 +35,16 @@ from cm_delta_dagster.protocol.features.table_properties import TABLE_ID_KEY, Ta
 from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode, reconcile_schemas
 from cm_delta_dagster.protocol.schema.type_text import parse_column_type
-from cm_delta_dagster.protocol.schema.types import TIMESTAMP, StructField, StructType, data_type_text
+from cm_delta_dagster.protocol.schema.types import (
+    TIMESTAMP,
+    DecimalType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    data_type_text,
+)
 from cm_delta_dagster.protocol.statistics.statistics import StatisticsColumn, footer_statistics, statistics_columns
-from cm_delta_dagster.spark.footers import read_footers
+from cm_delta_dagster.spark.footers import each_footer
 from cm_delta_dagster.storage.store import ObjectStatus, Store
 
 OPERATION = "CONVERT"
@@ -61,6 +68,22 @@ class FolderOptions:
 
     partition_by: Mapping[str, str] = field(default_factory=dict)
     progress: Progress | None = None
+
+    def partition_columns(self) -> tuple[StructField, ...]:
+        """The partition columns with their types. Raises InvalidArgumentError for what is not a type of a partition column."""
+        if not isinstance(self.partition_by, Mapping):
+            raise InvalidArgumentError(
+                f"partition_by is {self.partition_by!r}: give the types of the partition columns by their names, in the order of "
+                'the directories, e.g. {"day": "date"}. Nothing was changed.'
+            )
+        columns = tuple(StructField(name, parse_column_type(text).type) for name, text in self.partition_by.items())
+        for column in columns:
+            if not isinstance(column.type, PrimitiveType | DecimalType):
+                raise InvalidArgumentError(
+                    f"The partition column {column.name!r} cannot have the type {data_type_text(column.type)}: the name of a "
+                    "directory gives its value. Nothing was changed. Give a type without parts, e.g. string or date."
+                )
+        return columns
 
     def refuse_for_delta_table(self, location: str) -> None:
         """Raises InvalidArgumentError if partition columns are given for a table that has a log."""
@@ -107,14 +130,14 @@ def read_folder(
         SchemaMismatchError: two files have different types for one column.
         InvalidDataError: a partition value is not of its type.
     """
-    partitions = tuple(
-        StructField(column, parse_column_type(text).type) for column, text in options.partition_by.items()
-    )
+    partitions = options.partition_columns()
+    _refuse_links(store, location)
     files = list(_data_files(store, location))
     reader = _FolderReader(location, partitions)
+    footers = each_footer(store, (status for status, _ in files))
     done = 0
     for group in _groups(files):
-        reader.add(group, read_footers(store, [status for status, _ in group]))
+        reader.add(group, footers)
         done += len(group)
         if options.progress is not None:
             options.progress(done, len(files))
@@ -193,10 +216,10 @@ class _FolderReader:
         """The columns of all files, then the partition columns."""
         return StructType((*(item for item, _ in self._columns.values()), *self._partitions))
 
-    def add(self, files: Sequence[tuple[ObjectStatus, str]], footers: Sequence[pq.FileMetaData]) -> None:
-        """Take in a group of files with their footers."""
+    def add(self, files: Sequence[tuple[ObjectStatus, str]], footers: Iterator[pq.FileMetaData]) -> None:
+        """Take in a group of files with their footers, which are the next ones of ``footers``."""
         lines = []
-        for (status, relative), footer in zip(files, footers, strict=True):
+        for (status, relative), footer in zip(files, footers, strict=False):
             schema = self._schema_of(footer, relative)
             add = AddFile(
                 path=encode_path(relative),
@@ -264,6 +287,18 @@ class _FolderReader:
                 f"is not of the type {data_type_text(item.type)}. Nothing was changed. Give another type."
             ) from error
         self._valid.add((item.name, text))
+
+
+def _refuse_links(store: Store, location: str) -> None:
+    """Refuse symbolic links whose files a listing leaves out, because their rows would be missing in the table."""
+    for link in store.unlisted_links(location):
+        relative = link.removeprefix(f"{location}/")
+        if not any(_is_hidden(segment) for segment in relative.split("/")):
+            raise InvalidArgumentError(
+                f"{location} was not adopted: {relative} is a symbolic link to a directory, or to nothing, and no file below it "
+                "would be part of the table. Nothing was changed. Replace the link by the directory, or rename it so that its name "
+                "begins with an underscore."
+            )
 
 
 def _groups(files: Sequence[tuple[ObjectStatus, str]]) -> Iterator[Sequence[tuple[ObjectStatus, str]]]:

@@ -28,7 +28,7 @@ from cm_delta_dagster.errors import (
     StorageError,
 )
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
-from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
+from cm_delta_dagster.operations.tables.set_commit_mode import begin_release, set_commit_policy
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.features.enablement import TableDefinition
 from cm_delta_dagster.protocol.features.feature_removal import OF_CATALOG_MANAGED, without_catalog_managed
@@ -77,10 +77,13 @@ def plan_release(client: DeltaClient, *, identifier: TableIdentifier | str) -> R
 
     Raises:
         TableNotFoundError: there is no such table.
+        PermissionDeniedError: the caller may not release it.
         RecoveryError: shallow clones name the files of the table.
+        CatalogBehindStorageError: the log has commits that the catalog does not know.
         NotCatalogManagedError: its log does not list the feature, and no release has dropped it.
     """
     table = client.table(identifier)
+    client.recovery.check_release(table.table_id)
     _refuse_clones(client, table)
     entry = client.registry.load_table(table.identifier)
     try:
@@ -90,6 +93,8 @@ def plan_release(client: DeltaClient, *, identifier: TableIdentifier | str) -> R
         if version is None:
             raise
         return _plan(entry, version=version, is_interrupted=True)
+    if snapshot.commit_policy.through_catalog:
+        table.refuse_if_behind()
     definition = without_catalog_managed(TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata))
     features = writer_features(definition.protocol) | reader_features(definition.protocol)
     plan = _plan(entry, version=snapshot.version, is_interrupted=False)
@@ -163,7 +168,7 @@ def _released_version(table: Table) -> int | None:
 def _commit(client: DeltaClient, table: Table, context: CommitContext) -> int:
     """Create the commit that drops the feature. After an error the table has its former commit mode again."""
     before = table.snapshot().commit_policy
-    set_commit_policy(table, CommitPolicy(kind=CommitPolicyKind.PUT_IF_ABSENT))
+    begin_release(table)
     try:
         checkpoint(table)
         _refuse_clones(client, table)  # One may have been made since the plan.

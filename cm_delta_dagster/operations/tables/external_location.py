@@ -25,7 +25,7 @@ def check_location(client: DeltaClient, location: str) -> str:
     at = absolute_location(location).rstrip("/")
     warehouse = client.registry.identity().warehouse
     if warehouse is not None and any(
-        f"{inner}/".startswith(f"{outer}/") for inner in _spellings(at) for outer in _spellings(warehouse)
+        f"{inner}/".startswith(f"{outer}/") for inner in spellings(at) for outer in spellings(warehouse)
     ):
         raise InvalidArgumentError(
             f"No table was created: {at} is in the warehouse {warehouse}, in which the catalog places tables itself. Leave out the "
@@ -46,7 +46,7 @@ def check_location(client: DeltaClient, location: str) -> str:
 def refuse_part_of_table(store: Store, location: str, *, not_done: str) -> None:
     """Refuse a location below a Delta table, whose vacuum would delete files there. Raises InvalidArgumentError."""
     scheme, separator, _ = location.partition("://")
-    paths = [PurePosixPath(each.removeprefix(f"{scheme}{separator}")) for each in sorted(_spellings(location))]
+    paths = [PurePosixPath(each.removeprefix(f"{scheme}{separator}")) for each in spellings(location)]
     for parent in (parent for path in paths for parent in path.parents if parent.name):
         table = f"{scheme}{separator}{parent}"
         if store.list_from(log_files.log_directory(table)):
@@ -73,7 +73,8 @@ def refuse_other_warehouse(client: DeltaClient, location: str, *, not_done: str)
             )
 
 
-def _spellings(location: str) -> frozenset[str]:
+def spellings(location: str) -> tuple[str, ...]:
     """The location as it is written and, of a local one, without symbolic links."""
     scheme, separator, path = location.partition("://")
-    return frozenset({location, f"{scheme}{separator}{os.path.realpath(path)}"} if scheme == "file" else {location})
+    resolved = (f"{scheme}{separator}{os.path.realpath(path)}",) if scheme == "file" else ()
+    return tuple(dict.fromkeys((location, *resolved)))

@@ -5,6 +5,7 @@ during which writers wait. If the client crashes between the steps, setting the 
 """
 
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 
 from cm_delta_dagster.catalog.commit_policy import (
@@ -54,16 +55,28 @@ def set_commit_policy(table: Table, policy: CommitPolicy | None) -> None:
     Raises:
         InvalidArgumentError: ``policy`` is SWITCHING.
         StoreNotSupportedError: ``policy`` is put-if-absent and the store cannot create a file exclusively; nothing changed.
+        CatalogBehindStorageError: ``policy`` is put-if-absent and the log has commits that the catalog does not know.
         CommitRetriesExceededError: concurrent commits prevented the switch; the table is still switching. Set it again.
         StorageError, CatalogUnavailableError: a step failed; the table may still be switching. Set it again.
     """
     if policy is not None and policy.kind is CommitPolicyKind.PUT_IF_ABSENT:
-        _check_exclusive_creation(table)
+        _check_put_if_absent(table)
+    _change(table, lambda: table.services.commit_policies.change_commit_policy(table.table_id, policy))
+
+
+def begin_release(table: Table) -> None:
+    """Set the policy put-if-absent to release ``table``. Raises as :func:`set_commit_policy`, and OperationRefusedError."""
+    _check_put_if_absent(table)
+    _change(table, lambda: table.services.commit_policies.begin_release(table.table_id))
+
+
+def _change(table: Table, change_once: Callable[[], PolicyChange]) -> None:
+    """Repeat the change and the steps that it asks for until it is done."""
     attempts = table.services.settings.max_commit_attempts
     for _ in range(attempts):
         # Read before the catalog is called: a barrier that it then asks for is not older than the version after this snapshot.
         snapshot = table.snapshot()
-        change = table.services.commit_policies.change_commit_policy(table.table_id, policy)
+        change = change_once()
         if change is PolicyChange.DONE:
             return
         if change is PolicyChange.PUBLISH_FIRST:
@@ -107,6 +120,16 @@ def _create_or_keep(table: Table, location: str, data: bytes) -> bool:
     except ObjectAlreadyExistsError:
         return False
     return True
+
+
+def _check_put_if_absent(table: Table) -> None:
+    """Refuse a table whose log has commits that the catalog did not ratify, or whose store does not create exclusively.
+
+    Once commits are made by creating their files, such a file could not be distinguished from a commit.
+    """
+    if table.catalog_answer().commit_policy.through_catalog:
+        table.refuse_if_behind()
+    _check_exclusive_creation(table)
 
 
 def _check_exclusive_creation(table: Table) -> None:

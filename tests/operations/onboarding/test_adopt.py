@@ -1,10 +1,15 @@
 """Adopting tables of other writers: one commit, no data file touched, and each bad input refused with nothing changed."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
+import deltalake
+import pyarrow as pa
 import pytest
 
+from cm_delta_dagster import connect
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import CatalogIdentity, TableIdentifier
@@ -27,10 +32,11 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.operations.doctor import doctor
 from cm_delta_dagster.operations.onboarding.adopt import adopt
 from cm_delta_dagster.operations.onboarding.adopt_plan import AdoptState, explain, plan_adopt
-from cm_delta_dagster.operations.onboarding.release import release
+from cm_delta_dagster.operations.onboarding.release import plan_release, release
 from cm_delta_dagster.operations.recovery.recover_warehouse import plan_warehouse_recovery, recover_warehouse
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.purge import plan_purge
+from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.protocol.features.table_features import is_catalog_managed
 from cm_delta_dagster.storage.stores import Stores
 from tests.operations.onboarding.worlds import NAME, managed, objects, path_table, put_commit, put_file
@@ -140,6 +146,30 @@ def _damaged_commit(lake: Lake) -> str:
     return location
 
 
+def _empty_commit(lake: Lake) -> str:
+    location = path_table(lake)
+    lake.memory.write(f"{location}/_delta_log/{1:020d}.json", b"")
+    return location
+
+
+def _with_property(lake: Lake, **properties: str) -> str:
+    location = path_table(lake)
+    put_commit(lake, location, 2, metadata(**properties))
+    return location
+
+
+def _id_of_another_catalog(lake: Lake) -> str:
+    return _with_property(lake, io__unitycatalog__tableId="11111111-2222-3333-4444-555555555555")
+
+
+def _older_id_of_another_catalog(lake: Lake) -> str:
+    return _with_property(lake, ucTableId="11111111-2222-3333-4444-555555555555")
+
+
+def _commit_coordinator(lake: Lake) -> str:
+    return _with_property(lake, **{"delta__coordinatedCommits__commitCoordinator-preview": "dynamodb"})
+
+
 def _wrong_checksum(lake: Lake) -> str:
     location = path_table(lake)
     lake.memory.write(f"{location}/_delta_log/{1:020d}.crc", _CRC)
@@ -168,6 +198,10 @@ BAD = [
     (_managed_elsewhere, CatalogManagedAccessError, "Another catalog manages it"),
     (_unknown_feature, UnsupportedFeatureError, "someNewFeature"),
     (_damaged_commit, CorruptLogError, "1"),
+    (_empty_commit, CorruptLogError, "is empty"),
+    (_id_of_another_catalog, CatalogManagedAccessError, r"io\.unitycatalog\.tableId is '11111111"),
+    (_older_id_of_another_catalog, CatalogManagedAccessError, "ucTableId"),
+    (_commit_coordinator, CatalogManagedAccessError, "coordinatedCommits"),
     (_wrong_checksum, CorruptLogError, "checksum"),
     (_other_warehouse, WarehouseMismatchError, "another"),
 ]
@@ -235,6 +269,36 @@ def test_an_adoption_that_another_client_completes_first(lake: Lake, name: str) 
     assert [str(found) for found in lake.client.registry.list_tables()] == [name]
 
 
+def test_an_adoption_of_two_clients_under_one_name_succeeds_for_both(lake: Lake) -> None:
+    """Databases report the entry of the other client as a name that is taken."""
+    location = path_table(lake)
+
+    def complete(method: str, argument: object) -> Exception | None:
+        if method != "adopt_table":
+            return None
+        lake.catalog.fails = lambda *_: None
+        adopt(lake.reopened(), location=location, identifier=NAME)
+        return TableAlreadyExistsError(f"{NAME} exists already, for the test.")
+
+    lake.catalog.fails = complete
+    assert adopt(lake.client, location=location, identifier=NAME).snapshot().version == 2
+
+
+def test_a_symbolic_link_does_not_hide_that_locations_overlap(tmp_path: Path) -> None:
+    outer, inner = tmp_path / "outer", tmp_path / "outer" / "inner"
+    deltalake.write_deltalake(str(inner), pa.table({"id": [1]}))
+    link = tmp_path / "link"
+    link.symlink_to(outer)
+    with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse") as lake:
+        lake.adopt(str(inner), "main.test.inner")
+        deltalake.write_deltalake(str(outer), pa.table({"id": [1]}))
+        before = sorted(outer.rglob("*"))
+        for path in (outer, link):
+            with pytest.raises(RecoveryError, match="overlaps"):
+                lake.adopt(str(path), "main.test.outer")
+        assert sorted(outer.rglob("*")) == before and lake.tables() == ("main.test.inner",)
+
+
 def test_spellings_of_a_local_path_are_one_location(tmp_path: Path) -> None:
     expected = f"file://{tmp_path}/t"
     spellings = (f"{tmp_path}/t/", f"{tmp_path}/x/../t", f"file:{tmp_path}/t", f"file://{tmp_path}/x/..//t/")
@@ -270,8 +334,25 @@ def test_files_of_a_writer_that_ignores_the_protocol_are_found_and_never_read(la
     with pytest.raises(CatalogBehindStorageError, match=r"main\.test\.adopted"):
         lake.append(table, partition_values={})
     assert any(finding.version == 3 or "3" in finding.where for finding in doctor(table).findings)
-    with pytest.raises(CmDeltaError):
-        release(lake.reopened(), identifier=NAME)
+    mode = lake.client.table(NAME).snapshot().commit_policy
+    for act in (plan_release, release):
+        with pytest.raises(CatalogBehindStorageError, match="version 3"):
+            act(lake.reopened(), identifier=NAME)
+    left = lake.reopened().table(NAME).snapshot()
+    assert (left.version, left.commit_policy, left.num_files) == (2, mode, 2)
+
+
+def test_a_foreign_commit_does_not_become_one_by_a_change_of_the_commit_mode(lake: Lake) -> None:
+    """CM-R5: a well-formed file that no client of the catalog committed."""
+    location = path_table(lake)
+    table = adopt(lake.client, location=location, identifier=NAME)
+    data = lake.memory.read(f"{location}/_delta_log/{2:020d}.json").splitlines()[0]
+    later = json.loads(data)
+    later["commitInfo"] |= {"inCommitTimestamp": lake.clock() + 5000, "txnId": "another"}
+    lake.memory.write(f"{location}/_delta_log/{3:020d}.json", json.dumps(later).encode() + b"\n")
+    with pytest.raises(CatalogBehindStorageError):
+        set_commit_policy(table, CommitPolicy(kind=CommitPolicyKind.PUT_IF_ABSENT))
+    assert lake.reopened().table(NAME).snapshot().version == 2
 
 
 def test_an_adopted_table_stays_external_after_the_catalog_is_lost(lake: Lake, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cm_delta_dagster import connect
 from cm_delta_dagster.errors import (
     CmDeltaError,
     InvalidArgumentError,
@@ -213,6 +214,35 @@ def test_a_folder_that_is_not_one_table_is_refused_and_nothing_changes(
         with pytest.raises(error, match=text):
             act(lake.client, location=ROOT, identifier=NAME, folder=options or FolderOptions())
     assert objects(lake) == before and lake.client.registry.list_tables() == ()
+
+
+@pytest.mark.parametrize("target", ["elsewhere", "nowhere"])
+def test_a_link_whose_files_a_listing_leaves_out_is_refused(target: str, tmp_path: Path) -> None:
+    folder = tmp_path / "raw"
+    for directory in (folder, tmp_path / "elsewhere"):
+        directory.mkdir()
+        pq.write_table(pa.table({"id": [1]}), directory / "a.parquet")
+    (folder / "sub").mkdir()
+    (folder / "sub" / "b.parquet").symlink_to(tmp_path / "elsewhere" / "a.parquet")
+    (folder / "_hidden").symlink_to(tmp_path / "elsewhere")
+    link = folder / "sub" / "more"
+    link.symlink_to(tmp_path / target)
+    with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse") as lake:
+        for act in (lake.plan_adopt, lake.adopt):
+            with pytest.raises(InvalidArgumentError, match="sub/more is a symbolic link"):
+                act(str(folder), NAME)
+        assert not (folder / "_delta_log").exists()
+        link.unlink()
+        assert lake.adopt(str(folder), NAME).to_arrow()["id"].to_pylist() == [1, 1], "a link to a file is read"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"), [(["day"], "in the order of the directories"), ({"day": "array<int>"}, "array")]
+)
+def test_partition_columns_without_a_usable_type_are_refused(lake: Lake, wrong: Any, text: str) -> None:
+    put(lake, "day=1/a.parquet", id=longs(1))
+    with pytest.raises(InvalidArgumentError, match=text):
+        plan_adopt(lake.client, location=ROOT, identifier=NAME, folder=FolderOptions(partition_by=wrong))
 
 
 def test_partition_columns_are_refused_for_a_delta_table(lake: Lake) -> None:
