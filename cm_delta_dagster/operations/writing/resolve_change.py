@@ -41,6 +41,7 @@ from cm_delta_dagster.protocol.predicates.sql_tokens import (
     check_closed_text,
     tokens_of,
 )
+from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
 from cm_delta_dagster.protocol.schema.char_types import char_widths
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.protocol.schema.types import ArrayType, MapType, StructField, StructType, data_type_text
@@ -234,8 +235,13 @@ class _Resolution:
         return AlwaysTrue() if own is None else self._parsed(own)
 
     def _parsed(self, text: str) -> Predicate:
+        zone = self.snapshot.time_zone
+        if zone is not None and not isinstance(zone, DeferredZone):
+            zone = session_time_zone(
+                self.session
+            )  # In which Spark evaluates the text; files are skipped by the same times.
         try:
-            return parse_predicate(text, self.snapshot.schema, clock=self.clock, zone=self.snapshot.time_zone)
+            return parse_predicate(text, self.snapshot.schema, clock=self.clock, zone=zone)
         except CmDeltaError:
             return AlwaysTrue()  # It names a new column, or only Spark understands it.
 

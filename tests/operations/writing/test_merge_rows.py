@@ -1,7 +1,9 @@
 """MERGE with clauses: which rows change, and what is refused before anything is written."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -98,6 +100,26 @@ def test_any_condition_joins(build: Build) -> None:
 
 
 @pytest.mark.slow
+def test_literals_of_clauses_are_times_in_the_zone_of_the_session(build: Build, spark: SparkSession) -> None:
+    """DML-4: files are skipped by the same times by which Spark compares the rows, whatever zone the connection names."""
+    builder = build("id long, at timestamp, v string", vectors="false")
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    try:
+        for number, hour in ((1, 2), (2, 22)):
+            builder.append((number, datetime(2024, 1, 1, hour, tzinfo=UTC), "old"))
+        builder.table.time_zone = ZoneInfo("Asia/Tokyo")
+        source = builder.frame((1, "new"), (2, "new"), columns="id long, v string")
+        on = "t.id = s.id AND t.at < TIMESTAMP '2024-01-01 03:00:00'"
+        _merge(builder, source, on).when_matched_update({"v": "s.v"}).execute()
+        assert [(row[0], row[2]) for row in builder.rows()] == [(1, "new"), (2, "old")]
+        clauses = _merge(builder, source.where("id = 2"))
+        clauses.when_not_matched_by_source_update({"v": "'gone'"}, "t.at < '2024-01-01 03:00:00'").execute()
+        assert [(row[0], row[2]) for row in builder.rows()] == [(1, "gone"), (2, "old")]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(zone))
+
+
 def test_values_of_a_merge_need_not_be_deterministic(build: Build) -> None:
     """They are computed once; the change feed records what was inserted."""
     builder = build("id long, v string").with_properties({"delta.enableChangeDataFeed": "true"}, "changeDataFeed")
