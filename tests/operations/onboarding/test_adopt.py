@@ -1,6 +1,7 @@
 """Adopting tables of other writers: one commit, no data file touched, and each bad input refused with nothing changed."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -301,6 +302,22 @@ def test_an_adopted_table_keeps_its_id_if_an_older_version_is_restored(lake: Lak
     table = adopt(lake.client, location=path_table(lake, root="memory://lake/warehouse/mine"), identifier=NAME)
     restore(table, version=0)
     assert table.snapshot().num_files == 1 and doctor(table).healthy
+    lake.client.wait_for_background()
+    catalog = SqlCatalog(f"sqlite:///{tmp_path}/new.db", warehouse="memory://lake/warehouse", now_ms=lake.clock)
+    client = DeltaClient(catalog, stores=Stores(stores={"memory": lake.store}), now_ms=lake.clock)
+    recover_warehouse(client, plan_warehouse_recovery(client, warehouse="memory://lake/warehouse"))
+    assert (client.table(NAME).table_id, client.table(NAME).snapshot().version) == (table.table_id, 3)
+    client.close()
+
+
+def test_a_lost_catalog_is_recovered_if_newer_metadata_lack_the_id_of_a_table(lake: Lake, tmp_path: Path) -> None:
+    """The first commit that a catalog ratified names the id; another writer has left it out of the metadata since."""
+    table = adopt(lake.client, location=path_table(lake, root="memory://lake/warehouse/mine"), identifier=NAME)
+    transaction = table.start_transaction(table.snapshot(), operation="SET TBLPROPERTIES")
+    own = table.snapshot().metadata
+    kept = {key: value for key, value in own.configuration.items() if key != "io.unitycatalog.tableId"}
+    transaction.set_metadata(replace(own, configuration=kept))
+    transaction.commit()
     lake.client.wait_for_background()
     catalog = SqlCatalog(f"sqlite:///{tmp_path}/new.db", warehouse="memory://lake/warehouse", now_ms=lake.clock)
     client = DeltaClient(catalog, stores=Stores(stores={"memory": lake.store}), now_ms=lake.clock)
