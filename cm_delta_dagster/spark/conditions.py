@@ -5,12 +5,15 @@ conflicts. Any other Column becomes an opaque predicate, which only Spark can ev
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import tzinfo
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -27,6 +30,8 @@ from cm_delta_dagster.spark.session import is_connect, session_time_zone
 
 _INFIX = frozenset(("=", "==", "<", "<=", ">", ">=", "<=>", "and", "or", "+", "-", "*", "/", "%"))
 _NOT = ("!", "not")
+_NOT_OF_ONE_ROW = ("INVALID_WHERE_CONDITION", "WINDOW_FUNCTION_NOT_ALLOWED_IN_CLAUSE", "UNSUPPORTED_GENERATOR")
+"""Spark's errors for a condition that calls an aggregate function, a window function or a generator."""
 _CALL = re.compile(r"\b(\w+)\(")
 
 
@@ -67,6 +72,39 @@ def check_repeatable_column(column: Column, scope: DataFrame) -> None:
             f"The expression {_description(column)!r} is not deterministic, and a write evaluates its expressions more than once, "
             "each time with another value. Nothing was written. Compute the values before, e.g. into a column of the source."
         )
+
+
+def check_row_condition(column: Column, scope: DataFrame, *, where: str = "an expression of a write") -> None:
+    """Refuse a condition that is not true or false for each row of ``scope``. Raises as :func:`check_row_values`."""
+    _check_rows(lambda: scope.where(column), where)
+
+
+def check_row_values(columns: Sequence[Column], scope: DataFrame, *, where: str) -> None:
+    """Refuse expressions that do not have one value for each row of ``scope``: aggregates, window functions and generators.
+
+    Args:
+        where: what the expressions are part of, for messages.
+
+    Raises:
+        InvalidArgumentError: an expression is of that kind, or ``scope`` lacks a column of it.
+    """
+    _check_rows(lambda: scope.where(reduce(or_, [column.isNull() for column in columns])), where)
+
+
+def _check_rows(filtered: Callable[[], DataFrame], where: str) -> None:
+    with spark_errors(f"analysing {where}"):
+        try:
+            filtered().schema  # noqa: B018 - Spark Connect analyses here.
+        except AnalysisException as error:
+            if not str(error.getCondition()).startswith(_NOT_OF_ONE_ROW):
+                raise
+            found = str(error).partition(" SQLSTATE")[0].strip()
+            raise InvalidArgumentError(
+                "A write evaluates its expressions for each row by itself, so they cannot call aggregate functions, window "
+                "functions or functions that return several rows. Nothing was written. Compute the values before, e.g. into a "
+                "column of the source. "
+                f"({found})"
+            ) from error
 
 
 def are_repeatable(columns: Sequence[Column], scope: DataFrame) -> list[bool]:

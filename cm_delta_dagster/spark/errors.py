@@ -155,7 +155,9 @@ def mapped(error: Exception, doing: str) -> CmDeltaError:
     text = _whole_text(error)
     if _STOPPED.search(text):
         return stopped_error(doing)
-    violation = _VIOLATION.search(text)
+    is_refused = isinstance(error, AnalysisException | ParseException)
+    # The text of a query that was refused may contain the checks of the scan; none of them has failed.
+    violation = None if is_refused else _VIOLATION.search(text)
     if violation is not None:
         return _violation(violation[1], _RAISED.split(text[: violation.start()])[-1])
     absent = _NO_FILE_SYSTEM.search(text)
@@ -166,7 +168,7 @@ def mapped(error: Exception, doing: str) -> CmDeltaError:
         )
     cause = root_cause(text)
     shown = _JAVA_CLASS.sub("", cause)
-    if isinstance(error, AnalysisException | ParseException) and not _MISSING.search(text):
+    if is_refused and not _MISSING.search(text):
         return InvalidArgumentError(f"Spark does not accept the query while {doing}: {shown}")
     if isinstance(error, ArithmeticException | DateTimeException | NumberFormatException):
         return InvalidDataError(

@@ -325,6 +325,30 @@ CONDITIONS: list[Case] = [
         lambda act: update(act.orders, spark=act.spark, assignments={"name": "CAST(rand() AS string)"}),
     ),
     (
+        "an update by a Python value",
+        InvalidArgumentError,
+        (NAME, "'name' is None of type NoneType", "SQL text"),
+        lambda act: update(act.orders, spark=act.spark, assignments={"name": None}),
+    ),
+    (
+        "an update by an aggregate",
+        InvalidArgumentError,
+        (NAME, "for each row", "max(", "before"),
+        lambda act: update(act.orders, spark=act.spark, assignments={"name": "max(name)"}),
+    ),
+    (
+        "a condition that is a number",
+        InvalidArgumentError,
+        (NAME, "deleting", "BIGINT"),
+        lambda act: delete(act.orders, spark=act.spark, where="id + 1"),
+    ),
+    (
+        "a slice that is a number",
+        InvalidArgumentError,
+        (NAME, "BIGINT"),
+        lambda act: overwrite(act.orders, frame=act.good, where="id + 1"),
+    ),
+    (
         "an update by a value that the column cannot hold",
         InvalidDataError,
         (NAME, "The value is x", "nothing was committed"),

@@ -83,7 +83,7 @@ class Chain:
     ) -> None:
         self.state = state
         self.links: list[Link] = []
-        self._store, self._location, self._table_id = store, location, table_id
+        self._store, self._location, self.table_id = store, location, table_id
         self._time = timestamp_ms
         self._txn_ids = set(known_txn_ids)
         self._defined = (-1 if state is None else state.version, timestamp_ms)
@@ -169,8 +169,8 @@ class Chain:
 
     def _check_definition(self, metadata: Metadata, protocol: Protocol) -> None:
         own = TableProperties(metadata.configuration).table_id
-        if own not in (None, self._table_id):
-            raise RefusedError(f"its metadata names the table id {own}, and this is table {self._table_id}.")
+        if own not in (None, self.table_id):
+            raise RefusedError(f"its metadata names the table id {own}, and this is table {self.table_id}.")
         if self.state is not None and metadata.id != self.state.metadata.id:
             raise RefusedError(f"its metadata has the id {metadata.id}, and the table's is {self.state.metadata.id}.")
         if not is_catalog_managed(protocol):

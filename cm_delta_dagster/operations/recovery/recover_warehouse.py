@@ -178,9 +178,7 @@ def _plan_adoption(
     listing = list_log(store, location)
     chain, rejected = _chain(reader, listing)
     links = tuple(chain.links)
-    assert chain.state is not None
-    table_id = TableProperties(chain.state.metadata.configuration).table_id
-    assert table_id is not None
+    table_id = chain.table_id
     staged, lost = staged_candidates(reader, chain, listing, chosen=take_staged, known=())
     marker = read_table_marker(store, location)
     if marker is not None and marker.table_id != table_id:

@@ -47,7 +47,7 @@ from cm_delta_dagster.protocol.features.clustering import (
 from cm_delta_dagster.protocol.features.column_ids import MAX_COLUMN_ID
 from cm_delta_dagster.protocol.features.enablement import TableDefinition
 from cm_delta_dagster.protocol.features.table_features import check_writable
-from cm_delta_dagster.protocol.features.table_properties import TABLE_ID_KEY, TableProperties
+from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log.restoration import log_properties
 from cm_delta_dagster.spark.session import check_frame
 
@@ -180,12 +180,11 @@ def replace_table(
 def _base(snapshot: Snapshot, design: TableDesign, now_ms: int) -> TableDefinition:
     """What the replacement continues: the protocol, the id, and numbers that must not be used twice."""
     present = snapshot.metadata.configuration
-    continued = {TABLE_ID_KEY: present[TABLE_ID_KEY]} if TABLE_ID_KEY in present else {}
     wanted = TableProperties(design.properties)
     names = [MAX_COLUMN_ID] if wanted.column_mapping_mode != "none" else []
     if design.properties.get(row_tracking.ENABLED, "").lower() == "true":
         names += [row_tracking.MATERIALIZED_ROW_ID, row_tracking.MATERIALIZED_ROW_COMMIT_VERSION]
-    continued |= {name: present[name] for name in names if name in present}
+    continued = {name: present[name] for name in names if name in present}
     metadata = replace(
         snapshot.metadata, configuration={**log_properties(snapshot.metadata), **continued}, created_time=now_ms
     )

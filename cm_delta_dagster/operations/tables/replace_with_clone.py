@@ -3,8 +3,6 @@
 The table keeps its name, its id, its location and its history. A table that has rows is refused, as delta-spark refuses it.
 """
 
-from dataclasses import replace
-
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
@@ -23,11 +21,10 @@ from cm_delta_dagster.operations.tables.clone import (
     leases_of,
 )
 from cm_delta_dagster.operations.tables.replace import CreationMode
-from cm_delta_dagster.protocol.actions.actions import Metadata
 from cm_delta_dagster.protocol.features import row_tracking
 from cm_delta_dagster.protocol.features.clustering import clustering_domain, stored_clustering_columns
 from cm_delta_dagster.protocol.features.table_features import check_writable
-from cm_delta_dagster.protocol.features.table_properties import TABLE_ID_KEY, check_user_properties
+from cm_delta_dagster.protocol.features.table_properties import check_user_properties
 from cm_delta_dagster.protocol.log.restoration import restored_metadata, restored_protocol
 
 
@@ -117,7 +114,7 @@ def _commit(table: Table, current: Snapshot, draft: CloneDraft, files: ClonedFil
     protocol = restored_protocol(current.protocol, draft.protocol)
     if protocol != current.protocol:
         transaction.set_protocol(protocol)
-    transaction.set_metadata(_metadata(current.metadata, draft.metadata))
+    transaction.set_metadata(restored_metadata(current.metadata, draft.metadata))
     clustering = stored_clustering_columns(draft.snapshot.domains)
     if clustering != stored_clustering_columns(current.domains):
         transaction.set_clustering(clustering_domain(clustering))
@@ -125,9 +122,3 @@ def _commit(table: Table, current: Snapshot, draft: CloneDraft, files: ClonedFil
     transaction.keeps_row_ids = True
     draft.fill(transaction, files)
     transaction.commit()
-
-
-def _metadata(current: Metadata, drafted: Metadata) -> Metadata:
-    """The metadata of the clone as the successor of those of the table, which stays the same table of the catalog."""
-    continued = {key: value for key, value in current.configuration.items() if key == TABLE_ID_KEY}
-    return restored_metadata(current, replace(drafted, configuration={**drafted.configuration, **continued}))

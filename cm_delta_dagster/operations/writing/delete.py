@@ -21,6 +21,7 @@ from cm_delta_dagster.operations.writing.write_transaction import (
 from cm_delta_dagster.protocol.actions.file_columns import size_of
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.predicates.predicates import to_sql
+from cm_delta_dagster.spark.errors import spark_errors
 
 
 @names_table
@@ -48,7 +49,10 @@ def delete(
     shape = TargetShape(schema=snapshot.schema, metadata=snapshot.metadata, protocol=snapshot.protocol)
     parameters = {"predicate": json_text([to_sql(predicate)])}
     options = CommitOptions(context=context)
-    with start_write(table, snapshot, shape=shape, operation="DELETE", parameters=parameters, options=options) as write:
+    with (
+        spark_errors(f"deleting from {snapshot.identifier}"),
+        start_write(table, snapshot, shape=shape, operation="DELETE", parameters=parameters, options=options) as write,
+    ):
         write.transaction.read(predicate)
         counts = delete_rows(write, spark, predicate)
         metrics = {**file_metrics(write, counts), "numCopiedRows": counts.num_copied_rows}

@@ -18,6 +18,7 @@ from cm_delta_dagster.operations.writing.target_shape import TargetShape, target
 from cm_delta_dagster.protocol.changes.change_data_feed import FEATURE as CHANGE_DATA_FEED
 from cm_delta_dagster.protocol.features.identity_columns import check_not_given, identity_columns
 from cm_delta_dagster.protocol.features.table_features import is_active
+from cm_delta_dagster.protocol.predicates.normal_forms import check_predicate
 from cm_delta_dagster.protocol.predicates.predicates import (
     AlwaysTrue,
     Or,
@@ -41,6 +42,7 @@ from cm_delta_dagster.protocol.predicates.sql_tokens import (
     check_closed_text,
     tokens_of,
 )
+from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
 from cm_delta_dagster.protocol.schema.char_types import char_widths
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.protocol.schema.types import ArrayType, MapType, StructField, StructType, data_type_text
@@ -49,6 +51,8 @@ from cm_delta_dagster.spark.conditions import (
     are_repeatable,
     check_repeatable_column,
     check_repeatable_text,
+    check_row_condition,
+    check_row_values,
     column_text,
 )
 from cm_delta_dagster.spark.errors import spark_errors
@@ -155,7 +159,7 @@ class _Resolution:
             on, condition = self._column(self.change.on, None), self._condition(self.change.on)
             if change_within is not None:
                 on = on & self._computed(change_within)
-            self._check([on])
+            self._check_condition(on)
         clauses = tuple(self._clause(clause) for clause in self.change.clauses)
         by_source = tuple(
             self._on_target(clause.condition)
@@ -173,18 +177,22 @@ class _Resolution:
             computed=self.computed,
         )
 
-    def _scope(self) -> DataFrame:
-        """No rows, with the columns that expressions may refer to."""
+    def _scope(self, kind: ClauseKind = ClauseKind.MATCHED) -> DataFrame:
+        """No rows, with the columns to which the expressions of a clause of this kind may refer."""
+        source = None if self.change.source is None else self.change.source.alias(self.source.alias)
+        if source is not None and kind is ClauseKind.NOT_MATCHED:
+            return source.limit(0)
         rows = self.session.createDataFrame([], to_spark(self.shape.schema))
         rows = (rows.withColumns(self.computed) if self.computed else rows).alias(self.target.alias)
-        if self.change.source is None:
-            return rows
-        return rows.crossJoin(self.change.source.alias(self.source.alias))
+        return rows if source is None or kind is ClauseKind.NOT_MATCHED_BY_SOURCE else rows.crossJoin(source)
 
-    def _check(self, columns: Iterable[Column]) -> None:
-        scope = self._scope()
-        for column in columns:
-            check_repeatable_column(column, scope)
+    def _check_condition(self, condition: Column, clause: RowClause | None = None) -> None:
+        """Check the condition of a clause, or that of the join."""
+        if clause is None:
+            check_row_condition(condition, self._scope(), where="the condition of the merge")
+        else:
+            check_row_condition(condition, self._scope(clause.kind), where=_described(clause))
+        check_repeatable_column(condition, self._scope())
 
     def _side(self, kind: ClauseKind) -> Side | None:
         """The side whose columns need no alias in a clause of this kind; None if names are looked up on both sides."""
@@ -197,6 +205,7 @@ class _Resolution:
             return expression
         if isinstance(expression, str):
             return F.expr(self._text(expression, side, may_vary=may_vary))
+        check_predicate(expression)
         return holds(expression, self.shape.schema) if self.change.source is None else self._computed(expression)
 
     def _computed(self, predicate: Predicate) -> Column:
@@ -234,8 +243,13 @@ class _Resolution:
         return AlwaysTrue() if own is None else self._parsed(own)
 
     def _parsed(self, text: str) -> Predicate:
+        zone = self.snapshot.time_zone
+        if zone is not None and not isinstance(zone, DeferredZone):
+            zone = session_time_zone(
+                self.session
+            )  # In which Spark evaluates the text; files are skipped by the same times.
         try:
-            return parse_predicate(text, self.snapshot.schema, clock=self.clock, zone=self.snapshot.time_zone)
+            return parse_predicate(text, self.snapshot.schema, clock=self.clock, zone=zone)
         except CmDeltaError:
             return AlwaysTrue()  # It names a new column, or only Spark understands it.
 
@@ -243,7 +257,7 @@ class _Resolution:
         side = self._side(clause.kind)
         condition = None if clause.condition is None else self._column(clause.condition, side)
         if condition is not None:
-            self._check([condition])
+            self._check_condition(condition, clause)
         if clause.action is ClauseAction.DELETE:
             return ChangeClause(kind=clause.kind, action=clause.action, condition=condition, values={})
         values = self._values(clause, side)
@@ -271,6 +285,8 @@ class _Resolution:
 
     def _values(self, clause: RowClause, side: Side | None) -> dict[str, Column]:
         given = self._all_columns(clause) if clause.assignments is None else self._given(clause, side)
+        if clause.assignments is not None:
+            check_row_values([value for _, value in given], self._scope(clause.kind), where=_described(clause))
         with spark_errors("analysing the values of a write"):
             types = from_spark(
                 self._scope().select(*[value.alias(f"v{i}") for i, (_, value) in enumerate(given)]).schema
@@ -315,6 +331,7 @@ class _Resolution:
             )
         found = []
         for name, expression in clause.assignments.items():
+            _check_value(name, expression)
             path = target_path(name, self.shape.schema, self.target.alias)
             if len(path) > 1 and clause.action is ClauseAction.INSERT:
                 raise InvalidArgumentError(
@@ -325,7 +342,7 @@ class _Resolution:
             may_vary = self.change.source is not None
             value = F.lit(None) if _is_default(expression) else self._column(expression, side, may_vary=may_vary)
             if isinstance(expression, Column) and not may_vary:
-                self._check([value])
+                check_repeatable_column(value, self._scope())
             found.append((path, value))
         return found
 
@@ -390,6 +407,23 @@ def read_predicate(resolved: ResolvedChange, matched: Predicate, change: RowChan
     if any(isinstance(part, AlwaysTrue) for part in parts):
         return AlwaysTrue()
     return parts[0] if len(parts) == 1 else Or(tuple(parts))
+
+
+def _check_value(name: str, expression: object) -> None:
+    if not isinstance(expression, str | Column):
+        raise InvalidArgumentError(
+            f"The value of {name!r} is {expression!r} of type {type(expression).__name__}. Nothing was written. Give SQL text, "
+            'such as "NULL", "5" or "\'text\'", or a Column, such as pyspark.sql.functions.lit(...).'
+        )
+
+
+def _described(clause: RowClause) -> str:
+    """The clause, and which columns its expressions may name, for messages."""
+    seen = {
+        ClauseKind.NOT_MATCHED: ", which sees only the source",
+        ClauseKind.NOT_MATCHED_BY_SOURCE: ", which sees only the table",
+    }
+    return f"{clause.name}{seen.get(clause.kind, '')}"
 
 
 def _is_default(expression: Expression) -> bool:

@@ -28,6 +28,7 @@ from cm_delta_dagster.operations.writing.write_transaction import (
 from cm_delta_dagster.protocol.actions.file_columns import size_of
 from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Predicate, to_sql
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
+from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.fill import computed_columns
 from cm_delta_dagster.spark.schema import schema_of
 from cm_delta_dagster.spark.session import check_frame
@@ -173,7 +174,10 @@ def overwrite(
     parameters = _parameters("Overwrite", shape.metadata.partition_columns, predicate)
     if dynamic:
         parameters["isDynamicPartitionOverwrite"] = "true"
-    with _start(table, snapshot, shape, parameters, options) as write:
+    with (
+        spark_errors(f"overwriting {snapshot.identifier}"),
+        _start(table, snapshot, shape, parameters, options) as write,
+    ):
         if dynamic and snapshot.partition_columns:
             counts = replace_partitions(write, frame)
         elif names:

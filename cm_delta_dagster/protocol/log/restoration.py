@@ -20,14 +20,22 @@ from cm_delta_dagster.protocol.features.table_properties import (
     ENABLEMENT_TIMESTAMP_KEY,
     ENABLEMENT_VERSION_KEY,
     IN_COMMIT_TIMESTAMPS_KEY,
+    TABLE_ID_KEY,
 )
 from cm_delta_dagster.protocol.schema.evolution import IDENTITY_PREFIX
 from cm_delta_dagster.protocol.schema.types import StructField, StructType, parse_schema, schema_to_json
 
 MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
 _CHECKPOINT_PROTECTION = "delta.requireCheckpointProtectionBeforeVersion"
-_OF_THE_LOG = (IN_COMMIT_TIMESTAMPS_KEY, ENABLEMENT_VERSION_KEY, ENABLEMENT_TIMESTAMP_KEY, _CHECKPOINT_PROTECTION)
-"""Properties that describe the log itself, which a RESTORE continues."""
+_OF_THE_LOG = (
+    IN_COMMIT_TIMESTAMPS_KEY,
+    ENABLEMENT_VERSION_KEY,
+    ENABLEMENT_TIMESTAMP_KEY,
+    _CHECKPOINT_PROTECTION,
+    TABLE_ID_KEY,
+)
+"""Properties that describe the log itself, which a RESTORE continues, and the catalog's id of the table: a version before a catalog
+managed the table has none or another one."""
 
 _HIGH_WATER_MARK = f"{IDENTITY_PREFIX}highWaterMark"
 _STEP = f"{IDENTITY_PREFIX}step"
@@ -87,7 +95,7 @@ def restored_metadata(current: Metadata, target: Metadata) -> Metadata:
 
 
 def log_properties(metadata: Metadata) -> dict[str, str]:
-    """The properties that describe the log itself."""
+    """The properties that describe the log itself, and the catalog's id of the table."""
     return {key: value for key, value in metadata.configuration.items() if key in _OF_THE_LOG}
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import deltalake
@@ -36,6 +37,7 @@ from cm_delta_dagster.operations.onboarding.release import plan_release, release
 from cm_delta_dagster.operations.recovery.recover_warehouse import plan_warehouse_recovery, recover_warehouse
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.purge import plan_purge
+from cm_delta_dagster.operations.tables.restore import restore
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.protocol.features.table_features import is_catalog_managed
 from cm_delta_dagster.storage.stores import Stores
@@ -373,6 +375,35 @@ def test_an_adopted_table_stays_external_after_the_catalog_is_lost(lake: Lake, t
         NAME: True,
         "main.test.own": False,
     }
+    client.close()
+
+
+def test_an_adopted_table_keeps_its_id_if_an_older_version_is_restored(lake: Lake, tmp_path: Path) -> None:
+    """RESTORE-3: a version before the adoption has no id, without which a lost catalog cannot be recovered."""
+    table = adopt(lake.client, location=path_table(lake, root="memory://lake/warehouse/mine"), identifier=NAME)
+    restore(table, version=0)
+    assert table.snapshot().num_files == 1 and doctor(table).healthy
+    lake.client.wait_for_background()
+    catalog = SqlCatalog(f"sqlite:///{tmp_path}/new.db", warehouse="memory://lake/warehouse", now_ms=lake.clock)
+    client = DeltaClient(catalog, stores=Stores(stores={"memory": lake.store}), now_ms=lake.clock)
+    recover_warehouse(client, plan_warehouse_recovery(client, warehouse="memory://lake/warehouse"))
+    assert (client.table(NAME).table_id, client.table(NAME).snapshot().version) == (table.table_id, 3)
+    client.close()
+
+
+def test_a_lost_catalog_is_recovered_if_newer_metadata_lack_the_id_of_a_table(lake: Lake, tmp_path: Path) -> None:
+    """The first commit that a catalog ratified names the id; another writer has left it out of the metadata since."""
+    table = adopt(lake.client, location=path_table(lake, root="memory://lake/warehouse/mine"), identifier=NAME)
+    transaction = table.start_transaction(table.snapshot(), operation="SET TBLPROPERTIES")
+    own = table.snapshot().metadata
+    kept = {key: value for key, value in own.configuration.items() if key != "io.unitycatalog.tableId"}
+    transaction.set_metadata(replace(own, configuration=kept))
+    transaction.commit()
+    lake.client.wait_for_background()
+    catalog = SqlCatalog(f"sqlite:///{tmp_path}/new.db", warehouse="memory://lake/warehouse", now_ms=lake.clock)
+    client = DeltaClient(catalog, stores=Stores(stores={"memory": lake.store}), now_ms=lake.clock)
+    recover_warehouse(client, plan_warehouse_recovery(client, warehouse="memory://lake/warehouse"))
+    assert (client.table(NAME).table_id, client.table(NAME).snapshot().version) == (table.table_id, 3)
     client.close()
 
 

@@ -1,7 +1,9 @@
 """MERGE with clauses: which rows change, and what is refused before anything is written."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -97,6 +99,26 @@ def test_any_condition_joins(build: Build) -> None:
     assert builder.rows() == [(None, "z"), (None, "z"), (1, "x"), (4, "y"), (5, "b")]
 
 
+def test_literals_of_clauses_are_times_in_the_zone_of_the_session(build: Build, spark: SparkSession) -> None:
+    """DML-4: files are skipped by the same times by which Spark compares the rows, whatever zone the connection names."""
+    builder = build("id long, at timestamp, v string", vectors="false")
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    try:
+        for number, hour in ((1, 2), (2, 22)):
+            builder.append((number, datetime(2024, 1, 1, hour, tzinfo=UTC), "old"))
+        builder.table.time_zone = ZoneInfo("Asia/Tokyo")
+        source = builder.frame((1, "new"), (2, "new"), columns="id long, v string")
+        on = "t.id = s.id AND t.at < TIMESTAMP '2024-01-01 03:00:00'"
+        _merge(builder, source, on).when_matched_update({"v": "s.v"}).execute()
+        assert [(row[0], row[2]) for row in builder.rows()] == [(1, "new"), (2, "old")]
+        clauses = _merge(builder, source.where("id = 2"))
+        clauses.when_not_matched_by_source_update({"v": "'gone'"}, "t.at < '2024-01-01 03:00:00'").execute()
+        assert [(row[0], row[2]) for row in builder.rows()] == [(1, "gone"), (2, "old")]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(zone))
+
+
 @pytest.mark.slow
 def test_values_of_a_merge_need_not_be_deterministic(build: Build) -> None:
     """They are computed once; the change feed records what was inserted."""
@@ -176,6 +198,19 @@ REFUSED: dict[str, Callable[[MergeBuilder], MergeBuilder]] = {
     "change feed": lambda merge: merge.when_matched_update({"v": "uuid()"}),
     "assigns no value": lambda merge: merge.when_not_matched_insert({}),
     "query": lambda merge: merge.when_matched_delete("t.id IN (SELECT 1)"),
+    "sees only the table.*`s`.`v`": lambda merge: merge.when_not_matched_by_source_update({"v": "s.v"}),
+    "sees only the table.*`s`.`id`": lambda merge: merge.when_not_matched_by_source_delete("s.id IS NULL"),
+    "sees only the source.*`t`.`v`": lambda merge: merge.when_not_matched_insert({"id": "s.id", "v": "t.v"}),
+    "sees only the source.*`t`.`id`": lambda merge: merge.when_not_matched_insert_all("t.id IS NULL"),
+    "for each row by itself.*max": lambda merge: merge.when_matched_update({"v": "max(s.v)"}),
+    "for each row by itself.*count": lambda merge: merge.when_matched_delete("count(*) > 1"),
+    "for each row by itself.*window": lambda merge: merge.when_matched_update(
+        {"id": "row_number() OVER (ORDER BY s.v)"}
+    ),
+    "for each row by itself.*explode": lambda merge: merge.when_not_matched_insert({"id": "explode(array(1, 2))"}),
+    "not a boolean": lambda merge: merge.when_matched_delete("t.id + 1"),
+    "None of type NoneType": lambda merge: merge.when_matched_update({"v": None}),  # type: ignore[dict-item]
+    "True of type bool": lambda merge: merge.when_matched_delete(True),  # type: ignore[arg-type]
 }
 
 

@@ -46,6 +46,13 @@ def test_the_highest_column_id_does_not_go_back() -> None:
     assert restored_metadata(target, metadata()).configuration == {MAX_COLUMN_ID: "3"}
 
 
+def test_the_table_keeps_the_id_that_the_catalog_gave_it() -> None:
+    """RESTORE-3: a version before the table was adopted has no id, one of an earlier catalog has another."""
+    current = metadata(io__unitycatalog__tableId="mine")
+    for target in (metadata(), metadata(io__unitycatalog__tableId="of an earlier catalog")):
+        assert restored_metadata(current, target).configuration == {"io.unitycatalog.tableId": "mine"}
+
+
 def test_in_commit_timestamps_and_checkpoint_protection_continue() -> None:
     """RESTORE-3"""
     of_the_log = {
