@@ -72,7 +72,8 @@ def test_missing_columns_get_their_defaults(
     append(table, frame=rows("id long, s string, n int", (2, None, 7)))
     day = dt.date(2020, 2, 2)
     assert stored(table, spark) == [(1, "new", 2, day, None), (2, None, 7, day, None)]
-    set_default(table, spark=spark, column="N", default="99")
+    assert len(set_default(table, spark=spark, column="N", default="99").versions) == 1
+    assert set_default(table, spark=spark, column="n", default="99").versions == ()
     merge(table, frame=rows("id long, x string", (2, "b"), (3, "c")), keys=("id",))
     assert stored(table, spark) == [
         (1, "new", 2, day, None), (2, None, 7, day, "b"), (3, "new", 99, day, "c"),
