@@ -140,6 +140,13 @@ def test_generated_columns_see_the_values_that_will_be_read(
         (5, "   ", 3, None, True, None),
     ]
     assert sorted(stored(table, spark)) == expected
+    other = make(
+        Column("s", "string"), Column("first", "string", generated="substring(s, 1, 1)"), partition_by=("first",)
+    )
+    append(other, frame=rows("s string", ("",), ("b",), (None,)))
+    assert read(other, spark=spark, where="s = ''").count() == 1
+    delete(other, spark=spark, where="s <= 'a'")
+    assert stored(other, spark, "s") == [(None,), ("b",)]
     version = table.snapshot().version
     with pytest.raises(InvalidDataError, match="'first'"):
         append(table, frame=rows("id int, p string, first string", (6, "ab", "")))
