@@ -8,6 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.actions.empty_partition_text import stored_as_null
 from cm_delta_dagster.protocol.features.constraints import Constraint, check_constraints, invariants
 from cm_delta_dagster.protocol.features.default_columns import default_of
 from cm_delta_dagster.protocol.features.expressions import check_deterministic, known_columns
@@ -24,6 +25,7 @@ from cm_delta_dagster.protocol.schema.types import (
     data_type_text,
 )
 from cm_delta_dagster.spark.errors import Violation, root_cause
+from cm_delta_dagster.spark.partition_text import stored_sql
 from cm_delta_dagster.spark.row_rules import Rule, row_message
 from cm_delta_dagster.spark.schema import from_spark, quoted, same_shape, sql_type, to_spark
 
@@ -46,8 +48,12 @@ def constraint_rules(layout: TableLayout) -> Iterator[Rule]:
 
 
 def generated_rules(layout: TableLayout) -> Iterator[Rule]:
-    """A value of a generated column must equal its expression, and NULL equals NULL."""
+    """A value of a generated column must equal its expression, and NULL equals NULL.
+
+    Partition columns store some texts as NULL, so NULL equals these too.
+    """
     schema = layout.schema
+    stored_otherwise = stored_as_null(schema, layout.partition_columns)
     for name, expression in generated_columns(schema).items():
         check_deterministic(expression, what=f"the generated column {name!r}")
         text = (
@@ -55,6 +61,10 @@ def generated_rules(layout: TableLayout) -> Iterator[Rule]:
             "committed. Leave the column out, or correct the value. The row has "
         )
         shown = ((name,), *known_columns(expression, schema))
+        item = schema.field(name)
+        if item is not None and name in stored_otherwise:
+            # Line breaks, because the expression of another writer may end with a comment.
+            expression = stored_sql(f"(\n{expression}\n)", item.type)
         broken = ~F.col(quoted(name)).eqNullSafe(parsed(expression, f"the generated column {name!r}"))
         yield Rule(broken, row_message(Violation.CONSTRAINT, text, shown, schema))
 

@@ -15,10 +15,12 @@ from cm_delta_dagster.protocol.features.generated_columns import generated_colum
 from cm_delta_dagster.protocol.features.identity_columns import IdentityColumn, check_not_given, identity_columns
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.schema.types import StructType
-from cm_delta_dagster.spark.align import align
+from cm_delta_dagster.spark.align import align, converted
+from cm_delta_dagster.spark.char_lengths import padded
 from cm_delta_dagster.spark.constraints import parsed
 from cm_delta_dagster.spark.errors import Violation, violation_text
-from cm_delta_dagster.spark.schema import from_spark, quoted, sql_type
+from cm_delta_dagster.spark.partition_text import with_empty_text_as_null
+from cm_delta_dagster.spark.schema import from_spark, quoted
 from cm_delta_dagster.spark.session import is_connect
 
 _ROW_NUMBER = "__cm_delta_row_number"
@@ -75,7 +77,7 @@ def fill(frame: DataFrame, layout: TableLayout, given: Mapping[str, Column]) -> 
         InvalidDataError: an identity column has used all its values.
     """
     schema = layout.schema
-    first = _defaults(schema, given)
+    first = _defaults(frame, schema, given)
     identities = [column for name, column in identity_columns(schema).items() if name in given]
     if identities:
         most = _most_partitions(frame)
@@ -88,13 +90,16 @@ def fill(frame: DataFrame, layout: TableLayout, given: Mapping[str, Column]) -> 
         frame = frame.withColumns(first)
     if identities:
         frame = frame.drop(_ROW_NUMBER)
-    # The expressions see the defaults and the identity values.
     generated = {
         item: F.when(given[item], F.col(quoted(item))).otherwise(_generated(item, text))
         for item, text in generated_columns(schema).items()
         if item in given
     }
-    return frame.withColumns(generated) if generated else frame
+    if not generated:
+        return frame
+    # The expressions see the defaults and the identity values, all as they will be read.
+    as_stored = with_empty_text_as_null(padded(frame, layout), schema, layout.partition_columns)
+    return as_stored.withColumns(generated)
 
 
 def computed_columns(schema: StructType) -> tuple[str, ...]:
@@ -114,15 +119,21 @@ def numbered_columns(schema: StructType, missing: Sequence[str]) -> frozenset[st
     return frozenset(identity_columns(schema)) & frozenset(missing)
 
 
-def _defaults(schema: StructType, given: Mapping[str, Column]) -> dict[str, Column]:
-    found: dict[str, Column] = {}
-    for item in schema.fields:
-        text = default_of(item)
-        if text is not None and item.name in given:
-            default = parsed(checked_text(text), f"the default {text!r} of column {item.name!r}")
-            value = F.col(quoted(item.name))
-            found[item.name] = F.when(given[item.name], value).otherwise(default.cast(sql_type(item.type)))
-    return found
+def _defaults(frame: DataFrame, schema: StructType, given: Mapping[str, Column]) -> dict[str, Column]:
+    found = {item.name: text for item in schema.fields if (text := default_of(item)) is not None and item.name in given}
+    if not found:
+        return {}
+    values = {
+        name: parsed(checked_text(text), f"the default {text!r} of column {name!r}") for name, text in found.items()
+    }
+    offered = from_spark(frame.select(*[value.alias(name) for name, value in values.items()]).schema)
+    columns: dict[str, Column] = {}
+    for have in offered.fields:
+        want = schema.field(have.name)
+        assert want is not None
+        default = converted(values[have.name], have.type, want.type)
+        columns[have.name] = F.when(given[have.name], F.col(quoted(have.name))).otherwise(default)
+    return columns
 
 
 def _generated(name: str, text: str) -> Column:

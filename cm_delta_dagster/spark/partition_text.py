@@ -57,21 +57,28 @@ def text_column(field: StructField) -> Column:
 def with_empty_text_as_null(frame: DataFrame, schema: StructType, partition_columns: Sequence[str]) -> DataFrame:
     """An aligned frame with NULL for texts in partition columns that are stored as NULL; the same frame if unaffected."""
     names = stored_as_null(schema, partition_columns)
-    columns = {name: F.expr(_stored_sql(item)) for name in names if (item := schema.field(name)) is not None}
+    columns = {name: F.expr(_stored_field(item)) for name in names if (item := schema.field(name)) is not None}
     return frame.withColumns(columns) if columns else frame
 
 
 def loses_text(field: StructField) -> Column:
     """Whether a string or binary partition column holds a value that is stored as NULL."""
-    return F.expr(f"{quoted(field.name)} IS NOT NULL AND ({_stored_sql(field)}) IS NULL")
+    return F.expr(f"{quoted(field.name)} IS NOT NULL AND ({_stored_field(field)}) IS NULL")
 
 
-def _stored_sql(field: StructField) -> str:
-    """The value of a string or binary partition column as it will be read."""
-    column = quoted(field.name)
-    if field.type == BINARY:
-        return f"nullif({column}, X'')"
-    return f"CASE WHEN {column} NOT IN ('', '{HIVE_DEFAULT_PARTITION}') THEN {column} END"
+def stored_sql(expression: str, data_type: DataType) -> str:
+    """SQL of a value of a string or binary partition column as it will be read.
+
+    Args:
+        expression: SQL of the value that is written.
+    """
+    if data_type == BINARY:
+        return f"nullif({expression}, X'')"
+    return f"CASE WHEN {expression} NOT IN ('', '{HIVE_DEFAULT_PARTITION}') THEN {expression} END"
+
+
+def _stored_field(field: StructField) -> str:
+    return stored_sql(quoted(field.name), field.type)
 
 
 def typed_column(text: Column, data_type: DataType) -> Column:
@@ -95,9 +102,9 @@ def _text_sql(field: StructField) -> str:
         )
     match field.type.name:
         case "string":
-            return _stored_sql(field)
+            return _stored_field(field)
         case "binary":
-            return f"decode({_stored_sql(field)}, 'ISO-8859-1')"
+            return f"decode({_stored_field(field)}, 'ISO-8859-1')"
         case "timestamp":
             return _timestamp_sql(column)
         case _:

@@ -70,7 +70,7 @@ def alter_table(table: Table, alteration: Alteration, *, context: CommitContext 
         CommitStateUnknownError: it is unknown whether the commit succeeded.
     """
     snapshot = table.snapshot()
-    if isinstance(alteration, SetProperties) and _needs_row_ids(alteration, snapshot):
+    if isinstance(alteration, SetProperties) and needs_row_ids(alteration, snapshot):
         return _enable_row_tracking(table, alteration, context)
     return _alter(table, snapshot, alteration, context)
 
@@ -83,8 +83,7 @@ def _alter(table: Table, snapshot: Snapshot, alteration: Alteration, context: Co
     if not change.features:
         check_enabled_by_hand(before.protocol, after.protocol)
     check_writable(after.protocol, snapshot.identifier)
-    _check_clustering(snapshot, after)
-    _check_files_for_iceberg(snapshot, after)
+    check_files_permit(snapshot, after)
     if after == before:
         return AlterResult(table_id=table.table_id, version=snapshot.version, snapshot=snapshot)
     transaction = table.start_transaction(
@@ -100,6 +99,12 @@ def _alter(table: Table, snapshot: Snapshot, alteration: Alteration, context: Co
     if change.dropped and supports(after.protocol, CHECKPOINT_PROTECTION):
         _checkpoint(table)
     return result
+
+
+def check_files_permit(snapshot: Snapshot, after: TableDefinition) -> None:
+    """Refuse a definition that the files or the clustering of the table do not permit. Raises InvalidArgumentError."""
+    _check_clustering(snapshot, after)
+    _check_files_for_iceberg(snapshot, after)
 
 
 def _check_files_for_iceberg(snapshot: Snapshot, after: TableDefinition) -> None:
@@ -168,7 +173,8 @@ def _checkpoint(table: Table) -> None:
 # --- row tracking -----------------------------------------------------------------------------------------------------
 
 
-def _needs_row_ids(alteration: SetProperties, snapshot: Snapshot) -> bool:
+def needs_row_ids(alteration: SetProperties, snapshot: Snapshot) -> bool:
+    """Whether the properties enable row tracking of a table whose files must get row ids first."""
     if not alteration.enables_row_tracking or row_tracking.is_enabled(snapshot.protocol, snapshot.metadata):
         return False
     return snapshot.num_files > 0
@@ -177,7 +183,7 @@ def _needs_row_ids(alteration: SetProperties, snapshot: Snapshot) -> bool:
 def _enable_row_tracking(table: Table, alteration: SetProperties, context: CommitContext) -> AlterResult:
     """Add the feature, give row ids to all files, and set the properties: each step only if it is still needed."""
     snapshot = table.snapshot()
-    _check_beforehand(snapshot, alteration)
+    check_beforehand(snapshot, alteration)
     versions: list[int] = []
     if not row_tracking.is_supported(snapshot.protocol):
         versions += _alter(table, snapshot, EnableFeature(row_tracking.FEATURE), context).versions
@@ -191,12 +197,13 @@ def _enable_row_tracking(table: Table, alteration: SetProperties, context: Commi
     )
 
 
-def _check_beforehand(snapshot: Snapshot, alteration: SetProperties) -> None:
-    """Refuse what the last commit would refuse before the first commit is made."""
+def check_beforehand(snapshot: Snapshot, alteration: SetProperties) -> None:
+    """Refuse what the last commit of several would refuse, before the first one is made."""
     before = TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata)
     change = alteration.apply(before, files_of(snapshot))
     after = changed_definition(before, change.wanted, new_name=unique_name, features=change.features)
     check_writable(after.protocol, snapshot.identifier)
+    check_files_permit(snapshot, after)
 
 
 def _backfill(table: Table, context: CommitContext) -> list[int]:

@@ -21,7 +21,7 @@ from cm_delta_dagster.protocol.features.table_properties import (
     check_user_properties,
     stored_properties,
 )
-from cm_delta_dagster.protocol.schema import alterations
+from cm_delta_dagster.protocol.schema import alterations, char_types
 from cm_delta_dagster.protocol.schema.alterations import COMMENT, Position, find_column
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath, column_path, path_text
 from cm_delta_dagster.protocol.schema.types import DataType, StructField, data_type_text
@@ -103,11 +103,11 @@ class AddColumns:
     def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
         if not self.columns:
             raise InvalidArgumentError("No column to add is given. Name at least one.")
-        wanted = table
+        wanted = _with_declared_fields(table)
         for column in self.columns:
             position = position_of(first=column.first, after=column.after)
             wanted = table_changes.add_column(wanted, column_path(column.name), _field_of(column), position)
-        return Change(wanted=wanted)
+        return Change(wanted=_with_declared_columns(wanted, table))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,8 @@ class RenameColumn:
         return {"oldColumnPath": path_text(path), "newColumnPath": path_text((*path[:-1], self.to))}
 
     def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
-        return Change(wanted=table_changes.rename_column(table, column_path(self.column), self.to))
+        wanted = table_changes.rename_column(_with_declared_fields(table), column_path(self.column), self.to)
+        return Change(wanted=_with_declared_columns(wanted, table))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +140,10 @@ class DropColumns:
     def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
         if not self.columns:
             raise InvalidArgumentError("No column to drop is given. Name at least one.")
-        wanted = table
+        wanted = _with_declared_fields(table)
         for column in self.columns:
             wanted = table_changes.drop_column(wanted, column_path(column))
-        return Change(wanted=wanted)
+        return Change(wanted=_with_declared_columns(wanted, table))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +169,7 @@ class ChangeColumn:
         return parameters
 
     def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
-        path, wanted = column_path(self.column), table
+        path, wanted = column_path(self.column), _with_declared_fields(table)
         if self.type is not None:
             wanted = table_changes.change_type(wanted, path, table_changes.column_type(self.type))
         if self.position is not None:
@@ -179,7 +180,7 @@ class ChangeColumn:
             wanted = wanted.with_schema(alterations.set_nullable(wanted.schema, path, True))
         if self.nullable is False:
             wanted = table_changes.set_not_null(wanted, path, has_rows=files.files > 0)
-        return Change(wanted=wanted, depends_on_rows=self.nullable is False)
+        return Change(wanted=_with_declared_columns(wanted, table), depends_on_rows=self.nullable is False)
 
 
 # --- properties and features ------------------------------------------------------------------------------------------
@@ -285,6 +286,16 @@ def position_of(*, first: bool = False, after: str | None = None) -> Position | 
     if first and after is not None:
         raise InvalidArgumentError(f"A column is either first or after {after!r}; give one of them.")
     return Position(after=after) if first or after is not None else None
+
+
+def _with_declared_fields(table: TableDefinition) -> TableDefinition:
+    """The table with ``char(n)`` and ``varchar(n)`` in the metadata of the fields themselves, as changes of columns need it."""
+    return table.with_schema(char_types.with_declared_fields(table.schema))
+
+
+def _with_declared_columns(changed: TableDefinition, before: TableDefinition) -> TableDefinition:
+    """The table with ``char(n)`` and ``varchar(n)`` in the metadata of the columns, as it is stored."""
+    return changed.with_schema(char_types.with_declared_columns(changed.schema, before.schema))
 
 
 def _field_of(column: NewColumn) -> StructField:

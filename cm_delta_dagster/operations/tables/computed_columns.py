@@ -6,7 +6,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
-from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import names_table
@@ -28,7 +27,9 @@ from cm_delta_dagster.spark.schema import quoted
 def set_default(
     table: Table, *, spark: SparkSession, column: str, default: str | None, context: CommitContext = NO_CONTEXT
 ) -> AlterResult:
-    """Set the default of a column for later writes; None drops it.
+    """Set the default of a column for later writes; None drops it. Commits nothing if the table is already as wanted.
+
+    The commit adds the feature ``allowColumnDefaults`` if the table lacks it.
 
     Raises:
         InvalidArgumentError: there is no such column, it is generated or an identity column, or the default is not an expression
@@ -46,8 +47,15 @@ def set_default(
         )
     if default is not None:
         check_expression_types(spark, StructType((item,)))
+    protocol = with_features(snapshot.protocol, ["allowColumnDefaults"] if has_defaults(schema) else [])
+    if schema == snapshot.schema and protocol == snapshot.protocol:
+        return AlterResult(table_id=table.table_id, version=snapshot.version, snapshot=snapshot)
     parameters = {"column": item.name, "default": "" if default is None else default}
-    return _commit(table, snapshot, schema, operation="CHANGE COLUMN", parameters=parameters, context=context)
+    transaction = table.start_transaction(snapshot, operation="CHANGE COLUMN", parameters=parameters, context=context)
+    if protocol != snapshot.protocol:
+        transaction.set_protocol(protocol)
+    transaction.set_metadata(replace(snapshot.metadata, schema_string=schema_to_json(schema)))
+    return altered(table, transaction.commit())
 
 
 @names_table
@@ -75,24 +83,9 @@ def sync_identity(
     if high_water_mark is None:
         return AlterResult(table_id=table.table_id, version=snapshot.version, snapshot=snapshot)
     schema = with_high_water_marks(snapshot.schema, {found.name: high_water_mark})
-    parameters = {"column": found.name}
-    return _commit(table, snapshot, schema, operation="SYNC IDENTITY", parameters=parameters, context=context)
-
-
-def _commit(
-    table: Table,
-    snapshot: Snapshot,
-    schema: StructType,
-    *,
-    operation: str,
-    parameters: dict[str, str],
-    context: CommitContext,
-) -> AlterResult:
-    transaction = table.start_transaction(snapshot, operation=operation, parameters=parameters, context=context)
+    transaction = table.start_transaction(
+        snapshot, operation="SYNC IDENTITY", parameters={"column": found.name}, context=context
+    )
     transaction.read_whole_table()
     transaction.set_metadata(replace(snapshot.metadata, schema_string=schema_to_json(schema)))
-    if has_defaults(schema):
-        protocol = with_features(snapshot.protocol, ["allowColumnDefaults"])
-        if protocol != snapshot.protocol:
-            transaction.set_protocol(protocol)
     return altered(table, transaction.commit())

@@ -15,7 +15,14 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CommitConflictError, InvalidArgumentError
 from cm_delta_dagster.operations.arguments import names_table
-from cm_delta_dagster.operations.tables.alter import AlterResult, alter_table
+from cm_delta_dagster.operations.tables.alter import (
+    AlterResult,
+    alter_table,
+    check_beforehand,
+    check_files_permit,
+    files_of,
+    needs_row_ids,
+)
 from cm_delta_dagster.operations.tables.alterations import SetProperties
 from cm_delta_dagster.operations.tables.clustering import check_statistics
 from cm_delta_dagster.operations.tables.constraints import check_rows
@@ -39,7 +46,6 @@ from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.features.table_properties import (
     CONSTRAINT_PREFIX,
     check_user_properties,
-    stored_properties,
 )
 from cm_delta_dagster.protocol.schema.evolution import GENERATION_EXPRESSION
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
@@ -193,6 +199,7 @@ class _Plan:
         constraints: new constraints, which all rows must satisfy.
         clustering: new clustering columns, as physical paths; None if they stay.
         tracks_rows: whether row tracking is enabled afterwards, with ids for the rows that exist.
+        depends_on_rows: rows that another writer adds meanwhile could make the change wrong.
     """
 
     before: TableDefinition
@@ -200,6 +207,7 @@ class _Plan:
     constraints: tuple[Constraint, ...]
     clustering: tuple[ColumnPath, ...] | None
     tracks_rows: bool
+    depends_on_rows: bool
 
     @property
     def is_empty(self) -> bool:
@@ -217,7 +225,7 @@ def _apply(
         transaction = table.start_transaction(
             snapshot, operation=OPERATION, parameters=_parameters(plan, declaration), context=context
         )
-        if plan.constraints or plan.after.schema != plan.before.schema:
+        if plan.depends_on_rows:
             transaction.read_whole_table()
         if plan.after.metadata != plan.before.metadata:
             transaction.set_metadata(plan.after.metadata)
@@ -246,28 +254,34 @@ def _plan(snapshot: Snapshot, declaration: TableDeclaration) -> _Plan:
     _check_computed(snapshot, declaration)
     before = TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata)
     properties = SetProperties(properties=declaration.properties)
-    tracks_rows = (
-        properties.enables_row_tracking
-        and snapshot.num_files > 0
-        and not row_tracking.is_enabled(snapshot.protocol, snapshot.metadata)
-    )
-    stored = stored_properties(declaration.properties)
+    tracks_rows = needs_row_ids(properties, snapshot)
     if tracks_rows:
-        stored = {key: value for key, value in stored.items() if key != row_tracking.ENABLED}
-    wanted = before.with_properties(**stored)
+        check_beforehand(snapshot, properties)
+        others = {key: value for key, value in declaration.properties.items() if key != row_tracking.ENABLED}
+        properties = SetProperties(properties=others)
+    change = properties.apply(before, files_of(snapshot))
+    wanted = change.wanted
     schema = wanted.schema
     for column, default in declaration.defaults.items():
         schema = with_default(schema, column, default)
     if schema != wanted.schema:
         wanted = wanted.with_schema(schema)
     wanted, constraints = _with_constraints(wanted, declaration.constraints)
-    features = requested_features(declaration.properties)
+    features = change.features
     features |= {"allowColumnDefaults"} if has_defaults(schema) else frozenset()
     clustering = _clustering(snapshot, declaration.clustering_columns)
     features |= {CLUSTERING} if clustering is not None else frozenset()
     after = changed_definition(before, wanted, new_name=unique_name, features=features)
     check_writable(after.protocol, snapshot.identifier)
-    return _Plan(before=before, after=after, constraints=constraints, clustering=clustering, tracks_rows=tracks_rows)
+    check_files_permit(snapshot, after)
+    return _Plan(
+        before=before,
+        after=after,
+        constraints=constraints,
+        clustering=clustering,
+        tracks_rows=tracks_rows,
+        depends_on_rows=change.depends_on_rows or bool(constraints) or after.schema != before.schema,
+    )
 
 
 def _check_computed(snapshot: Snapshot, declaration: TableDeclaration) -> None:

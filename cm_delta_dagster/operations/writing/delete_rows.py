@@ -11,6 +11,7 @@ from cm_delta_dagster.operations.writing.table_files import kept_row_ids
 from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.statistics.data_skipping import partition_matches_exactly
+from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.predicates import holds
 from cm_delta_dagster.spark.row_changes import ChangeClause, ClauseAction, ClauseKind, RowChangeQuery
 
@@ -24,6 +25,9 @@ def delete_rows(
 
     Args:
         marks: files may get deletion vectors.
+
+    Raises:
+        InvalidArgumentError: Spark does not accept the condition, such as a number.
     """
     snapshot = write.transaction.snapshot
     candidates = snapshot.matching_files(predicate)
@@ -45,4 +49,6 @@ def delete_rows(
     query = RowChangeQuery(
         schema=snapshot.schema, target_alias=_ALIAS, clauses=(clause,), row_ids=kept_row_ids(snapshot)
     )
-    return RowChangeRun(write=write, session=session, query=query, candidates=mixed, whole=whole, marks=marks).run()
+    run = RowChangeRun(write=write, session=session, query=query, candidates=mixed, whole=whole, marks=marks)
+    with spark_errors(f"deleting rows of {snapshot.identifier}"):
+        return run.run()

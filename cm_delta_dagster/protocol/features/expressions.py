@@ -15,10 +15,10 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.sql_functions import OVER_ROWS
 from cm_delta_dagster.protocol.predicates.sql_tokens import (
     Token,
-    check_closed_text,
     source_of,
     tokens_of,
     varying_functions,
+    why_not_closed,
 )
 from cm_delta_dagster.protocol.schema.types import StructType
 
@@ -33,7 +33,12 @@ def checked_text(text: str) -> str:
             Spark or that runs code.
     """
     tokens = tokens_of(text)
-    check_closed_text(tokens, text)
+    reason = why_not_closed(tokens, text)
+    if reason is not None:
+        raise InvalidArgumentError(
+            f"The expression {text!r} {reason}. Nothing was changed. Use an expression of literals, columns of the row and "
+            "built-in functions: every client that writes to the table evaluates it."
+        )
     return source_of(tokens, text)
 
 

@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cm_delta_dagster.protocol.actions.paths import HIVE_DEFAULT_PARTITION
 from cm_delta_dagster.protocol.features.generated_columns import generated_columns
 from cm_delta_dagster.protocol.predicates.predicates import (
     Comparison,
     ComparisonOperator,
     In,
+    IsNull,
+    Or,
     Predicate,
     column_path,
     conjunction,
@@ -83,17 +86,24 @@ def with_generated_filters(predicate: Predicate, schema: StructType) -> Predicat
 def _derived(part: Comparison | In, column: _Monotone) -> Iterator[Predicate]:
     values = [part.value] if isinstance(part, Comparison) else list(part.values)
     name = quote_column((column.column,))
+    low: Any = None
+    high: Any = None
     try:
         if isinstance(part, In) or part.operator is _Op.EQ:
             if values:
-                yield Comparison(name, _Op.GE, column.lowest(min(values)))
-                yield Comparison(name, _Op.LE, column.highest(max(values)))
+                low, high = column.lowest(min(values)), column.highest(max(values))
         elif part.operator in (_Op.GE, _Op.GT):
-            yield Comparison(name, _Op.GE, column.lowest(part.value))
+            low = column.lowest(part.value)
         elif part.operator in (_Op.LE, _Op.LT):
-            yield Comparison(name, _Op.LE, column.highest(part.value))
+            high = column.highest(part.value)
     except (TypeError, OverflowError, ValueError, AttributeError):
         return  # A value of another type, or beyond Python's dates: no condition.
+    # A partition column stores the empty text as NULL, which is then within the bounds.
+    has_null = isinstance(high if low is None else low, str) and not low
+    for operator, bound in ((_Op.GE, low), (_Op.LE, high)):
+        if bound is not None:
+            found = Comparison(name, operator, bound)
+            yield Or((found, IsNull(name))) if has_null else found
 
 
 def _monotone_columns(schema: StructType) -> Iterator[_Monotone]:
@@ -143,7 +153,8 @@ def _truncated(source: DataType, target: DataType, groups: Mapping[str, Any]) ->
 
 def _prefix(source: DataType, target: DataType, groups: Mapping[str, Any]) -> _Bounds | None:
     length = int(groups["length"])
-    if source != STRING or target != STRING or length < 1:
+    # A partition column stores the text of that name as NULL; shorter texts never equal it.
+    if source != STRING or target != STRING or not 1 <= length < len(HIVE_DEFAULT_PARTITION):
         return None
     return (lambda value: value[:length]), (lambda value: value[:length])
 

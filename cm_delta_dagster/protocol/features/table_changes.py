@@ -17,7 +17,7 @@ from cm_delta_dagster.protocol.features.expressions import uses_column
 from cm_delta_dagster.protocol.features.table_properties import CONSTRAINT_PREFIX
 from cm_delta_dagster.protocol.schema import alterations
 from cm_delta_dagster.protocol.schema.alterations import Position, find_column
-from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA
+from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA, length_limits
 from cm_delta_dagster.protocol.schema.column_paths import column_path, path_text
 from cm_delta_dagster.protocol.schema.evolution import GENERATION_EXPRESSION
 from cm_delta_dagster.protocol.schema.type_text import ColumnType, parse_column_type
@@ -219,10 +219,15 @@ def _with_stats_columns(
 
 def _with_declared_type(table: TableDefinition, found: alterations.FoundColumn, wanted: ColumnType) -> TableDefinition:
     """A string column with another declared length: it may only grow, or the limit may go."""
-    declared = found.field.metadata.get(CHAR_METADATA)
+    declared = _declared_inside(found) if found.inner else found.field.metadata.get(CHAR_METADATA)
     new = wanted.metadata.get(CHAR_METADATA)
-    if found.type != STRING or found.inner or declared == new:
+    if found.type != STRING or declared == new:
         return table
+    if found.inner:
+        raise InvalidArgumentError(
+            f"Column {path_text(found.path)!r} cannot change from {declared or 'string'} to {new or 'string'}: declared lengths "
+            "inside arrays and maps do not change. Nothing was changed. Add another column."
+        )
     if not _holds(declared, new):
         raise InvalidArgumentError(
             f"Column {path_text(found.path)!r} cannot change from {declared or 'string'} to {new}: stored values may be longer. "
@@ -233,6 +238,16 @@ def _with_declared_type(table: TableDefinition, found: alterations.FoundColumn, 
         metadata[CHAR_METADATA] = new
     changed = alterations.edit_field(table.schema, found.path, lambda item: replace(item, metadata=metadata))
     return table.with_schema(changed)
+
+
+def _declared_inside(found: alterations.FoundColumn) -> str | None:
+    """The declared type of an element, a key or a value; None for an ordinary string."""
+    limits = length_limits(found.field)
+    for step in found.inner:
+        limits = None if limits is None else limits.inside.get(step)
+    if limits is None or limits.limit is None:
+        return None
+    return f"{'char' if limits.is_char else 'varchar'}({limits.limit})"
 
 
 def _holds(declared: object, new: object) -> bool:

@@ -92,13 +92,23 @@ def check_closed_text(tokens: Sequence[Token], text: str) -> None:
     Raises:
         InvalidArgumentError: names the function or the construct.
     """
+    reason = why_not_closed(tokens, text)
+    if reason is not None:
+        raise InvalidArgumentError(
+            f"The condition {shown(text)} {reason}. Check the names, or compute the value before the call. If your own program "
+            "wrote this text, raw_sql(...) passes it to Spark unchecked; never do that with text that a user entered."
+        )
+
+
+def why_not_closed(tokens: Sequence[Token], text: str) -> str | None:
+    """What a text contains or calls that :func:`check_closed_text` refuses; None for nothing."""
     if "${" in text:
-        raise _raw_only(text, "contains ${...}, which Spark replaces by settings and environment variables")
+        return "contains ${...}, which Spark replaces by settings and environment variables"
     for position, token in enumerate(tokens):
         following = tokens[position + 1] if position + 1 < len(tokens) else None
         word = _word(token, text)
         if word in ("SELECT", "USING") or _begins_query(tokens, position, text):
-            raise _raw_only(text, "contains a query")
+            return "contains a query"
         if following is None or following.token_type != TokenType.L_PAREN:
             continue
         name = _function_name(tokens, position, text)
@@ -106,7 +116,8 @@ def check_closed_text(tokens: Sequence[Token], text: str) -> None:
             continue
         lowered = name.lower()
         if "." in name or not (lowered in DETERMINISTIC or lowered in VARYING | CLOCK | SYNTAX | OVER_ROWS):
-            raise _raw_only(text, f"calls {name}(), which is not one of Spark's built-in functions for conditions")
+            return f"calls {name}(), which is not one of Spark's built-in functions for conditions"
+    return None
 
 
 def varying_functions(text: str, known_columns: frozenset[str] = frozenset()) -> list[str]:
@@ -244,10 +255,3 @@ def _begins_query(tokens: Sequence[Token], position: int, text: str) -> bool:
         return word not in ("MAP", "REDUCE")
     written = text[following.start : following.end + 1]
     return written[:1] == "`" or _word(following, text) not in (None, *_AFTER_COLUMN)
-
-
-def _raw_only(text: str, reason: str) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"The condition {shown(text)} {reason}. Check the names, or compute the value before the call. If your own program "
-        "wrote this text, raw_sql(...) passes it to Spark unchecked; never do that with text that a user entered."
-    )

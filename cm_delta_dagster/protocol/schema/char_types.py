@@ -5,7 +5,7 @@ The metadata is that of the top-level column, also for strings inside of it: ``s
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cm_delta_dagster.protocol.schema.types import (
     STRING,
@@ -14,6 +14,8 @@ from cm_delta_dagster.protocol.schema.types import (
     MapType,
     StructField,
     StructType,
+    data_type_text,
+    map_fields,
 )
 
 CHAR_METADATA = "__CHAR_VARCHAR_TYPE_STRING"
@@ -24,6 +26,7 @@ _CHAR = re.compile(r"char\((\d+)\)", re.IGNORECASE)
 _LIMITED = re.compile(r"(var)?char\((\d+)\)", re.IGNORECASE)
 _NESTED = re.compile(r"(struct|array|map)<", re.IGNORECASE)
 _NAME = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([^:`]*?))\s*:\s*")
+_PLAIN_NAME = re.compile(r"\w+")
 _SIMPLE = re.compile(r"[^,<>(]*(?:\([^()]*\))?[^,<>(]*")
 
 
@@ -86,6 +89,101 @@ def length_limits(item: StructField) -> LengthLimits | None:
         return None
     declared, end = _declared(text, 0)
     return None if declared is None or end != len(text) else _limits(declared, item.type)
+
+
+# --- declared types in schemas that change ----------------------------------------------------------------------------
+
+
+def with_declared_fields(schema: StructType) -> StructType:
+    """``schema``, in which nested fields have their declared types in their own metadata, so that they keep them when they move."""
+    return StructType(tuple(replace(item, type=_spread(item.type, _declared_by(item))) for item in schema.fields))
+
+
+def with_declared_columns(changed: StructType, before: StructType) -> StructType:
+    """The inverse of :func:`with_declared_fields` after a change: the metadata of each column has the declared type of all of it.
+
+    Args:
+        changed: the result of :func:`with_declared_fields` for ``before``, with changes of columns and fields.
+    """
+    spread = with_declared_fields(before)
+    fields: list[StructField] = []
+    for item in changed.fields:
+        original = before.field(item.name)
+        if original is not None and spread.field(item.name) == item:
+            fields.append(original)
+            continue
+        if CHAR_METADATA in item.metadata and _declared_by(item) is None:
+            fields.append(item)  # The text of another writer, which cannot be read.
+            continue
+        text = _declared_text(item.type, _declared_by(item))
+        (plain,) = map_fields(StructType((item,)), _without_declared).fields
+        declared = {CHAR_METADATA: text} if "char(" in text else {}
+        fields.append(replace(plain, metadata={**plain.metadata, **declared}))
+    return StructType(tuple(fields))
+
+
+def _without_declared(item: StructField) -> StructField:
+    return replace(item, metadata={key: value for key, value in item.metadata.items() if key != CHAR_METADATA})
+
+
+def _declared_by(item: StructField) -> _Declared | None:
+    """The declared type in the metadata of a field; None without one that can be read."""
+    text = str(item.metadata.get(CHAR_METADATA, ""))
+    declared, end = _declared(text, 0)
+    return declared if text and end == len(text) else None
+
+
+def _spread(data_type: DataType, declared: _Declared | None) -> DataType:
+    """The type, whose fields have the parts of ``declared`` in their metadata."""
+    if declared is None:
+        return data_type
+    parts = {name: part for name, part, _ in _parts(declared, data_type)}
+    match data_type:
+        case StructType():
+            fields = []
+            for item in data_type.fields:
+                part = parts.get(item.name)
+                text = "" if part is None else _declared_text(item.type, part)
+                metadata = {**item.metadata, CHAR_METADATA: text} if "char(" in text else item.metadata
+                fields.append(replace(item, type=_spread(item.type, part), metadata=metadata))
+            return StructType(tuple(fields))
+        case ArrayType():
+            return replace(data_type, element_type=_spread(data_type.element_type, parts.get("element")))
+        case MapType():
+            key, value = (
+                _spread(data_type.key_type, parts.get("key")),
+                _spread(data_type.value_type, parts.get("value")),
+            )
+            return replace(data_type, key_type=key, value_type=value)
+        case _:
+            return data_type
+
+
+def _declared_text(data_type: DataType, declared: _Declared | None) -> str:
+    """The type as Spark writes it. ``declared`` is that of elements, keys and values; fields have theirs in their metadata."""
+    parts = {} if declared is None else {name: part for name, part, _ in _parts(declared, data_type)}
+    match data_type:
+        case StructType():
+            texts = [
+                f"{_quoted(item.name)}:{_declared_text(item.type, _declared_by(item))}" for item in data_type.fields
+            ]
+            return f"struct<{','.join(texts)}>"
+        case ArrayType():
+            return f"array<{_declared_text(data_type.element_type, parts.get('element'))}>"
+        case MapType():
+            key = _declared_text(data_type.key_type, parts.get("key"))
+            return f"map<{key},{_declared_text(data_type.value_type, parts.get('value'))}>"
+        case _ if data_type == STRING and declared is not None and _LIMITED.fullmatch(declared.text):
+            return declared.text
+        case _:
+            return data_type_text(data_type)
+
+
+def _quoted(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) else "`" + name.replace("`", "``") + "`"
+
+
+# --- the text ---------------------------------------------------------------------------------------------------------
 
 
 def _limits(declared: _Declared, data_type: DataType) -> LengthLimits | None:

@@ -72,7 +72,8 @@ def test_missing_columns_get_their_defaults(
     append(table, frame=rows("id long, s string, n int", (2, None, 7)))
     day = dt.date(2020, 2, 2)
     assert stored(table, spark) == [(1, "new", 2, day, None), (2, None, 7, day, None)]
-    set_default(table, spark=spark, column="N", default="99")
+    assert len(set_default(table, spark=spark, column="N", default="99").versions) == 1
+    assert set_default(table, spark=spark, column="n", default="99").versions == ()
     merge(table, frame=rows("id long, x string", (2, "b"), (3, "c")), keys=("id",))
     assert stored(table, spark) == [
         (1, "new", 2, day, None), (2, None, 7, day, "b"), (3, "new", 99, day, "c"),
@@ -113,6 +114,61 @@ def test_generated_columns_are_computed_or_checked(
     assert table.snapshot().version == version
     merge(table, frame=rows("id int, name string", (1, "z"), (9, "n")), keys=("id",))
     assert [row for row in stored(table, spark) if row[0] in (1, 9)] == [(1, "z", "Z", 2), (9, "n", "N", 18)]
+
+
+def test_generated_columns_see_the_values_that_will_be_read(
+    make: Callable[..., Table], rows: Callable[..., DataFrame], spark: SparkSession
+) -> None:
+    """GEN-2, GEN-3: ``char`` values are filled with blanks first, and partition columns store the empty text as NULL."""
+    table = make(
+        Column("id", "int"),
+        Column("code", "char(3)", default="'x'"),
+        Column("length", "int", generated="length(code)"),
+        Column("p", "string"),
+        Column("none", "boolean", generated="p IS NULL"),
+        Column("first", "string", generated="substring(p, 2, 1)"),
+        partition_by=("p", "first"),
+    )
+    append(table, frame=rows("id int, code string, p string", (1, "a", ""), (2, None, "b"), (3, "abc", "cd")))
+    append(table, frame=rows("id int, p string", (4, None)))
+    merge(table, frame=rows("id int, code string, p string", (2, "é", "ef"), (5, "", "")), keys=("id",))
+    expected = [
+        (1, "a  ", 3, None, True, None),
+        (2, "é  ", 3, "ef", False, "f"),
+        (3, "abc", 3, "cd", False, "d"),
+        (4, "x  ", 3, None, True, None),
+        (5, "   ", 3, None, True, None),
+    ]
+    assert sorted(stored(table, spark)) == expected
+    other = make(
+        Column("s", "string"), Column("first", "string", generated="substring(s, 1, 1)"), partition_by=("first",)
+    )
+    append(other, frame=rows("s string", ("",), ("b",), (None,)))
+    assert read(other, spark=spark, where="s = ''").count() == 1
+    delete(other, spark=spark, where="s <= 'a'")
+    assert stored(other, spark, "s") == [(None,), ("b",)]
+    version = table.snapshot().version
+    with pytest.raises(InvalidDataError, match="'first'"):
+        append(table, frame=rows("id int, p string, first string", (6, "ab", "")))
+    append(table, frame=rows("id int, p string, first string", (6, "a", "")))
+    assert table.snapshot().version == version + 1
+
+
+def test_a_default_that_does_not_fit_its_column_fails_the_write(
+    make: Callable[..., Table], rows: Callable[..., DataFrame], spark: SparkSession
+) -> None:
+    """DEF-2: also in a session without ANSI mode, in which a cast would store another number."""
+    table = make(Column("id", "int"), Column("n", "int", default="length('abc') * 2000000000L"))
+    mode = spark.conf.get("spark.sql.ansi.enabled")
+    for enabled in ("true", "false"):
+        spark.conf.set("spark.sql.ansi.enabled", enabled)
+        try:
+            with pytest.raises(InvalidDataError, match="6000000000"):
+                append(table, frame=rows("id int", (1,)))
+        finally:
+            spark.conf.set("spark.sql.ansi.enabled", str(mode))
+    append(table, frame=rows("id int, n int", (1, 2)))
+    assert stored(table, spark) == [(1, 2)]
 
 
 def test_identity_values_continue_after_the_high_water_mark(

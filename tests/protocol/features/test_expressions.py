@@ -54,8 +54,11 @@ def test_parents_and_children_of_a_column_count_as_used() -> None:
 )
 def test_an_expression_of_several_rows_or_moments_is_refused(text: str) -> None:
     """GEN-4, CHK-2."""
-    with pytest.raises(InvalidArgumentError):
+    with pytest.raises(InvalidArgumentError) as caught:
         check_deterministic(text, what="a test")
+    # Only conditions of reads and writes can be passed to Spark unchecked.
+    assert "raw_sql" not in str(caught.value)
+    assert str(caught.value).startswith("The expression ")
 
 
 def test_comments_are_removed() -> None:

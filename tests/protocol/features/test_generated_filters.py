@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cm_delta_dagster.protocol.features.generated_filters import with_generated_filters
-from cm_delta_dagster.protocol.predicates.predicates import Comparison, In, column_path, conjuncts
+from cm_delta_dagster.protocol.predicates.predicates import (
+    Comparison,
+    In,
+    IsNull,
+    Or,
+    column_path,
+    conjuncts,
+    quote_column,
+)
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.schema.types import (
     DATE,
@@ -55,6 +63,20 @@ def test_conditions_of_monotone_expressions(
 ) -> None:
     """GEN-1."""
     assert derived(source, target, expression, condition) == expected
+
+
+@pytest.mark.parametrize(
+    ("condition", "has_null"),
+    [("at = ''", True), ("at IN ('', 'x')", True), ("at <= 'x'", True), ("at < 'x'", True), ("at >= ''", True),
+     ("at = 'x'", False), ("at >= 'x'", False), ("at IN ('x', 'y')", False)],
+)  # fmt: skip
+def test_the_empty_text_that_partitions_store_as_null_stays_within_bounds(condition: str, has_null: bool) -> None:
+    """GEN-1."""
+    columns = schema(STRING, STRING, "substring(at, 1, 1)")
+    first, *found = conjuncts(with_generated_filters(parse_predicate(condition, columns, zone=dt.UTC), columns))
+    assert first == parse_predicate(condition, columns, zone=dt.UTC) and found
+    assert all(isinstance(part, Or) and IsNull(quote_column(("g",))) in part.parts for part in found) is has_null
+    assert all(isinstance(part, Comparison) for part in found) is not has_null
 
 
 @given(
