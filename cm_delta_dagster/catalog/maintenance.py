@@ -105,7 +105,7 @@ class MaintenanceRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceDecision:
-    """The catalog's decision for one table and kind. ``decided_by`` is the scope of the rule, or ``default``.
+    """The catalog's decision for one table and kind. ``decided_by`` is the scope of the rule, ``default`` or ``grants``.
 
     ``min_retention_ms``, ``max_files`` and ``max_bytes`` are the strictest limits of the rules that allow it.
     """

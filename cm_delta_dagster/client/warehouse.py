@@ -6,6 +6,7 @@
 import itertools
 import logging
 import os
+from collections.abc import Iterable
 
 from cm_delta_dagster.catalog.table_registry import TableRegistry
 from cm_delta_dagster.catalog.tables import CatalogIdentity, TableIdentifier
@@ -14,6 +15,7 @@ from cm_delta_dagster.errors import (
     InvalidArgumentError,
     ObjectAlreadyExistsError,
     ObjectNotFoundError,
+    OperationRefusedError,
     TableStorageMissingError,
     WarehouseMismatchError,
 )
@@ -105,8 +107,7 @@ class WarehouseGuard:
 
     def _refuse_missing(self, store: Store, warehouse: str) -> None:
         """Refuse a warehouse that has neither a marker nor any of the catalog's tables: the volume may not be mounted."""
-        known = self._catalog.list_tables()[:_MAX_CHECKED_TABLES]
-        locations = [self._catalog.load_table(name).location for name in known]
+        locations = self._readable_locations(self._catalog.list_tables()[:_MAX_CHECKED_TABLES])
         expected = [location for location in locations if location.startswith(f"{warehouse}/")]
         if expected and not any(store.list_from(log_files.log_directory(location)) for location in expected):
             raise TableStorageMissingError(
@@ -114,6 +115,16 @@ class WarehouseGuard:
                 "their logs are missing. Nothing was written. Likely causes: the volume is not mounted, or the warehouse was "
                 "moved (`cm-delta relocate` records the new location in the catalog)."
             )
+
+    def _readable_locations(self, names: Iterable[TableIdentifier]) -> list[str]:
+        """Locations of the tables that the caller may read. Others cannot be looked for, and do not keep it from creating one."""
+        locations = []
+        for name in names:
+            try:
+                locations.append(self._catalog.load_table(name).location)
+            except OperationRefusedError:
+                continue
+        return locations
 
     def _foreign_log(self, store: Store, warehouse: str) -> str | None:
         """A log file in the warehouse, if this catalog has no tables: its URL may be mistyped, or its database was lost."""

@@ -39,6 +39,7 @@ CONFIRM_EVERY_S = 2.0
 
 _CLOCK_MARGIN = 0.1
 _DEFAULT = "default"
+_GRANTS = "grants"
 
 
 def require_permission(table: Table, kind: MaintenanceKind) -> MaintenanceDecision:
@@ -53,6 +54,10 @@ def require_permission(table: Table, kind: MaintenanceKind) -> MaintenanceDecisi
     )
     if decision.kind is kind and decision.allowed is True:
         return decision
+    if decision.decided_by == _GRANTS:
+        raise MaintenanceNotPermittedError(
+            f"{kind.value} on {table.identifier} is not permitted, whatever the maintenance rules say: {decision.reason}"
+        )
     because = f" ({decision.reason})" if decision.reason else ""
     if decision.decided_by == _DEFAULT:
         rule = f"no rule allows it, and by default {kind.value} is denied on catalog-managed tables{because}"
