@@ -69,6 +69,22 @@ def target_shape(
         schema = with_ids_of(_replacement_schema(schema, partitions), present)
     else:
         schema = with_type_changes(present, schema)
+    return _shape(snapshot, before, schema, partitions)
+
+
+def shape_with_schema(snapshot: Snapshot, schema: StructType) -> TargetShape:
+    """Return schema, metadata and protocol of the table after its schema becomes ``schema``, with more columns or wider types.
+
+    Raises:
+        SchemaMismatchError: a new column has a type that a table cannot have.
+        UnsupportedFeatureError: a new column needs a table feature that this client does not support.
+    """
+    before = TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata)
+    return _shape(snapshot, before, with_type_changes(snapshot.schema, schema), snapshot.partition_columns)
+
+
+def _shape(snapshot: Snapshot, before: TableDefinition, schema: StructType, partitions: tuple[str, ...]) -> TargetShape:
+    present = snapshot.schema
     if schema == present and partitions == snapshot.partition_columns:
         return TargetShape(schema=present, metadata=snapshot.metadata, protocol=snapshot.protocol)
     check_column_names(schema, any_characters=snapshot.column_mapping is not ColumnMappingMode.NONE)
