@@ -14,10 +14,12 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.row_change import DEFAULT, Expression, RowChange, RowClause
-from cm_delta_dagster.operations.writing.target_shape import TargetShape, target_shape
+from cm_delta_dagster.operations.writing.target_shape import TargetShape, shape_with_schema
 from cm_delta_dagster.protocol.changes.change_data_feed import FEATURE as CHANGE_DATA_FEED
+from cm_delta_dagster.protocol.features.enablement import without_own_metadata
 from cm_delta_dagster.protocol.features.identity_columns import check_not_given, identity_columns
 from cm_delta_dagster.protocol.features.table_features import is_active
+from cm_delta_dagster.protocol.features.type_widening import widening_in_writes
 from cm_delta_dagster.protocol.predicates.normal_forms import check_predicate
 from cm_delta_dagster.protocol.predicates.predicates import (
     AlwaysTrue,
@@ -44,8 +46,8 @@ from cm_delta_dagster.protocol.predicates.sql_tokens import (
 )
 from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
 from cm_delta_dagster.protocol.schema.char_types import char_widths
-from cm_delta_dagster.protocol.schema.evolution import SchemaMode
-from cm_delta_dagster.protocol.schema.types import ArrayType, MapType, StructField, StructType, data_type_text
+from cm_delta_dagster.protocol.schema.evolution import assigned_fields, evolved_by_merge
+from cm_delta_dagster.protocol.schema.types import StructField, StructType, data_type_text
 from cm_delta_dagster.spark.assignments import Assignment, assigned_columns, check_constants, target_path, type_at
 from cm_delta_dagster.spark.conditions import (
     are_repeatable,
@@ -61,8 +63,6 @@ from cm_delta_dagster.spark.predicates import holds
 from cm_delta_dagster.spark.row_changes import ChangeClause, ClauseAction, ClauseKind
 from cm_delta_dagster.spark.schema import from_spark, quoted, same_shape, schema_of, to_spark
 from cm_delta_dagster.spark.session import session_time_zone
-
-_NESTED = StructType | ArrayType | MapType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -90,32 +90,21 @@ def evolved_shape(change: RowChange, snapshot: Snapshot) -> TargetShape:
     """The table after the schema evolution that the clauses ask for.
 
     Raises:
-        SchemaMismatchError, UnsupportedFeatureError: as ``target_shape``.
+        SchemaMismatchError, UnsupportedFeatureError: as ``shape_with_schema``.
     """
-    present = TargetShape(schema=snapshot.schema, metadata=snapshot.metadata, protocol=snapshot.protocol)
     if change.source is None or not change.evolves:
-        return present
-    offered = schema_of(change.source)
-    wanted: set[str] = set()
-    for clause in change.clauses:
-        if clause.assignments is None:
-            wanted |= {item.name for item in offered.fields}
-            continue
-        named = [column_path(name) for name in clause.assignments]
-        heads = [
-            path[1] if path[0].lower() == change.target_alias.lower() and len(path) > 1 else path[0] for path in named
-        ]
-        wanted |= {item.name for name in heads if (item := offered.field(name)) is not None}
-    changed = [name for name in offered.names if name in wanted and _may_evolve(name, offered, snapshot.schema)]
-    if not changed:
-        return present
-    frame = change.source.select(*[F.col(quoted(name)) for name in changed])
-    return target_shape(snapshot, frame, SchemaMode.MERGE)
-
-
-def _may_evolve(name: str, offered: StructType, table: StructType) -> bool:
-    field, given = table.field(name), offered.field(name)
-    return field is None or (given is not None and isinstance(given.type, _NESTED) and isinstance(field.type, _NESTED))
+        return TargetShape(schema=snapshot.schema, metadata=snapshot.metadata, protocol=snapshot.protocol)
+    # Clauses for rows without a partner do not see the source.
+    clauses = [clause for clause in change.clauses if clause.kind is not ClauseKind.NOT_MATCHED_BY_SOURCE]
+    offered = without_own_metadata(schema_of(change.source))
+    if all(clause.assignments is not None for clause in clauses):
+        paths = [column_path(name) for clause in clauses for name in clause.assignments or ()]
+        alias = change.target_alias.lower()
+        offered = assigned_fields(
+            offered, [path[1:] if len(path) > 1 and path[0].lower() == alias else path for path in paths]
+        )
+    widens = widening_in_writes(snapshot.properties)
+    return shape_with_schema(snapshot, evolved_by_merge(snapshot.schema, offered, widens=widens))
 
 
 def resolve_change(

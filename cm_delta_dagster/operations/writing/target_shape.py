@@ -18,6 +18,7 @@ from cm_delta_dagster.protocol.features.column_ids import with_ids_of
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
 from cm_delta_dagster.protocol.features.column_specs import check_partition_columns
 from cm_delta_dagster.protocol.features.enablement import TableDefinition, changed_definition, without_own_metadata
+from cm_delta_dagster.protocol.features.table_changes import check_widened_columns
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.features.type_widening import widening_in_writes, with_type_changes
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode, reconcile_schemas
@@ -50,7 +51,8 @@ def target_shape(
 
     Raises:
         SchemaMismatchError: the columns do not fit, the frame has no columns, or a partition column is missing.
-        InvalidArgumentError: ``frame`` cannot be partitioned by ``partition_by``.
+        InvalidArgumentError: ``frame`` cannot be partitioned by ``partition_by``, or a column becomes wider that a constraint or a
+            generated column uses.
         UnsupportedFeatureError: the table or a new column needs a table feature that this client does not support.
     """
     check_writable(snapshot.protocol, snapshot.identifier)
@@ -68,7 +70,32 @@ def target_shape(
         partitions = _replacement_partitions(schema, snapshot, partition_by)
         schema = with_ids_of(_replacement_schema(schema, partitions), present)
     else:
-        schema = with_type_changes(present, schema)
+        schema = _recorded(present, before, schema)
+    return _shape(snapshot, before, schema, partitions)
+
+
+def shape_with_schema(snapshot: Snapshot, schema: StructType) -> TargetShape:
+    """Return schema, metadata and protocol of the table after its schema becomes ``schema``, with more columns or wider types.
+
+    Raises:
+        SchemaMismatchError: a new column has a type that a table cannot have.
+        InvalidArgumentError: a column becomes wider that a constraint or a generated column uses.
+        UnsupportedFeatureError: a new column needs a table feature that this client does not support.
+    """
+    before = TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata)
+    return _shape(snapshot, before, _recorded(snapshot.schema, before, schema), snapshot.partition_columns)
+
+
+def _recorded(present: StructType, before: TableDefinition, schema: StructType) -> StructType:
+    """``schema`` with the record of the types that the write widens; ``present`` is the schema of ``before``."""
+    recorded = with_type_changes(present, schema)
+    if recorded != present:
+        check_widened_columns(before, recorded)
+    return recorded
+
+
+def _shape(snapshot: Snapshot, before: TableDefinition, schema: StructType, partitions: tuple[str, ...]) -> TargetShape:
+    present = snapshot.schema
     if schema == present and partitions == snapshot.partition_columns:
         return TargetShape(schema=present, metadata=snapshot.metadata, protocol=snapshot.protocol)
     check_column_names(schema, any_characters=snapshot.column_mapping is not ColumnMappingMode.NONE)

@@ -130,6 +130,24 @@ def change_type(table: TableDefinition, path: Sequence[str], wanted: ColumnType)
     return table.with_schema(type_widening.with_type_changes(table.schema, schema))
 
 
+def check_widened_columns(table: TableDefinition, schema: StructType) -> None:
+    """Check the types that a write widens.
+
+    Args:
+        schema: of the table after the write, which records the changes of types.
+
+    Raises:
+        InvalidArgumentError: a generated column, a constraint or an invariant uses a column whose type changes.
+    """
+    before = dict(walk_fields(table.schema))
+    for path, item in walk_fields(schema):
+        old = before.get(path)
+        if old is not None and old.metadata.get(type_widening.TYPE_CHANGES) != item.metadata.get(
+            type_widening.TYPE_CHANGES
+        ):
+            _refuse_dependents(table, path, "changed to a wider type")
+
+
 def set_not_null(table: TableDefinition, path: Sequence[str], *, has_rows: bool) -> TableDefinition:
     """Forbid NULL in a column. Raises InvalidArgumentError if it permits NULL and the table has rows."""
     found = find_column(table.schema, path)

@@ -5,8 +5,8 @@ Names are compared ignoring case, and the spelling of the table is kept. Types o
 to widen them. Rows are checked elsewhere.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from cm_delta_dagster.errors import SchemaMismatchError
@@ -106,6 +106,36 @@ def reconcile_schemas(
             + "Nothing was written. Cast or drop the columns, or allow the schema to be merged where columns are new."
         )
     return result
+
+
+def evolved_by_merge(
+    table: StructType, offered: StructType, *, widens: Callable[[DataType, DataType], bool] = _never
+) -> StructType:
+    """Schema of the table after a merge with schema evolution.
+
+    Columns and nested fields that the table lacks are added. Types become those of the source only where ``widens`` permits it;
+    otherwise they stay, and the values are cast, or refused, where they are assigned.
+
+    Args:
+        offered: the columns of the source that the clauses assign, see :func:`assigned_fields`.
+    """
+    check_unique_names(offered)
+    rules = _Rules(mode=SchemaMode.MERGE, widens=widens)
+    return _reconcile_struct(table, without_table_metadata(offered), "", rules)
+
+
+def assigned_fields(offered: StructType, paths: Collection[Sequence[str]]) -> StructType:
+    """The columns of ``offered`` to which ``paths`` assign; of a struct only the assigned fields, unless it is assigned itself."""
+    lowered = [tuple(name.lower() for name in path) for path in paths]
+    fields = []
+    for item in offered.fields:
+        inner = [path[1:] for path in lowered if path[0] == item.name.lower()]
+        if () in inner:
+            fields.append(item)
+        elif inner and isinstance(item.type, StructType):
+            inside = assigned_fields(item.type, inner)
+            fields += [replace(item, type=inside)] if inside.fields else []
+    return StructType(tuple(fields))
 
 
 def without_table_metadata(schema: StructType) -> StructType:

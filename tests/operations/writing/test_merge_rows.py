@@ -15,6 +15,7 @@ from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, InvalidD
 from cm_delta_dagster.operations.reading.history import history
 from cm_delta_dagster.operations.writing import merge_rows
 from cm_delta_dagster.operations.writing.row_change import RowChange
+from cm_delta_dagster.protocol.schema.types import data_type_text
 from tests.support.builders import TableBuilder
 
 Build = Callable[..., TableBuilder]
@@ -163,6 +164,32 @@ def test_all_columns_with_and_without_schema_evolution(build: Build) -> None:
         merge.execute()
     merge.with_schema_evolution().execute()
     assert builder.rows() == [(1, (7, 1, 8), "a", "n"), (2, (7, None, 8), None, "n")]
+
+
+def test_schema_evolution_widens_and_adds_only_what_is_assigned(build: Build) -> None:
+    """UP-TW-3: NOT NULL columns that the source lacks stay; a nested type that is not wider stays, and its values are cast."""
+    builder = build("id long NOT NULL, n int, st struct<a: int>, d decimal(5,2)")
+    builder.append((1, 1, (1,), None), (2, 2, (2,), None))
+    source = builder.spark.sql(
+        "SELECT 1 AS k, 5000000000 AS n, named_struct('a', 7L, 'b', 8) AS st, 1234.567BD AS d, 'x' AS new, 'y' AS other"
+    )
+    values = {"n": "s.n", "t.st.a": "s.st.a", "new": "s.new"}
+    merge = _merge(builder, source, "t.id = s.k").when_matched_update(values).with_schema_evolution()
+    with pytest.raises(InvalidDataError, match="5000000000"):
+        merge.execute()
+    assert builder.table.snapshot().schema.names == ("id", "n", "st", "d")
+    builder.with_properties({"delta.enableTypeWidening": "true"}, "typeWidening")
+    merge.execute()
+    assert builder.rows() == [(1, 5_000_000_000, (7,), None, "x"), (2, 2, (2,), None, None)]
+    found = builder.table.snapshot().schema
+    assert [(item.name, data_type_text(item.type)) for item in found.fields] == [
+        ("id", "bigint"), ("n", "bigint"), ("st", "struct<a:bigint>"), ("d", "decimal(5,2)"), ("new", "string"),
+    ]  # fmt: skip
+    assert found.fields[1].metadata["delta.typeChanges"] == [{"fromType": "integer", "toType": "long"}]
+    assert not found.fields[0].nullable
+    by_source = _merge(builder, source, "t.id = s.k").when_not_matched_by_source_update({"other": "'z'"})
+    with pytest.raises(InvalidArgumentError, match="no column 'other'"):
+        by_source.with_schema_evolution().execute()
 
 
 def test_values_are_cast_as_they_are_stored(build: Build) -> None:

@@ -7,11 +7,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.errors import SchemaMismatchError
+from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
 from cm_delta_dagster.operations.tables.alter import alter_table
 from cm_delta_dagster.operations.tables.alterations import AddColumns, DropColumns, NewColumn, RenameColumn
+from cm_delta_dagster.operations.tables.constraints import add_constraint
 from cm_delta_dagster.operations.tables.create import create_table, first_schema
 from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.protocol.features.column_mapping import field_id
@@ -53,6 +54,18 @@ def test_an_append_widens_types_if_the_table_allows_it(client: DeltaClient, spar
     assert sorted((row["n"], row["p"], row["s"]["d"]) for row in arrow) == expected[:2]
     append(table, frame=first, schema_mode=SchemaMode.MERGE)
     assert table.snapshot().schema == found.schema
+
+
+def test_a_write_does_not_widen_a_column_that_a_constraint_uses(client: DeltaClient, spark: SparkSession) -> None:
+    """UP-TW-3: values that fit are appended, wider ones are refused, as by an alteration."""
+    properties = {"delta.enableTypeWidening": "true"}
+    schema = first_schema(from_spark(spark.sql("SELECT 1 AS n").schema))
+    table = create_table(client, identifier="main.test.checked", schema=schema, properties=properties)
+    add_constraint(table, spark=spark, name="positive", check="n > 0")
+    with pytest.raises(InvalidArgumentError, match="'n' cannot be changed to a wider type: the constraint 'positive'"):
+        append(table, frame=spark.sql("SELECT 5000000000 AS n"), schema_mode=SchemaMode.MERGE)
+    append(table, frame=spark.sql("SELECT 1S AS n"), schema_mode=SchemaMode.MERGE)
+    assert read_arrow(table).to_pylist() == [{"n": 1}]
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])

@@ -1,6 +1,7 @@
 """Changes of columns that features, properties and other columns permit or refuse."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -12,14 +13,15 @@ from cm_delta_dagster.protocol.features.table_changes import (
     STATS_COLUMNS,
     add_column,
     change_type,
+    check_widened_columns,
     drop_column,
     rename_column,
     set_not_null,
 )
-from cm_delta_dagster.protocol.features.type_widening import TYPE_CHANGES
+from cm_delta_dagster.protocol.features.type_widening import TYPE_CHANGES, with_type_changes
 from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA
 from cm_delta_dagster.protocol.schema.type_text import parse_column_type
-from cm_delta_dagster.protocol.schema.types import INTEGER, StructField, StructType, schema_to_json
+from cm_delta_dagster.protocol.schema.types import INTEGER, LONG, StructField, StructType, schema_to_json
 
 MAPPED = {"delta.columnMapping.mode": "name"}
 WIDENS = {"delta.enableTypeWidening": "true"}
@@ -137,6 +139,22 @@ def test_types_are_widened_and_the_change_is_recorded() -> None:
         None,
         [{"fromType": "integer", "toType": "long", "fieldPath": "element"}],
     ]
+
+
+@pytest.mark.parametrize(("name", "message"), [("id", "constraint 'ck'"), ("src", "generated column 'g'"), ("p", "")])
+def test_a_write_does_not_widen_a_column_that_an_expression_uses(name: str, message: str) -> None:
+    """UP-TW-3: as an alteration."""
+    before = table(**WIDENS)
+    fields = [replace(item, type=LONG) if item.name == name else item for item in before.schema.fields]
+    after = with_type_changes(before.schema, StructType(tuple(fields)))
+    check_widened_columns(before, before.schema)
+    if not message:
+        check_widened_columns(before, after)
+        return
+    with pytest.raises(
+        InvalidArgumentError, match=f"'{name}' cannot be changed to a wider type: the {message} uses it"
+    ):
+        check_widened_columns(before, after)
 
 
 def test_iceberg_compatibility_permits_only_the_changes_of_iceberg() -> None:

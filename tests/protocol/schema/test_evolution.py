@@ -5,7 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cm_delta_dagster.errors import SchemaMismatchError
-from cm_delta_dagster.protocol.schema.evolution import SchemaMode, fits, reconcile_schemas
+from cm_delta_dagster.protocol.schema.evolution import (
+    SchemaMode,
+    assigned_fields,
+    evolved_by_merge,
+    fits,
+    reconcile_schemas,
+)
 from cm_delta_dagster.protocol.schema.types import (
     LONG,
     STRING,
@@ -196,3 +202,26 @@ def test_a_merge_gives_a_void_column_the_offered_type() -> None:
     """UP-VOID-1"""
     assert merged(struct(a=VOID), struct(a=LONG)) == struct(a=LONG)
     assert merged(struct(a=LONG), struct(a=VOID)) == struct(a=LONG)
+
+
+def test_a_merge_with_evolution_changes_only_what_the_table_permits() -> None:
+    """SCHEVO-3, UP-TW-2: NOT NULL columns may be missing in the source, and a type that is not widened stays."""
+    source = struct(name=LONG, s=struct(x=DOUBLE, z=LONG), new=STRING)
+    result = evolved_by_merge(TABLE, source)
+    assert result.fields[:2] == TABLE.fields[:2]
+    assert result.fields[2:] == (
+        StructField("s", struct(x=LONG, y=STRING, z=LONG)),
+        StructField("new", STRING),
+    )
+    widened = evolved_by_merge(TABLE, source, widens=lambda column, given: (column, given) == (LONG, DOUBLE))
+    assert widened.fields[:2] == TABLE.fields[:2]
+    assert widened.fields[2].type == struct(x=DOUBLE, y=STRING, z=LONG)
+
+
+def test_only_assigned_fields_of_a_source_change_the_schema() -> None:
+    """A struct that is assigned has all its fields, and one of which a field is assigned only that field."""
+    inner = struct(x=LONG, y=STRING)
+    offered = struct(a=LONG, b=LONG, s=inner, u=inner, v=inner)
+    paths = [("A",), ("s", "X"), ("u",), ("u", "x"), ("v", "none"), ("unknown",)]
+    assert assigned_fields(offered, paths) == struct(a=LONG, s=struct(x=LONG), u=inner)
+    assert assigned_fields(offered, []) == struct()
