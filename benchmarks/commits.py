@@ -21,14 +21,18 @@ import pyarrow.parquet as pq
 import sqlalchemy as sa
 
 from benchmarks.distance import from_afar
+from benchmarks.sensor_ticks import TASKS as TICKS
+from benchmarks.sensor_ticks import SensorBench
 from benchmarks.shared import Shared
 from cm_delta_dagster import Connection, connect
+from cm_delta_dagster.client.commits.multi_table_commit import MultiTableCommit, TableCommit
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.storage.local_store import local_path
 
 WRITERS = 8
 COMMITS_EACH = 60
 APPENDERS, ROWS_EACH = 4, 25
+TOGETHER = 4
 MODES = ("staged", "inline", "put_if_absent")
 RULED = "ruled"
 """Schema of the table whose commits must satisfy :data:`RULES`; they are staged."""
@@ -42,9 +46,9 @@ RULES: dict[str, dict[str, Any]] = {
 SCHEMA = pa.schema([("id", pa.int64()), ("label", pa.string())])
 _ROW = pa.table({"id": [1], "label": ["x"]}, schema=SCHEMA)
 TASKS = (
-    *(f"commit_{mode}" for mode in MODES), "commit_ruled", "commit_granted", "refresh_cached", "one_writer",
+    *(f"commit_{mode}" for mode in MODES), "commit_ruled", "commit_granted", "commit_four_tables", "refresh_cached", "one_writer",
     "two_writers_one_table", "writers_one_table", "writers_eight_tables",
-    "one_row_appends",
+    "one_row_appends", *TICKS,
 )  # fmt: skip
 
 _SPAWN = multiprocessing.get_context("spawn")
@@ -65,15 +69,19 @@ class CommitBench:
         self._url = url or f"sqlite:///{home}/commits.db"
         self._lake = connect(self._url, warehouse=f"{home}/commits")
         self._tables: dict[str, Any] = {}
+        self._joined: list[Any] = []
         self._guarded: Connection | None = None
+        self._ticks = SensorBench(home, lambda: _other_catalog(self._url, "watched")[0])
         self._made = 0
 
     def tasks(self) -> dict[str, Callable[[], dict[str, Any] | None]]:
         alone = {f"commit_{mode}": self._committing(mode) for mode in MODES}
         return {
             **alone,
+            **self._ticks.tasks(),
             "commit_ruled": self._committing("ruled"),
             "commit_granted": self._granted,
+            "commit_four_tables": self._together,
             "refresh_cached": self._refresh,
             "one_writer": lambda: self._run_writers(commit_prepared, [self._new()], WRITERS * COMMITS_EACH),
             "two_writers_one_table": lambda: self._run_writers(
@@ -90,6 +98,7 @@ class CommitBench:
         self._lake.close()
         if self._guarded is not None:
             self._guarded.close()
+        self._ticks.close()
 
     def _new(self, mode: str = "staged") -> str:
         self._made += 1
@@ -113,12 +122,27 @@ class CommitBench:
     def _granted(self) -> dict[str, Any]:
         """Commit to a table of another catalog, which enforces grants."""
         if self._guarded is None:
-            with_grants, principal = _other_catalog(self._url)
+            with_grants, principal = _other_catalog(self._url, "granted")
             self._guarded = connect(with_grants, warehouse=f"{self._home}/granted", principal=principal)
             self._guarded.create_table("main.bench.granted", schema=SCHEMA)
             self._guarded.enable_grants()
             self._tables["granted"] = self._guarded.client.table("main.bench.granted")
         return _commit_one_file(self._tables["granted"])
+
+    def _together(self) -> dict[str, Any]:
+        """Commit to :data:`TOGETHER` tables at once."""
+        if not self._joined:
+            self._joined = [self._lake.client.table(self._new()) for _ in range(TOGETHER)]
+        parts = []
+        for table in self._joined:
+            transaction = table.start_transaction(table.snapshot(), operation="WRITE")
+            transaction.add_files([_file(f"{uuid.uuid4()}.parquet")])
+            parts.append(TableCommit(committer=table.committer, transaction=transaction))
+        client = self._lake.client
+        commit = MultiTableCommit(parts, coordinator=client.coordinator, settings=client.settings)
+        start = time.perf_counter()
+        found = commit.finish(commit.ratify())
+        return {"wall": time.perf_counter() - start, "answer": [each.version for each in found]}
 
     def _refresh(self) -> dict[str, Any]:
         return {"answer": self._table("staged").snapshot().version}
@@ -138,12 +162,12 @@ def _commit_one_file(table: Any) -> dict[str, Any]:
     return {"wall": time.perf_counter() - start, "answer": version}
 
 
-def _other_catalog(url: str) -> tuple[str, str | None]:
+def _other_catalog(url: str, purpose: str) -> tuple[str, str | None]:
     """The URL of an empty database beside that of ``url``, and the principal to state for it."""
     if url.startswith("sqlite"):
-        return url.replace("commits.db", "granted.db"), "bench"
+        return url.replace("commits.db", f"{purpose}.db"), "bench"
     engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool)
-    name = f"granted_{uuid.uuid4().hex[:8]}"
+    name = f"{purpose}_{uuid.uuid4().hex[:8]}"
     with engine.connect() as connection:
         connection.execute(sa.text(f"CREATE DATABASE {name}"))
     return sa.make_url(url).set(database=name).render_as_string(hide_password=False), None
