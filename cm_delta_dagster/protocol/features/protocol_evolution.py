@@ -20,6 +20,7 @@ from cm_delta_dagster.protocol.features.table_features import (
     feature_list,
     is_catalog_managed,
     reader_features,
+    reader_list_fault,
     shape_fault,
     writer_features,
 )
@@ -157,7 +158,7 @@ def check_protocol_change(before: Protocol, after: Protocol, *, dropped: Collect
     Raises:
         IllegalCommitError: names the fault.
     """
-    fault = shape_fault(after)
+    fault = shape_fault(after) or reader_list_fault(after)
     if fault is None and (
         after.min_reader_version < before.min_reader_version or after.min_writer_version < before.min_writer_version
     ):

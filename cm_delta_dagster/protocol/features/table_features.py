@@ -35,6 +35,7 @@ MAX_READER_VERSION = 3
 MAX_WRITER_VERSION = 7
 
 CATALOG_MANAGED = "catalogManaged"
+COLUMN_MAPPING = "columnMapping"
 IN_COMMIT_TIMESTAMP = "inCommitTimestamp"
 
 Activity = Callable[[StructType, Mapping[str, str]], bool]
@@ -149,7 +150,7 @@ FEATURES: Mapping[str, Feature] = {
         _writer("changeDataFeed", _FULL, legacy_writer=4, is_active=_property_is_true("delta.enableChangeDataFeed")),
         _writer("generatedColumns", _FULL, legacy_writer=4, is_active=_field_has(GENERATION_EXPRESSION)),
         Feature(
-            name="columnMapping",
+            name=COLUMN_MAPPING,
             kind=FeatureKind.READER_WRITER,
             legacy_reader=2,
             legacy_writer=5,
@@ -170,13 +171,13 @@ FEATURES: Mapping[str, Feature] = {
         _writer(
             "icebergCompatV1",
             _FULL,
-            requires=("columnMapping",),
+            requires=(COLUMN_MAPPING,),
             is_active=_property_is_true("delta.enableIcebergCompatV1"),
         ),
         _writer(
             "icebergCompatV2",
             _FULL,
-            requires=("columnMapping",),
+            requires=(COLUMN_MAPPING,),
             is_active=_property_is_true("delta.enableIcebergCompatV2"),
         ),
         _writer("clustering", _FULL, requires=("domainMetadata",)),
@@ -279,19 +280,35 @@ def shape_fault(protocol: Protocol) -> str | None:
     only_readers = listed_for_readers - listed_for_writers
     if only_readers:
         return f"readerFeatures contains {feature_list(only_readers)}, which writerFeatures lacks"
-    only_writers = {
-        name
-        for name in listed_for_writers - listed_for_readers
-        if name in FEATURES and FEATURES[name].kind is FeatureKind.READER_WRITER
-    }
-    if reader >= 2:
-        # Reader version 2 implies it, and delta-spark 3.1 kept it out of readerFeatures when it raised a table to version 3.
-        only_writers.discard("columnMapping")
-    return (
-        f"writerFeatures contains {feature_list(only_writers)}, which readers must support too"
-        if only_writers
-        else None
+    unlisted = _unlisted_for_readers(protocol)
+    if reader == MAX_READER_VERSION:
+        # "A feature is supported by a table when its name is in readerFeatures and/or writerFeatures." A catalog-managed table
+        # without its catalog shows old versions or none, and other readers of this table would not ask the catalog.
+        unlisted &= {CATALOG_MANAGED}
+    elif reader >= 2:
+        unlisted -= {COLUMN_MAPPING}
+    return _unlisted_fault(unlisted) if unlisted else None
+
+
+def reader_list_fault(protocol: Protocol) -> str | None:
+    """Features of ``writerFeatures`` that ``readerFeatures`` must list in a table that is written, as part of an error message.
+
+    None if there are none. delta-spark 3.1 kept column mapping out of readerFeatures when it raised a table from reader version
+    2, which implies it, to version 3. Readers find the mode in the metadata, so such tables are written too.
+    """
+    unlisted = _unlisted_for_readers(protocol) - {COLUMN_MAPPING}
+    return _unlisted_fault(unlisted) if unlisted else None
+
+
+def _unlisted_for_readers(protocol: Protocol) -> frozenset[str]:
+    unlisted = set(map(canonical_name, protocol.writer_features or ())) - set(
+        map(canonical_name, protocol.reader_features or ())
     )
+    return frozenset(name for name in unlisted if name in FEATURES and FEATURES[name].kind is FeatureKind.READER_WRITER)
+
+
+def _unlisted_fault(unlisted: frozenset[str]) -> str:
+    return f"writerFeatures contains {feature_list(unlisted)}, which readers must support too"
 
 
 # --- which tables this client can read and write ----------------------------------------------------------------------
@@ -316,7 +333,7 @@ def check_readable(protocol: Protocol, table: str) -> None:
         )
     refused = {
         name
-        for name in reader_features(protocol)
+        for name in reader_features(protocol) | _unlisted_for_readers(protocol)
         if name not in FEATURES or FEATURES[name].kind is FeatureKind.WRITER or FEATURES[name].read is Support.NONE
     }
     if refused:
@@ -338,6 +355,13 @@ def check_writable(protocol: Protocol, table: str) -> None:
         UnsupportedFeatureError: names the version or the features that are not supported.
     """
     check_readable(protocol, table)
+    fault = reader_list_fault(protocol)
+    if fault is not None:
+        raise UnsupportedFeatureError(
+            f"Table {table} cannot be written: {fault}, but readerFeatures does not. This client reads such a table, and does not "
+            "write it, because other readers may refuse it or ignore the features. Nothing was written. Copy its rows into a new "
+            "table, or write with the client that made it."
+        )
     if protocol.min_writer_version > MAX_WRITER_VERSION:
         raise UnsupportedFeatureError(
             f"Table {table} needs writer version {protocol.min_writer_version}; this client writes up to "

@@ -1,6 +1,7 @@
 """Which files a read opens, what their deletion vectors take away, and what happens when one is damaged."""
 
 import logging
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,47 @@ def test_row_ids_are_refused_where_they_mean_nothing(spark: SparkSession, tmp_pa
     broken.add("a.parquet", numbers(0, 1))
     with pytest.raises(CorruptLogError, match=r"a\.parquet.*baseRowId"):
         read(broken.open(), spark=spark, columns=["_row_id"])
+
+
+def test_reader_features_that_only_the_list_of_writers_has_are_respected(spark: SparkSession, tmp_path: Path) -> None:
+    """TF-1, DV-22, COLMAP-9, NTZ-1: both readers give the rows that delta-spark gives."""
+    table = ForeignTable(
+        tmp_path,
+        mapped("id", "long", 1, "c1"),
+        mapped("at", "timestamp_ntz", 2, "c2"),
+        writer_features=["deletionVectors", "columnMapping", "timestampNtz"],
+        properties={"delta.columnMapping.mode": "name", "delta.enableDeletionVectors": "true"},
+    )
+    moment = datetime(2024, 7, 1, 12)
+    content = pa.table({"c1": [1, 2, 3], "c2": pa.array([moment] * 3, pa.timestamp("us"))})
+    table.add("f.parquet", content, deletionVector=descriptor(encode_inline([1])))
+    assert rows_of(read(table.open(), spark=spark)) == [(1, moment), (3, moment)]
+    assert read_arrow(table.open()).to_pylist() == [{"id": number, "at": moment} for number in (1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("readers", "writers"),
+    [([], ["deletionVectors", "catalogManaged"]), (["catalogManaged"], []), (["deletionVectors"], [])],
+)
+def test_features_only_for_readers_and_half_listed_catalogs_are_refused(
+    spark: SparkSession, tmp_path: Path, readers: list[str], writers: list[str]
+) -> None:
+    """TF-5, CM-1: by both readers."""
+    table = plain(tmp_path)
+    table.add("f.parquet", numbers(0, 1))
+    table.commit(
+        {
+            "protocol": {
+                "minReaderVersion": 3,
+                "minWriterVersion": 7,
+                "readerFeatures": readers,
+                "writerFeatures": [*writers, "inCommitTimestamp"],
+            }
+        }
+    )
+    for reading in (lambda: read(table.open(), spark=spark), lambda: read_arrow(table.open())):
+        with pytest.raises(CorruptLogError, match=r"The protocol action of table .* is not valid"):
+            reading()
 
 
 def test_files_and_deletion_vectors_of_another_table_are_found(spark: SparkSession, tmp_path: Path) -> None:

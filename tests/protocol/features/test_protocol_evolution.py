@@ -131,10 +131,11 @@ def test_adding_features_gives_a_valid_protocol_and_drops_nothing(
         (protocol(1, 4), protocol(1, 7, None, ("appendOnly",)), "dropped"),
         (protocol(1, 2), protocol(3, 6, ()), "needs writer version 7"),
         (protocol(1, 2), protocol(3, 7, ("x",), ()), "writerFeatures lacks"),
+        (protocol(3, 7, (), ()), protocol(3, 7, (), ("deletionVectors",)), "deletionVectors, which readers must"),
     ],
 )
 def test_a_protocol_that_drops_features_or_versions_is_refused(before: Protocol, after: Protocol, message: str) -> None:
-    """TF-14, PROT-6, TF-5."""
+    """TF-14, PROT-6, TF-4, TF-5."""
     with pytest.raises(IllegalCommitError, match=message):
         check_protocol_change(before, after)
 

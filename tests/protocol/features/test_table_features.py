@@ -129,12 +129,15 @@ def test_both_spellings_of_in_commit_timestamps_are_one_feature() -> None:
         protocol(0, 2),
         protocol(3, 7, ("deletionVectors",), ()),
         protocol(3, 7, ("unheardOf",), ()),
-        protocol(3, 7, (), ("deletionVectors",)),
+        protocol(3, 7, (), ("catalogManaged", "vacuumProtocolCheck", "inCommitTimestamp")),
+        protocol(3, 7, ("vacuumProtocolCheck",), ("vacuumProtocolCheck", "catalogManaged", "inCommitTimestamp")),
+        protocol(3, 7, ("catalogManaged",), ("inCommitTimestamp",)),
+        protocol(2, 7, None, ("deletionVectors",)),
         protocol(1, 7, None, ("columnMapping",)),
     ],
 )
 def test_a_contradictory_protocol_is_damage(broken: Protocol) -> None:
-    """PROT-1, PROT-6, TF-5, TF-6."""
+    """PROT-1, PROT-6, TF-5, TF-6, CM-1: ``catalogManaged`` in one list only is refused, not read without the catalog."""
     for check in (check_protocol_shape, check_readable, check_writable):
         with pytest.raises(CorruptLogError, match="not valid"):
             check(broken, "t")
@@ -148,6 +151,24 @@ def test_a_contradictory_protocol_is_damage(broken: Protocol) -> None:
 def test_the_allowed_shapes_pass(right: Protocol) -> None:
     """PROT-1, TF-6, TF-7."""
     check_protocol_shape(right, "t")
+
+
+@pytest.mark.parametrize("name", sorted(SUPPORTED_READER_FEATURES - {"catalogManaged", "columnMapping"}))
+def test_a_feature_only_in_the_list_of_writers_is_read_but_not_written(name: str) -> None:
+    """TF-1, TF-4: a feature is supported when its name is in either list, but belongs in both."""
+    listed = protocol(3, 7, (), (name,))
+
+    check_readable(listed, "t")
+    assert supports(listed, name)
+    with pytest.raises(
+        UnsupportedFeatureError, match=f"my table cannot be written: writerFeatures contains {name}, which"
+    ):
+        check_writable(listed, "my table")
+
+
+def test_column_mapping_only_in_the_list_of_writers_is_written_too() -> None:
+    """COLMAP-2: delta-spark 3.1 wrote such tables."""
+    check_writable(protocol(3, 7, (), ("columnMapping",)), "t")
 
 
 def test_higher_versions_require_an_upgrade() -> None:
