@@ -218,6 +218,23 @@ def test_frames_made_separately_share_what_is_cached(spark: SparkSession, tmp_pa
         first.unpersist()
 
 
+def test_an_exchange_over_two_equal_scans_is_reused(spark: SparkSession, tmp_path: Path) -> None:
+    """Two frames of the same files are shuffled once, and those of other files are shuffled on their own."""
+    files = numbered(spark, tmp_path, count=2)
+
+    def joined(right: DataFrame) -> tuple[int, str]:
+        sides = [
+            frame.groupBy("id").agg(F.count("s").alias(name)) for frame, name in ((files.scan(), "x"), (right, "x"))
+        ]
+        frame = sides[0].join(sides[1].withColumnRenamed("x", "y").hint("merge"), "id")
+        return len(frame.collect()), frame._jdf.queryExecution().executedPlan().toString()  # type: ignore[operator]
+
+    num_rows, plan = joined(files.scan())
+    assert num_rows == 20 and "ReusedExchange" in plan
+    num_rows, plan = joined(files.scan(files.adds[:1]))
+    assert num_rows == 10 and "ReusedExchange" not in plan
+
+
 def test_the_size_of_a_frame_is_that_of_its_files(spark: SparkSession, tmp_path: Path) -> None:
     files = numbered(spark, tmp_path, count=2)
     size = files.scan()._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()  # type: ignore[operator]

@@ -112,3 +112,4 @@ def test_a_change_file_with_an_unknown_kind_of_change_is_named_in_plain_words(
     assert "[cm-delta" not in str(raised.value)
     found = mapped(raised.value, "reading")
     assert isinstance(found, EngineError) and str(found).startswith("A change data file of version 1 says")
+    assert "USER_RAISED_EXCEPTION" not in str(found) and "cm-delta" not in str(found)
