@@ -28,12 +28,17 @@ def folded(text: str, *, width: int = COLUMNS) -> list[str]:
 
 
 @contextmanager
-def step(title: str) -> Iterator[None]:
-    """Print ``title`` before the block and its duration after it."""
+def step(title: str, *, spent: str = "done in") -> Iterator[None]:
+    """Print ``title`` before the block and its duration, after the words ``spent``, at its end."""
     started = time.monotonic()
     say(f"{title} ...")
     yield
-    say(f"    done in {time.monotonic() - started:.1f} s")
+    say(f"    {spent} {time.monotonic() - started:.1f} s")
+
+
+def clock_at(timestamp: float) -> float:
+    """Seconds between the start of the demo and ``timestamp``, in seconds since the epoch."""
+    return timestamp - time.time() + time.monotonic() - _STARTED
 
 
 def text_table(rows: Sequence[Sequence[Any]], header: Sequence[str]) -> str:

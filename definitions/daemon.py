@@ -16,7 +16,7 @@ from dagster._core.workspace.load_target import ModuleTarget
 from dagster._daemon.controller import DagsterDaemonController, daemon_controller_from_instance
 
 from cm_delta_dagster.errors import CmDeltaError
-from definitions.console import say
+from definitions.console import clock_at, say
 
 ROOT = Path(__file__).parents[1]
 INSTANCE_SETTINGS = """\
@@ -141,8 +141,7 @@ class Daemon:
             if _SENSOR_TAG not in run.tags and "dagster/from_automation_condition" not in run.tags:
                 continue
             if run.is_finished and self._is_new(("run", run.run_id)):
-                seconds = (record.end_time or 0) - (record.start_time or 0)
-                say(f"    run {run.run_id[:8]} of {_job_text(run)}: {run.status.value} after {seconds:.1f} s")
+                say(f"    run {run.run_id[:8]} of {_job_text(run)}: {run.status.value}{_times_text(record)}")
                 if not run.is_success:
                     raise DemoError(f"The run {run.run_id} of {run.job_name}, which a sensor launched, failed.")
 
@@ -168,6 +167,14 @@ class Daemon:
 def _launched_text(run: dg.DagsterRun) -> str:
     version, table = run.tags.get(f"{_COMMIT_TAG}version"), run.tags.get(f"{_COMMIT_TAG}table")
     return run.job_name if table is None else f"{run.job_name} for version {version} of {table}"
+
+
+def _times_text(record: dg.RunRecord) -> str:
+    """When the run was executed, which can be before the demo waited for it."""
+    if record.start_time is None or record.end_time is None:
+        return ""
+    start, end = clock_at(record.start_time), clock_at(record.end_time)
+    return f", ran from {start:.1f} to {end:.1f} s on this clock"
 
 
 def _job_text(run: dg.DagsterRun) -> str:

@@ -26,6 +26,9 @@ CONCURRENT_MONTHS = (month_key(2), month_key(3))
 """Two months of flights that two runs materialize at the same time."""
 
 _SENSOR_VERSION_TAG = "cm_delta_commit/version"
+_WAITED = "waited"
+"""The daemon works while the steps of the demo run: such a step waits for the rest of its work."""
+
 _MAX_ATTEMPTS = 5
 _MAX_RUNS = 20
 _INLINE_BYTES = 64 * 1024
@@ -150,7 +153,9 @@ def load(demo: Demo) -> None:
         demo.materialize("airlines", "airports", "planes")
     with step(f"Flights, weather and both joined, {first} to {last}, one commit for each table"):
         facts = demo.materialize("flights", "weather", "flights_enriched", months=(str(first), str(last)))
-    with step("The sensor of the daemon finds the commits and launches the report"):
+    with step(
+        "Meanwhile the sensor of the daemon has found the commits, and the daemon runs the report", spent=_WAITED
+    ):
         demo.wait_for_report(_version(facts, FLIGHTS))
 
 
@@ -171,7 +176,10 @@ def write_concurrently(demo: Demo) -> None:
                 break
             say("    the runs did not overlap, so neither had to retry; once more")
         say(f"    conflict retries: {' and '.join(map(str, demo.retries))}; each month was computed once")
-    with step("The sensor launches the report; the automation will join the two months again, as a backfill"):
+    with step(
+        "Meanwhile the sensor launches the report; the automation will join the two months again, as a backfill",
+        spent=_WAITED,
+    ):
         demo.wait_for_report(max(each["cm_delta/commit_version"] for each in facts))
 
 
@@ -183,7 +191,8 @@ def correct_from_outside(demo: Demo, other: Connection) -> None:
         say(f"    {FLIGHTS} version {merged.version}: {merged.metrics.get('numTargetRowsUpdated')} flights corrected")
         say(f"    {FLIGHTS} version {appended.version}: {appended.num_output_rows} flight added")
     with step(
-        "The sensor reports the commits and launches report and checks; the automation will join the month again"
+        "The sensor reports the commits and launches report and checks; the automation will join the month again",
+        spent=_WAITED,
     ):
         demo.wait_for_report(appended.version)
         demo.reported(appended.version)
@@ -205,7 +214,7 @@ def maintain(demo: Demo) -> None:
     with step("The checks of the flights again"):
         demo.definitions.resolve_job_def(check_job.name).execute_in_process(instance=demo.instance)
         demo.check()
-    with step("The automation has joined the changed months"):
+    with step("Meanwhile the automation joins the changed months again", spent=_WAITED):
         demo.wait_for_join(*CONCURRENT_MONTHS, month_key(JUNE))
     with step("Compaction of another table by a script; the sensor reports an observation, which launches nothing"):
         result = demo.lake.table(JOINED).optimize()

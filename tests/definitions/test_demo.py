@@ -42,11 +42,14 @@ def test_the_definitions_load(tmp_path: Path) -> None:
 def test_the_year_of_flights_ends_in_tables_that_equal_the_raw_files(tmp_path: Path) -> None:
     result = run_python("-m", "definitions", home=tmp_path)
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
+    assert "Importing Dagster" in result.stdout.splitlines()[0], "what comes first is printed at once"
     lines = [line for line in result.stdout.splitlines() if line.startswith(("ok ", "BAD"))]
     assert len(lines) == 10 and not any(line.startswith("BAD") for line in lines), result.stdout
     assert "ok  main.nyc.flights: 336,777 rows; the raw file has 336,776 + 1 late flight" in lines
     assert "ok  main.nyc.flights_enriched: 0 rows differ from the corrected flights" in lines
     assert "ok  check unpublished_commits: failed and passed, before and after maintenance" in lines
+    runs = re.findall(r"    run \w{8} of .*?: SUCCESS,\s+ran\s+from\s+([\d.]+)\s+to\s+([\d.]+) s", result.stdout)
+    assert runs and all(float(start) < float(end) for start, end in runs), result.stdout
     outcomes = re.findall(
         r"^\[ *[\d.]+ s\]     (\w+) of main\.nyc\.flights: (\w+)\. ", result.stdout, flags=re.MULTILINE
     )

@@ -245,6 +245,24 @@ def test_the_project_from_zero_is_one_that_dg_runs(tmp_path: Path) -> None:
         assert lake.table("main.sales.revenue").to_arrow()["amount"].to_pylist() == [270.0]
 
 
+@pytest.mark.exhaustive
+@pytest.mark.slow
+def test_the_project_of_components_is_one_that_dg_checks_and_runs(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "components.md").read_text()
+    for block in _BLOCK.finditer(text):
+        if block[1] not in ("bash", "python"):
+            path = tmp_path / _file_name(text, block)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block[2])
+    _dg(tmp_path, "check", "yaml")
+    _dg(tmp_path, "check", "defs")
+    for command in re.findall(r"`dg (launch [^`]*)`", text):
+        _dg(tmp_path, *shlex.split(command))
+    with connect(f"sqlite:///{tmp_path}/catalog.db") as lake:
+        assert lake.table("main.sales.orders").count_rows() == 2
+        assert sorted(lake.table("main.sales.report").to_arrow()["amount"].to_pylist()) == [20.0, 250.0]
+
+
 def _dg(project: Path, *words: str) -> None:
     command = [sys.executable, "-c", "from dagster_dg_cli.cli import main; main()", *words]
     environment = {**os.environ, "DAGSTER_HOME": str(project)}
