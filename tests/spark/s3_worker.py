@@ -191,9 +191,12 @@ def written_by_a_repeated_task(lake: Connection) -> list[Any]:
     stored = [
         status.location for status in table.table.store.list_recursive(location) if status.location.endswith(".parquet")
     ]
-    left = directory_objects(table)
+    found = [ids(table.to_df()), table.snapshot().num_files, len(stored), directory_objects(table)]
     table.vacuum(timedelta(0), retention_check=RetentionCheck.OFF)
-    return [ids(table.to_df()), table.snapshot().num_files, len(stored), left, directory_objects(table)]
+    found.append(directory_objects(table))
+    table.delete("id >= 0")
+    table.vacuum(timedelta(0), retention_check=RetentionCheck.OFF)
+    return [*found, directory_objects(table)]
 
 
 def directory_objects(table: DeltaTable) -> int:
