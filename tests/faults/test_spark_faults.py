@@ -190,6 +190,7 @@ def test_a_writer_killed_in_its_spark_job_leaves_only_orphan_data_files(
 ) -> None:
     """CM-C1, VAC-1, VAC-4: the table is unchanged and writable. Vacuum lists the orphan files when they are old."""
     before = state_of(table.table)
+    stored = files_of(folder(table.table))
     command = [sys.executable, str(ROOT / "tests/faults/spark_writer.py")]
     writer = subprocess.Popen(
         [*command, client_catalog_url, f"{tmp_path}/warehouse", NAME, "100000"],
@@ -200,7 +201,7 @@ def test_a_writer_killed_in_its_spark_job_leaves_only_orphan_data_files(
         start_new_session=True,
     )
     try:
-        until(lambda: orphan_files(table) != set() or writer.poll() is not None)
+        until(lambda: files_of(folder(table.table)) != stored or writer.poll() is not None)
         time.sleep(0.2)
         os.killpg(writer.pid, signal.SIGKILL)  # Python and the Java that it started; both were started here.
         output, _ = writer.communicate(timeout=60)
