@@ -1,6 +1,7 @@
 """The steps of the demo: loads by runs, corrections by a script, what the daemon does then, and maintenance."""
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -21,6 +22,10 @@ from resources.local import connect_local
 
 FLIGHTS = "main.nyc.flights"
 JOINED = "main.nyc.flights_enriched"
+
+_AUTOMATION_SECONDS = 30.0
+"""Time without a run after which the automation is taken to have overlooked a change."""
+
 
 CONCURRENT_MONTHS = (month_key(2), month_key(3))
 """Two months of flights that two runs materialize at the same time."""
@@ -81,14 +86,27 @@ class Demo:
         self.daemon.wait(done, what=f"materialize the report for version {version} of {FLIGHTS}")
 
     def wait_for_join(self, *months: str) -> None:
-        """Return when the joined months are newer than their flights, and no run is under way."""
+        """Return when the joined months are newer than their flights, and no run is under way.
+
+        The automation overlooks a change that is stored while it evaluates its condition. After some seconds without a run, the
+        months that it overlooked are joined by a run of the demo.
+        """
+        idle_since = time.monotonic()
+
+        def older() -> list[str]:
+            return [m for m in months if self._newest(flights_enriched.key, m) <= self._newest(flights.key, m)]
 
         def done() -> bool:
-            under_way = any(not run.is_finished for run in self.instance.get_runs(limit=_MAX_RUNS))
-            joined = (self._newest(flights_enriched.key, key) > self._newest(flights.key, key) for key in months)
-            return all(joined) and not under_way
+            nonlocal idle_since
+            if any(not run.is_finished for run in self.instance.get_runs(limit=_MAX_RUNS)):
+                idle_since = time.monotonic()
+                return False
+            return not older() or time.monotonic() - idle_since > _AUTOMATION_SECONDS
 
         self.daemon.wait(done, what=f"join the flights of {' and '.join(months)} again")
+        for month in older():
+            say(f"    the automation has not requested {month}; the demo joins it")
+            self.materialize("flights_enriched", months=(month, month))
 
     def _newest(self, key: dg.AssetKey, partition: str) -> int:
         selected = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[partition])
