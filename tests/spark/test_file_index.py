@@ -11,6 +11,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -260,6 +261,43 @@ def test_files_that_are_cut_short_or_missing_are_errors(spark: SparkSession, tmp
         place.write_bytes(damaged) if damaged is not None else place.unlink()
         with pytest.raises(Exception, match=place.name):
             files.scan().select("id", "s").collect()
+
+
+def test_files_that_change_after_they_were_read_are_errors(spark: SparkSession, tmp_path: Path, path: str) -> None:
+    """TT-6: never fewer rows; a file that was replaced by a larger one is read as a whole."""
+    files = numbered(spark, tmp_path, count=3)
+    place = files.root / files.adds[1].path
+    content = place.read_bytes()
+    assert files.scan().select("id").count() == 30
+    for damaged in (b"", content[:-1], content[: len(content) // 2], None):
+        place.write_bytes(damaged) if damaged is not None else place.unlink()
+        with pytest.raises(Exception, match=place.name):
+            files.scan().select("id").collect()
+    (place.parent / f".{place.name}.crc").unlink()
+    pq.write_table(pa.table({"id": pa.array(range(5000), pa.int32())}), place, compression="none")
+    assert files.scan().select("id").count() == 5020
+
+
+def listed_files(spark: SparkSession, frame: DataFrame) -> list[int]:
+    """The identities of the objects that the index of a frame gives Spark for its files."""
+    jvm: Any = spark._jvm
+    leaves = frame._jdf.queryExecution().optimizedPlan().collectLeaves()  # type: ignore[operator]
+    directories = leaves.apply(0).relation().location().listFiles(leaves.take(0), leaves.take(0))
+    parts = [directories.apply(number).files() for number in range(directories.size())]
+    return [
+        jvm.System.identityHashCode(part.apply(number).fileStatus()) for part in parts for number in range(part.size())
+    ]
+
+
+def test_plans_of_the_same_files_share_what_they_give_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """A plan of many files that were planned before makes no object for each of them."""
+    files = numbered(spark, tmp_path, "p", count=3)
+    first = listed_files(spark, files.scan())
+    assert len(set(first)) == 3
+    assert listed_files(spark, files.scan()) == listed_files(spark, files.scan(files.adds)) == first
+    (files.root / files.adds[2].path).unlink()
+    with pytest.raises(Exception, match="is missing"):
+        listed_files(spark, files.scan())
 
 
 def test_a_condition_on_the_name_of_a_file_is_not_one_on_a_column_of_that_name(
