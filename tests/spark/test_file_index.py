@@ -3,7 +3,7 @@
 import json
 import logging
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -15,9 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from py4j.clientserver import ClientServerConnection
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks.row_tables import small_files_table
 from cm_delta_dagster.client.snapshots.path_table import open_path_table
 from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.protocol.actions.actions import AddFile
@@ -234,6 +236,31 @@ def test_an_exchange_over_two_equal_scans_is_reused(spark: SparkSession, tmp_pat
     assert num_rows == 20 and "ReusedExchange" in plan
     num_rows, plan = joined(files.scan(files.adds[:1]))
     assert num_rows == 10 and "ReusedExchange" not in plan
+
+
+def test_a_late_condition_makes_no_more_calls_to_the_jvm_than_an_early_one(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the table to the rows of one of its files."""
+    small_files_table(tmp_path / "small", 20)
+    table = open_path_table(Stores(), str(tmp_path / "small"))
+    send, commands = ClientServerConnection.send_command, []
+
+    def counted(connection: Any, command: str) -> Any:
+        commands.append(command)
+        return send(connection, command)
+
+    def calls(work: Callable[[], DataFrame]) -> int:
+        commands.clear()
+        assert len(work().collect()) == 5
+        return sum(not command.startswith("m") for command in commands)  # Others free objects, at any time.
+
+    condition = "id >= 1000 AND id < 1005"
+    monkeypatch.setattr(ClientServerConnection, "send_command", counted)
+    for _ in range(2):  # The first calls look up classes, too.
+        late = calls(lambda: read(table, spark=spark).where(condition))
+        early = calls(lambda: read(table, spark=spark, where=condition))
+    assert 0 < late <= early
 
 
 def test_the_size_of_a_frame_is_that_of_its_files(spark: SparkSession, tmp_path: Path) -> None:
