@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,7 @@ REPETITIONS = {
     "one_row_delete": 40,
     "first_query": 5,
     "first_query_spark": 3,
+    "frame_memory": 1,
 }
 WARM_UP = {
     "one_row_append": 8, "one_row_update": 8, "one_row_delete": 8, "s3_one_row_append": 5, "scan": 2, "scan_partition": 2,
@@ -76,13 +78,16 @@ WARM_UP = {
     "sensor_tick": 5, "sensor_tick_commits": 3,
     "refresh_cached": 20, "one_writer": 0,
     "two_writers_one_table": 0, "writers_one_table": 0,
-    "plan_cold": 0, "first_query_spark": 0, "writers_eight_tables": 0, "one_row_appends": 0,
+    **dict.fromkeys(queries.FILTERS, 5),
+    "plan_cold": 0, "frame_memory": 0, "first_query_spark": 0, "writers_eight_tables": 0, "one_row_appends": 0,
 }  # fmt: skip
 HEADINGS = (
     "task", "engine", "runs", "wall min s", "x ours", "wall median s", "x ours", "cpu min s", "x ours", "p95 / median",
     "Spark jobs", "bytes a file",
 )  # fmt: skip
-SIZES = ("rows", "files", "small_files", "s3_rows", "s3_files")
+SIZES = ("rows", "files", "small_files", "s3_rows", "s3_files", "frames")
+TOGETHER = (("late_filter_few", "early_filter_few"), ("late_filter_many", "early_filter_many"))
+"""Tasks that are compared with each other. They run in turns, so that none gains from code that the JVM compiled for another."""
 ENGINES = ["spark", "ours", "ours-postgres", "ours-postgres-far", "delta-spark", "deltalake"]
 
 
@@ -160,6 +165,7 @@ def arguments_of_command_line() -> argparse.Namespace:
     parser.add_argument(
         "--small-files", type=int, default=10_000, help="files of the table of small files; a hundredth of a second one"
     )
+    parser.add_argument("--frames", type=int, default=1_000, help="DataFrames of the measurement of memory")
     parser.add_argument("--report", type=Path, default=Path("benchmark-report"), help="folder of the report")
     parser.add_argument("--strict", action="store_true", help="end with exit code 1 if a bar is missed")
     parser.add_argument("--home", type=Path, help="folder for tables and logs; a temporary one by default")
@@ -175,6 +181,7 @@ def main() -> None:
         home=home / "shared", rows=arguments.rows, files=arguments.files, tasks=tasks, jars=tuple(arguments.jars),
         s3_jars=object_store.jars(arguments.s3_jars), s3_endpoint=server.endpoint if server else "",
         s3_rows=arguments.s3_rows, s3_files=arguments.s3_files, small_files=arguments.small_files,
+        frames=arguments.frames,
     )  # fmt: skip
     environment = report.environment()
     try:
@@ -213,6 +220,17 @@ def growth(shared: Shared) -> list[report.Growth]:
     ]
 
 
+def in_turns(tasks: Sequence[str]) -> list[tuple[str, ...]]:
+    """The tasks in their order, those of ``TOGETHER`` as one group at the place of the first of them."""
+    groups = []
+    for task in tasks:
+        found = next((group for group in TOGETHER if task in group), (task,))
+        group = tuple(other for other in found if other in tasks)
+        if group not in groups:
+            groups.append(group)
+    return groups
+
+
 def run(arguments: argparse.Namespace, shared: Shared, home: Path) -> dict[str, dict[str, list[dict[str, Any]]]]:
     """Make the tables, start a process for each engine, and print the figures of each task. Returns the runs of each engine."""
     shared.home.mkdir(parents=True, exist_ok=True)
@@ -236,16 +254,16 @@ def run(arguments: argparse.Namespace, shared: Shared, home: Path) -> dict[str, 
     measured: dict[str, dict[str, list[dict[str, Any]]]] = {}
     print(f"| {' | '.join(HEADINGS)} |")
     print("|---" * len(HEADINGS) + "|")
-    for task in shared.tasks:
-        able = [worker for worker in workers if task in worker.tasks]
-        results: dict[str, list[dict[str, Any]]] = {worker.engine: [] for worker in able}
-        for turn in range(-WARM_UP.get(task, 1), arguments.repetitions or REPETITIONS[task]):
-            for worker in able:
+    for group in in_turns(shared.tasks):
+        able = [(task, worker) for task in group for worker in workers if task in worker.tasks]
+        measured.update((task, {worker.engine: [] for of, worker in able if of == task}) for task in group)
+        for turn in range(-WARM_UP.get(group[0], 1), arguments.repetitions or REPETITIONS[group[0]]):
+            for task, worker in able:
                 figures = worker.run(task)
                 if turn >= 0:
-                    results[worker.engine].append(figures)
-        print("\n".join(rows_of_report(task, results)), flush=True)
-        measured[task] = results
+                    measured[task][worker.engine].append(figures)
+        for task in group:
+            print("\n".join(rows_of_report(task, measured[task])), flush=True)
     for worker in workers:
         worker.stop()
     return measured

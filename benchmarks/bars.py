@@ -1,7 +1,7 @@
 """The bars of the project: how a time of this package may compare with that of another engine or task (``bars.tsv``).
 
-Each line of the file names a task, a statistic, the engine to compare with and its task (``seconds`` for an absolute time), the
-bound, and the size from which on the bar is judged.
+Each line of the file names a task, a statistic, the engine to compare with and its task (``seconds`` or ``megabytes`` for an
+absolute figure), the bound, and the size from which on the bar is judged.
 """
 
 import csv
@@ -21,7 +21,11 @@ STATISTICS: Mapping[str, tuple[str, Callable[[list[float]], float]]] = {
     "wall min": ("wall", min),
     "wall median": ("wall", statistics.median),
     "cpu min": ("cpu", min),
+    "heap growth": ("heap_growth", max),
+    "python growth": ("python_growth", max),
 }
+UNITS = ("seconds", "megabytes")
+"""What an absolute figure is compared with in place of an engine."""
 
 
 class Verdict(StrEnum):
@@ -35,7 +39,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One line of the file. ``engine`` is ``seconds`` for an absolute time."""
+    """One line of the file. ``engine`` is one of ``UNITS`` for an absolute figure."""
 
     task: str
     statistic: str
@@ -48,7 +52,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """A bar and what a run measured. ``measured`` is a ratio or seconds; None if a time is missing."""
+    """A bar and what a run measured. ``measured`` is a ratio or in the unit of the bar; None if a figure is missing."""
 
     bar: Bar
     measured: float | None
@@ -83,7 +87,7 @@ def judge(results: Results, sizes: Mapping[str, int]) -> tuple[Judgement, ...]:
 
 def _judged(bar: Bar, results: Results, sizes: Mapping[str, int]) -> Judgement:
     mine = figure(results, bar.task, REFERENCE, bar.statistic)
-    base = 1.0 if bar.engine == "seconds" else figure(results, bar.of_task, bar.engine, bar.statistic)
+    base = 1.0 if bar.engine in UNITS else figure(results, bar.of_task, bar.engine, bar.statistic)
     if mine is None or not base:
         return Judgement(bar=bar, measured=None, verdict=Verdict.NOT_RUN)
     option, _, least = bar.size.partition("=")

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.frames import frame_memory
 from benchmarks.row_tables import SMALL_FILE_ROWS, SMALL_SCHEMA, logged_adds
 from benchmarks.shared import Shared
 from cm_delta_dagster import connect
@@ -21,7 +22,7 @@ from cm_delta_dagster.storage.local_store import local_path
 TABLES = ("few", "many")
 FILTERS = tuple(f"{kind}_filter_{name}" for kind in ("late", "early") for name in TABLES)
 PLANS = tuple(f"plan_{name}" for name in TABLES)
-SPARK_TASKS = (*FILTERS, *PLANS, "plan_cold", "join_pruning")
+SPARK_TASKS = (*FILTERS, *PLANS, "plan_cold", "join_pruning", "frame_memory")
 FIRST_QUERIES = ("first_query", "first_query_spark")
 TASKS = (*SPARK_TASKS, *FIRST_QUERIES)
 
@@ -91,9 +92,9 @@ def join(frame: Any) -> dict[str, Any]:
     return count(frame.join(regions.where("name = 'region-3'"), "region"))
 
 
-def adopt(lake: Any, shared: Shared, name: str) -> None:
-    """Create ``main.bench.<name>`` with the files of the shared table, without Spark."""
-    table = lake.create_table(f"main.bench.{name}", schema=SMALL_SCHEMA)
+def adopt(lake: Any, shared: Shared, name: str, target: str = "") -> Any:
+    """Create ``main.bench.<target>``, by default of the same name, with the files of the shared table, without Spark."""
+    table = lake.create_table(f"main.bench.{target or name}", schema=SMALL_SCHEMA)
     root, place = Path(local_path(table.location)), shared.place(name)
     for folder in sorted({path.parent.relative_to(place) for path in place.rglob("*.parquet")}):
         (root / folder).mkdir(parents=True, exist_ok=True)
@@ -105,28 +106,35 @@ def adopt(lake: Any, shared: Shared, name: str) -> None:
     transaction = table.table.start_transaction(table.table.snapshot(), operation="WRITE")
     transaction.add_files(adds)
     transaction.commit()
+    return table
 
 
 class OursQueries:
     """The tasks of this package: the tables of small files are in a SQLite catalog, ``rows`` is read by its path."""
 
     def __init__(self, home: Path, shared: Shared, session: Any) -> None:
-        self._home, self._shared = home, shared
+        self._home, self._shared, self._session = home, shared, session
         self._lake = connect(f"sqlite:///{home}/queries.db", warehouse=f"file://{home}/queries", spark=session)
         for name in TABLES:
             if shared.place(name).exists():
                 adopt(self._lake, shared, name)
+        self._framed = adopt(self._lake, shared, "many", "framed") if is_wanted(shared, "frame_memory") else None
 
     def tasks(self) -> dict[str, Task]:
         return {
             **spark_tasks("ours", self._home, self._shared, self._read, self._forget),
             "first_query": lambda: first_query("ours", self._home, self._shared, with_spark=False),
+            "frame_memory": self._frame_memory,
         }
 
     def _read(self, name: str, where: str | None) -> Any:
         if name == "rows":
             return self._lake.path_table(str(self._shared.place(name))).to_df(where=where)
         return self._lake.table(f"main.bench.{name}").to_df(where=where)
+
+    def _frame_memory(self) -> dict[str, Any]:
+        where = condition(self._shared, "many")
+        return frame_memory(self._framed, self._session, self._shared, where=where, plan=plan, read=count)
 
     def _forget(self) -> None:
         self._lake.client.forget(self._lake.table("main.bench.many").table.table_id)

@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from benchmarks.bars import REFERENCE, Judgement, Results, Verdict, figure
+from benchmarks.bars import REFERENCE, UNITS, Judgement, Results, Verdict, figure
 from benchmarks.plots import Curves, Ratios, curve_plot, number, ratio_plot
 
 _PACKAGES = ("cm-delta-dagster", "pyspark", "deltalake", "pyarrow", "numpy", "sqlalchemy", "duckdb", "polars")
@@ -141,8 +141,8 @@ def _judged_first(run: Run) -> list[Judgement]:
 
 def _against(found: Judgement) -> str:
     bar = found.bar
-    if bar.engine == "seconds":
-        return "seconds"
+    if bar.engine in UNITS:
+        return bar.engine
     other = f" {bar.of_task}" if bar.of_task != bar.task else ""
     return f"times {bar.engine}{other}"
 
@@ -151,7 +151,7 @@ def _bar_cells(found: Judgement) -> tuple[str, ...]:
     bar = found.bar
     measured = "" if found.measured is None else number(found.measured)
     size = f" (from {bar.size} on)" if found.verdict is Verdict.TOO_SMALL else ""
-    against = "seconds" if bar.engine == "seconds" else _against(found).removeprefix("times ")
+    against = _against(found).removeprefix("times ")
     return found.verdict.value, bar.task, bar.what + size, bar.statistic, against, measured, f"{bar.bound:g}"
 
 

@@ -31,6 +31,7 @@ _NEEDED = {
     "first_query": "few",
     "first_query_spark": "few",
     "plan_cold": "many",
+    "frame_memory": "many",
     **changes.SOURCES,
     **{f"{task}_{name}": name for task in ("late_filter", "early_filter", "plan") for name in ("few", "many")},
 }
@@ -54,6 +55,7 @@ class Shared:
     s3_rows: int = 1_000_000
     s3_files: int = 1_000
     small_files: int = 10_000
+    frames: int = 1_000
 
     def place(self, name: str) -> Path:
         """Root of the table ``name``: a key of ``_makers``. The table never changes after its creation."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import report
+from benchmarks.__main__ import in_turns
 from benchmarks.bars import Verdict, bars, judge
 from benchmarks.plots import curve_plot, ratio_plot
 
@@ -96,16 +97,19 @@ def test_the_runner_writes_to_and_reads_from_s3(tmp_path: Path) -> None:
 @pytest.mark.exhaustive
 def test_the_runner_filters_plans_and_joins_with_plain_spark_and_with_ours(tmp_path: Path) -> None:
     """SKIP-1: the tables of small files have 1 and 100 files."""
-    tasks = ("late_filter_many", "early_filter_many", "plan_cold", "join_pruning")
-    rows = _run(tmp_path / "home", tasks, ("spark", "ours"))
-    assert {(row[0], row[1]) for row in rows} == {
-        *((task, "ours") for task in tasks), *((task, "spark") for task in tasks if task != "early_filter_many"),
-    }  # fmt: skip
+    tasks = ("late_filter_many", "early_filter_many", "plan_cold", "join_pruning", "frame_memory")
+    rows = _run(tmp_path / "home", tasks, ("spark", "ours"), ("--frames", "20"))
+    only_ours = {"early_filter_many", "frame_memory"}
+    wanted = {*((task, "ours") for task in tasks), *((task, "spark") for task in tasks if task not in only_ours)}
+    assert {(row[0], row[1]) for row in rows} == wanted
     results = json.loads((tmp_path / "report" / "report.json").read_text())["results"]
     for task in ("late_filter_many", "join_pruning"):
         counts = {run["answer"] for runs in results[task].values() for run in runs}
         assert len(counts) == 1 and counts != {0}
     assert {run["answer"] for run in results["early_filter_many"]["ours"]} == {100}
+    memory = results["frame_memory"]["ours"][0]
+    assert memory["answer"] == [100] and memory["heap"] > 0 and memory["python"] > 0
+    assert {"heap_growth", "python_growth"} <= set(memory)
 
 
 @pytest.mark.exhaustive
@@ -154,8 +158,9 @@ def test_a_bar_is_met_missed_or_not_judged() -> None:
         "scan": _times(ours=1.0, delta_spark=2.0),
         "scan_deleted": _times(ours=1.4, delta_spark=2.0),
         "plan_many": _times(ours=0.2),
+        "frame_memory": {"ours": [{"wall": 1.0, "cpu": 1.0, "heap_growth": 500.0, "python_growth": -1.0}]},
     }
-    large = {"rows": 10_000_000, "small_files": 10_000, "files": 1, "s3_rows": 1, "s3_files": 1}
+    large = {"rows": 10_000_000, "small_files": 10_000, "files": 1, "s3_rows": 1, "s3_files": 1, "frames": 1000}
     verdicts = {
         (found.bar.task, found.bar.engine, found.bar.statistic): found.verdict for found in judge(results, large)
     }
@@ -163,9 +168,19 @@ def test_a_bar_is_met_missed_or_not_judged() -> None:
     assert verdicts["scan_deleted", "ours", "cpu min"] is Verdict.MISSED
     assert verdicts["plan_many", "seconds", "wall median"] is Verdict.TOO_SMALL
     assert verdicts["join_pruning", "delta-spark", "wall median"] is Verdict.NOT_RUN
-    assert all(found.verdict is not Verdict.MISSED for found in judge(results, {**large, "rows": 10}))
+    assert verdicts["frame_memory", "megabytes", "heap growth"] is Verdict.MISSED
+    assert verdicts["frame_memory", "megabytes", "python growth"] is Verdict.MET
+    small = {**large, "rows": 10, "frames": 10}
+    assert all(found.verdict is not Verdict.MISSED for found in judge(results, small))
     run = report.Run(environment={}, options={}, results=results, judgements=judge(results, large), growth=())
     assert report.missed(run)[0] == "missed: scan_deleted, wall median: 1.4 times ours scan, at most 1.3"
+    assert report.missed(run)[-1] == "missed: frame_memory, heap growth: 500 megabytes, at most 32"
+
+
+def test_tasks_that_are_compared_run_in_turns() -> None:
+    assert in_turns(("plan_many", "late_filter_few", "scan", "early_filter_few", "early_filter_many")) == [
+        ("plan_many",), ("late_filter_few", "early_filter_few"), ("scan",), ("early_filter_many",),
+    ]  # fmt: skip
 
 
 def test_plots_show_each_engine_and_each_size() -> None:

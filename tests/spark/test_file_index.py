@@ -3,7 +3,7 @@
 import json
 import logging
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -11,12 +11,15 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from py4j.clientserver import ClientServerConnection
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks.row_tables import small_files_table
 from cm_delta_dagster.client.snapshots.path_table import open_path_table
 from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.protocol.actions.actions import AddFile
@@ -235,6 +238,31 @@ def test_an_exchange_over_two_equal_scans_is_reused(spark: SparkSession, tmp_pat
     assert num_rows == 10 and "ReusedExchange" not in plan
 
 
+def test_a_late_condition_makes_no_more_calls_to_the_jvm_than_an_early_one(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the table to the rows of one of its files."""
+    small_files_table(tmp_path / "small", 20)
+    table = open_path_table(Stores(), str(tmp_path / "small"))
+    send, commands = ClientServerConnection.send_command, []
+
+    def counted(connection: Any, command: str) -> Any:
+        commands.append(command)
+        return send(connection, command)
+
+    def calls(work: Callable[[], DataFrame]) -> int:
+        commands.clear()
+        assert len(work().collect()) == 5
+        return sum(not command.startswith("m") for command in commands)  # Others free objects, at any time.
+
+    condition = "id >= 1000 AND id < 1005"
+    monkeypatch.setattr(ClientServerConnection, "send_command", counted)
+    for _ in range(2):  # The first calls look up classes, too.
+        late = calls(lambda: read(table, spark=spark).where(condition))
+        early = calls(lambda: read(table, spark=spark, where=condition))
+    assert 0 < late <= early
+
+
 def test_the_size_of_a_frame_is_that_of_its_files(spark: SparkSession, tmp_path: Path) -> None:
     files = numbered(spark, tmp_path, count=2)
     size = files.scan()._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()  # type: ignore[operator]
@@ -260,6 +288,43 @@ def test_files_that_are_cut_short_or_missing_are_errors(spark: SparkSession, tmp
         place.write_bytes(damaged) if damaged is not None else place.unlink()
         with pytest.raises(Exception, match=place.name):
             files.scan().select("id", "s").collect()
+
+
+def test_files_that_change_after_they_were_read_are_errors(spark: SparkSession, tmp_path: Path, path: str) -> None:
+    """TT-6: never fewer rows; a file that was replaced by a larger one is read as a whole."""
+    files = numbered(spark, tmp_path, count=3)
+    place = files.root / files.adds[1].path
+    content = place.read_bytes()
+    assert files.scan().select("id").count() == 30
+    for damaged in (b"", content[:-1], content[: len(content) // 2], None):
+        place.write_bytes(damaged) if damaged is not None else place.unlink()
+        with pytest.raises(Exception, match=place.name):
+            files.scan().select("id").collect()
+    (place.parent / f".{place.name}.crc").unlink()
+    pq.write_table(pa.table({"id": pa.array(range(5000), pa.int32())}), place, compression="none")
+    assert files.scan().select("id").count() == 5020
+
+
+def listed_files(spark: SparkSession, frame: DataFrame) -> list[int]:
+    """The identities of the objects that the index of a frame gives Spark for its files."""
+    jvm: Any = spark._jvm
+    leaves = frame._jdf.queryExecution().optimizedPlan().collectLeaves()  # type: ignore[operator]
+    directories = leaves.apply(0).relation().location().listFiles(leaves.take(0), leaves.take(0))
+    parts = [directories.apply(number).files() for number in range(directories.size())]
+    return [
+        jvm.System.identityHashCode(part.apply(number).fileStatus()) for part in parts for number in range(part.size())
+    ]
+
+
+def test_plans_of_the_same_files_share_what_they_give_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """A plan of many files that were planned before makes no object for each of them."""
+    files = numbered(spark, tmp_path, "p", count=3)
+    first = listed_files(spark, files.scan())
+    assert len(set(first)) == 3
+    assert listed_files(spark, files.scan()) == listed_files(spark, files.scan(files.adds)) == first
+    (files.root / files.adds[2].path).unlink()
+    with pytest.raises(Exception, match="is missing"):
+        listed_files(spark, files.scan())
 
 
 def test_a_condition_on_the_name_of_a_file_is_not_one_on_a_column_of_that_name(

@@ -54,6 +54,7 @@ class CommitLog:
         only_kept: in a log without version 0, ignore commits below the oldest checkpoint. Cleanup deleted the ratified commits
             there; a file that remains may be from a writer that was too late.
         period: the commits that have an in-commit timestamp; None if there are none.
+        listed: the files of ``_delta_log``, if they have been listed.
     """
 
     identifier: object
@@ -62,6 +63,7 @@ class CommitLog:
     period: InCommitTimestampPeriod | None
     ratified: Sequence[RatifiedCommit] = ()
     only_kept: bool = False
+    listed: tuple[ObjectStatus, ...] | None = None
 
     @property
     def location(self) -> str:
@@ -76,6 +78,8 @@ class CommitLog:
     @cached_property
     def listing(self) -> tuple[ObjectStatus, ...]:
         """Files of ``_delta_log``."""
+        if self.listed is not None:
+            return self.listed
         return tuple(self.store.list_from(log_files.log_directory(self.location)))
 
     @cached_property

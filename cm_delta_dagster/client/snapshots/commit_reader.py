@@ -8,11 +8,12 @@ catalog have no digests, and their commits are not verified.
 import logging
 import os
 import threading
+import time
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import compress
+from itertools import chain, compress, repeat
 
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
@@ -34,6 +35,7 @@ from cm_delta_dagster.protocol.log.log_segment import (
     PublishedCommit,
     StagedCommit,
 )
+from cm_delta_dagster.storage.local_store import LocalStore
 from cm_delta_dagster.storage.store import Store
 
 _log = logging.getLogger(__name__)
@@ -42,6 +44,10 @@ _PARTS_OF_READER = 4
 """Parts of the commits that each thread reads, one after the other, so that slow answers of the store delay one part only."""
 
 _PARSED_BYTES = 2**20
+
+_FAST_SECONDS = 0.0003
+_PATIENCE_SECONDS = 0.02
+"""A local file system is fast if it reads small commits in the first of these times, apart from a delay of the second."""
 
 _WARNED: set[tuple[str, int]] = set()
 _WARNED_LOCK = threading.Lock()
@@ -167,6 +173,10 @@ class CommitReader:
         sources = self.with_digests(sources)
         if len(sources) <= 2 or interpreter_is_exiting():
             return tuple(self.decode(source) for source in sources)
+        at_once = self._read_at_once(sources)
+        if len(at_once) == len(sources) and len(at_once[-1]) < commit_json.LARGE_COMMIT_BYTES:
+            return self._decoded_together(list(zip(sources, at_once, strict=True)))
+        wanted = list(zip(sources, chain(at_once, repeat(None)), strict=False))
         num_readers = min(self.threads, len(sources))
         some = -(-len(sources) // (_PARTS_OF_READER * num_readers))
         # Many threads may wait for the store. Fewer parse large commits, because each thread keeps the memory it has used.
@@ -175,15 +185,15 @@ class CommitReader:
             ThreadPoolExecutor(max_workers=num_readers) as readers,
         ):
 
-            def read_some(part: Sequence[CommitSource]) -> list[bytes | CommitActions]:
+            def read_some(part: Sequence[tuple[CommitSource, bytes | None]]) -> list[bytes | CommitActions]:
                 found: list[bytes | CommitActions] = []
-                for source in part:
-                    data = self.read(source)
+                for source, known in part:
+                    data = self.read(source) if known is None else known
                     is_small = len(data) < commit_json.LARGE_COMMIT_BYTES
                     found.append(data if is_small else parsers.submit(self._decoded, data, source).result())
                 return found
 
-            parts = [sources[first : first + some] for first in range(0, len(sources), some)]
+            parts = [wanted[first : first + some] for first in range(0, len(wanted), some)]
             read = [item for part in readers.map(read_some, parts) for item in part]
         small = [(source, item) for source, item in zip(sources, read, strict=True) if isinstance(item, bytes)]
         decoded = iter(self._decoded_together(small))
@@ -191,13 +201,32 @@ class CommitReader:
 
     def decode_in(self, pool: ThreadPoolExecutor, sources: Sequence[CommitSource]) -> tuple[CommitActions, ...]:
         """As :meth:`decode_all`, with the threads of ``pool`` and the digests that ``sources`` have."""
-        read = tuple(zip(sources, pool.map(self.read, sources), strict=True))
+        at_once = self._read_at_once(sources)
+        rest = pool.map(self.read, sources[len(at_once) :])
+        read = tuple(zip(sources, chain(at_once, rest), strict=True))
         is_large = [len(data) >= commit_json.LARGE_COMMIT_BYTES for _, data in read]
         large = pool.map(lambda item: self._decoded(item[1], item[0]), compress(read, is_large))
         small = iter(
             self._decoded_together([item for item, is_long in zip(read, is_large, strict=True) if not is_long])
         )
         return tuple(next(large) if is_long else next(small) for is_long in is_large)
+
+    def _read_at_once(self, sources: Sequence[CommitSource]) -> list[bytes]:
+        """The first of ``sources``, read by this thread: all of them if they are small and in a local file system that is fast.
+
+        Handing such a file to another thread takes longer than to read it. Only the last one may be large.
+        """
+        found: list[bytes] = []
+        if not (isinstance(self.store, LocalStore) and self.location.startswith("file:")):
+            return found
+        start = time.perf_counter()
+        for number, source in enumerate(sources, 1):
+            data = self.read(source)
+            found.append(data)
+            is_slow = time.perf_counter() - start > _PATIENCE_SECONDS + number * _FAST_SECONDS
+            if is_slow or len(data) >= commit_json.LARGE_COMMIT_BYTES:
+                break
+        return found
 
     def copies(self, versions: Iterable[range]) -> tuple[InlineCommit, ...]:
         """The ratified content of lost commits, if the catalog or a staged file still has it; logs a warning."""

@@ -37,7 +37,7 @@ from cm_delta_dagster.protocol.log.log_segment import (
 )
 from cm_delta_dagster.protocol.log.version_checksum import VersionChecksum, differences
 from cm_delta_dagster.protocol.log.version_checksum import decode as decode_checksum
-from cm_delta_dagster.storage.store import Store
+from cm_delta_dagster.storage.store import ObjectStatus, Store
 
 _log = logging.getLogger(__name__)
 
@@ -68,18 +68,33 @@ class LoadedState:
     newest_listed: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogListing:
+    """The files of ``_delta_log`` at one moment whose name is >= ``start``; all of them if ``start`` is empty."""
+
+    start: str
+    files: tuple[ObjectStatus, ...]
+
+
+def list_log(store: Store, directory: str, *, start: str = "") -> LogListing:
+    """The files of the log in ``directory`` from the name ``start`` on."""
+    return LogListing(start=start, files=tuple(store.list_from(directory, start=start)))
+
+
 def load_state(
     reader: CommitReader,
     *,
     version: int,
     ratified: Sequence[RatifiedCommit] = (),
     cached: Sequence[RatifiedCommit] = (),
+    listing: LogListing | None = None,
 ) -> LoadedState:
     """Build the state of ``version`` from the newest usable checkpoint and the commits after it.
 
     Args:
         cached: published commits with content. If the catalog returned the content of every version, storage is not read;
             otherwise the listing decides which files make the version, and content replaces reads of files in it.
+        listing: of the log, if the caller has listed it; it must begin at or below the checkpoint to use.
 
     Raises:
         CorruptLogError: a commit between the checkpoint and ``version`` is missing, a file cannot be understood, or what was
@@ -96,8 +111,8 @@ def load_state(
         state = replay(None, all_commits, location=location)
         return _with_times(reader, state, commits=all_commits, ratified=ratified_sources, times={})
     directory = log_files.log_directory(location)
-    start = _listing_start(store, directory, version)
-    names = _list_log(store, directory, start)
+    listing = listing or list_log(store, directory, start=_listing_start(store, directory, version))
+    start, names = listing.start, _modification_times(listing)
     unusable: dict[CheckpointSource | CompactedCommits, str] = {}
     while True:
         segment, missing = plan_log_segment(
@@ -106,7 +121,7 @@ def load_state(
         if missing and start:
             # The hint may point to a checkpoint that was deleted or cannot be used: read the full listing.
             start = ""
-            names = _list_log(store, directory)
+            names = _modification_times(list_log(store, directory))
             continue
         if missing:
             found = _probe(store, directory, missing)
@@ -123,7 +138,7 @@ def load_state(
             _log.warning("Version %d of %s is read without a file that could not be used: %s", version, location, error)
             unusable[error.source] = str(error)
             start = ""
-            names = _list_log(store, directory)
+            names = _modification_times(list_log(store, directory))
             continue
         if unproven is not None:
             _refuse_contradiction(reader, unproven, state, names)
@@ -153,9 +168,9 @@ def _sources_with_content(
     return served if len(versions) == version + 1 and versions == list(range(version + 1)) else None
 
 
-def _list_log(store: Store, directory: str, start: str = "") -> dict[str, int]:
-    """Names in the log from ``start`` on, with their modification times."""
-    return {status.name: status.modification_time for status in store.list_from(directory, start=start)}
+def _modification_times(listing: LogListing) -> dict[str, int]:
+    """The listed names with their modification times."""
+    return {status.name: status.modification_time for status in listing.files}
 
 
 def _probe(store: Store, directory: str, gaps: Sequence[range]) -> dict[str, int]:

@@ -7,12 +7,20 @@ import logging
 import typing
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import tzinfo
 
 from cm_delta_dagster.client.snapshots.commit_log import CommitLog, LoadedCommit, removed_by_cleanup
 from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
 from cm_delta_dagster.client.snapshots.commit_sources import published_source
-from cm_delta_dagster.client.snapshots.log_reader import LoadedState, load_state, read_checksum, read_hint
+from cm_delta_dagster.client.snapshots.log_reader import (
+    LoadedState,
+    LogListing,
+    list_log,
+    load_state,
+    read_checksum,
+    read_hint,
+)
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.snapshots.version_lookup import VersionLookup
 from cm_delta_dagster.errors import (
@@ -35,15 +43,25 @@ from cm_delta_dagster.storage.store import Store, StoreRegistry
 _log = logging.getLogger(__name__)
 
 _READ_THREADS = 8
+_HEAD_BYTES = 64 * 1024
 
 _Definition: typing.TypeAlias = tuple[Protocol, Metadata]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What was seen of the log before its latest version was loaded. ``head`` is the beginning of the newest commit."""
+
+    listing: LogListing
+    head: bytes
 
 
 class PathTable(VersionLookup):
     """The table at one location. Implements :class:`~cm_delta_dagster.client.snapshots.readable_table.ReadableTable`.
 
-    Nothing is cached between calls: another writer may replace the table at any time. A caller that needs a consistent view takes
-    one snapshot. Use :func:`open_path_table`, which finds the store.
+    Each call lists the log, because another writer may change the table at any time. The latest version is loaded again unless
+    the listing and the beginning of the newest commit are the same as before. A caller that needs a consistent view takes one
+    snapshot. Use :func:`open_path_table`, which finds the store.
 
     Args:
         location: absolute URI of the table root or an absolute local path.
@@ -57,6 +75,9 @@ class PathTable(VersionLookup):
         self.location = normalise_location(location).rstrip("/")
         self.store = store
         self._reader = CommitReader(store, self.location, threads=threads)
+        self._loaded: list[
+            tuple[_Seen, LoadedState]
+        ] = []  # Of the latest version, at most one; copies of the table share it.
 
     @property
     def identifier(self) -> str:
@@ -82,9 +103,9 @@ class PathTable(VersionLookup):
         if timestamp_ms is not None:
             log = self.commit_log()
             version = log.version_at_or_before(timestamp_ms, oldest=log.earliest_readable)
-        latest = self._latest_version()
+        latest, listing = self._latest()
         if version is None or version == latest:
-            return self._snapshot(load_state(self._reader, version=latest))
+            return self._snapshot(self._load_latest(latest, listing))
         if not 0 <= version <= latest:
             raise VersionNotFoundError(
                 f"Version {version} of {self.identifier} does not exist; the latest version is {latest}."
@@ -98,7 +119,7 @@ class PathTable(VersionLookup):
             if removed is None:
                 raise
             raise removed from error
-        return self._snapshot(loaded, newest=self._newest_definition(version, latest))
+        return self._snapshot(loaded, newest=self._newest_definition(version, latest, listing))
 
     def check_readable_by_path(self) -> None:
         """Raise an error unless there is a Delta table that no catalog manages. The latest version need not be readable.
@@ -107,19 +128,20 @@ class PathTable(VersionLookup):
             TableNotFoundError: there is no Delta log at the location.
             CatalogManagedAccessError: the table is catalog-managed.
         """
-        latest = self._latest_version()
+        latest, listing = self._latest()
         with suppress(CorruptLogError, ObjectNotFoundError):
-            self._newest_definition(-1, latest)
+            self._newest_definition(-1, latest, listing)
 
     def commit_log(self) -> CommitLog:
         """The commits that exist now, up to the latest version, also if that version cannot be read by this client."""
-        latest = self._latest_version()
-        state = load_state(self._reader, version=latest).state
+        latest, listing = self._latest()
+        state = self._load_latest(latest, listing).state
         self._refuse_catalog_managed(state.protocol)
-        return self._log(latest, in_commit_timestamp_period(state.protocol, state.metadata))
+        return self._log(latest, in_commit_timestamp_period(state.protocol, state.metadata), listing)
 
-    def _log(self, latest: int, period: InCommitTimestampPeriod | None) -> CommitLog:
-        return CommitLog(identifier=self.identifier, reader=self._reader, latest=latest, period=period)
+    def _log(self, latest: int, period: InCommitTimestampPeriod | None, listing: LogListing | None = None) -> CommitLog:
+        listed = listing.files if listing is not None and not listing.start else None
+        return CommitLog(identifier=self.identifier, reader=self._reader, latest=latest, period=period, listed=listed)
 
     def commits(self, start: int, end: int) -> Iterator[LoadedCommit]:
         """See :meth:`ReadableTable.commits`."""
@@ -127,7 +149,7 @@ class PathTable(VersionLookup):
 
     def latest_version(self) -> int:
         """See :meth:`ReadableTable.latest_version`."""
-        return self._latest_version()
+        return self._latest()[0]
 
     def commit_actions(self, start: int, end: int) -> Iterator[CommitActions]:
         """See :meth:`ReadableTable.commit_actions`.
@@ -135,25 +157,43 @@ class PathTable(VersionLookup):
         Raises:
             CatalogManagedAccessError: at a commit that makes the table catalog-managed, unless a later one ends that.
         """
-        latest = self._latest_version()
-        for commit in self._log(latest, None).actions(start, end):
+        latest, listing = self._latest()
+        for commit in self._log(latest, None, listing).actions(start, end):
             protocol = commit.protocol
             if protocol is not None and is_catalog_managed(protocol):
-                self._refuse_unless_ended(protocol, commit.version, latest)
+                self._refuse_unless_ended(protocol, commit.version, latest, listing)
             yield commit
 
-    def _latest_version(self) -> int:
-        """The newest version, from a listing that starts at the hinted checkpoint, else from a full one."""
+    def _latest(self) -> tuple[int, LogListing]:
+        """The newest version, and the listing that shows it: from the hinted checkpoint on, else of all files."""
         directory = log_files.log_directory(self.location)
         hint = read_hint(self.store, directory)
         for start in ([f"{hint.version:020d}"] if hint is not None else []) + [""]:
-            names = [status.name for status in self.store.list_from(directory, start=start)]
-            latest = log_segment.latest_version(names)
+            listing = list_log(self.store, directory, start=start)
+            latest = log_segment.latest_version([status.name for status in listing.files])
             if latest is not None:
-                return latest
+                return latest, listing
         raise TableNotFoundError(
             f"There is no Delta table at {self.location}: its _delta_log holds neither a commit nor a complete checkpoint."
         )
+
+    def _load_latest(self, latest: int, listing: LogListing) -> LoadedState:
+        """The state of the latest version, which ``listing`` shows; the one that was loaded before if the log is the same.
+
+        The times of a listing may have a resolution of a second, in which a table can be deleted and another one created whose
+        files have the same names and sizes. Their newest commits differ in the ids, times or file names that they begin with.
+        """
+        newest = published_source(self.location, latest).location
+        try:
+            seen = _Seen(listing=listing, head=self.store.read_range(newest, offset=0, length=_HEAD_BYTES))
+        except ObjectNotFoundError:
+            return load_state(self._reader, version=latest, listing=listing)  # Only a checkpoint is left.
+        for before, loaded in tuple(self._loaded):
+            if before == seen:
+                return loaded
+        loaded = load_state(self._reader, version=latest, listing=listing)
+        self._loaded[:] = [(seen, loaded)]
+        return loaded
 
     def _snapshot(self, loaded: LoadedState, *, newest: _Definition | None = None) -> Snapshot:
         """The snapshot of a state; ``newest`` is the definition of the latest version, if that is another one."""
@@ -175,7 +215,7 @@ class PathTable(VersionLookup):
             state=state,
         ).in_time_zone(self.time_zone)
 
-    def _newest_definition(self, version: int, latest: int) -> _Definition | None:
+    def _newest_definition(self, version: int, latest: int, listing: LogListing) -> _Definition | None:
         """Protocol and metadata of the latest version, or of the newest one above ``version`` that can be read; None if none can.
 
         Raises:
@@ -185,7 +225,7 @@ class PathTable(VersionLookup):
         if checksum is not None and not is_catalog_managed(checksum.protocol):
             return checksum.protocol, checksum.metadata
         try:
-            state = load_state(self._reader, version=latest).state
+            state = self._load_latest(latest, listing).state
             self._refuse_catalog_managed(state.protocol)
             return state.protocol, state.metadata
         except CorruptLogError:
@@ -198,9 +238,9 @@ class PathTable(VersionLookup):
                     break
         return None
 
-    def _refuse_unless_ended(self, protocol: Protocol, version: int, latest: int) -> None:
+    def _refuse_unless_ended(self, protocol: Protocol, version: int, latest: int, listing: LogListing) -> None:
         """Refuse a catalog-managed version, unless the latest one is not catalog-managed: then all commits are published."""
-        if self._newest_definition(version, latest) is None:
+        if self._newest_definition(version, latest, listing) is None:
             self._refuse_catalog_managed(protocol)
 
     def _refuse_catalog_managed(self, protocol: Protocol) -> None:

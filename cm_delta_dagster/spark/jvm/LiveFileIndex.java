@@ -100,6 +100,7 @@ public final class LiveFileIndex implements FileIndex {
 
     private static final int THREADS = 32;
     private static final int LISTED_FILES = 8;
+    private static final int LOCAL_FILES = 4096;
     private static final int LISTED_SHARE = 20;
     /** Number of extras that say where the deleted rows of a file are. */
     private static final int DELETED = 2;
@@ -245,11 +246,9 @@ public final class LiveFileIndex implements FileIndex {
     public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
         BasePredicate[] predicates = predicates(partitionFilters);
         Expression[] filters = expressions(dataFilters);
-        boolean[][] kept = new boolean[blocks.length][];
-        Map[] values = new Map[blocks.length];
-        long number = 0;
-        Map directories = new LinkedHashMap();
-        List[] places = new List[] {new ArrayList(), new ArrayList(), new ArrayList()};
+        Places places = new Places();
+        List directories = new ArrayList();
+        long before = 0;
         for (int b = 0; b < blocks.length; b++) {
             Block block = blocks[b];
             InternalRow[] tuples = block.tuples(partitionSchema, numPartitions);
@@ -262,40 +261,48 @@ public final class LiveFileIndex implements FileIndex {
                 excluded = or(excluded, new Skipping(block, statistics).excluded(filters[f], false));
             }
             for (int row = 0; row < block.numFiles; row++) {
-                long fileNumber = number++;
                 if (excluded[row] || !includes(block, row)) {
                     continue;
                 }
                 int tuple = (int) block.tupleOfFile[row];
                 InternalRow directory = tuples[tuple];
                 if (extras.length > 0) {
-                    directory = withExtras(directory, block, row, fileNumber);
+                    directory = withExtras(directory, block, row, before + row);
                     if (!holds(predicates, directory)) {
                         continue;
                     }
                 } else if (!matching[tuple]) {
                     continue;
                 }
-                places[0].add(block);
-                places[1].add(Integer.valueOf(row));
-                places[2].add(directory);
+                places.add(block, row);
+                directories.add(directory);
             }
+            before += block.numFiles;
         }
-        long[] lengths = lengths(places[0], places[1]);
+        long[] lengths = lengths(places);
+        Map byDirectory = new LinkedHashMap();
+        InternalRow last = null;
+        List files = null;
+        Block block = null;
+        FileStatusWithMetadata[] statuses = null;
         for (int i = 0; i < lengths.length; i++) {
-            List files = (List) directories.get(places[2].get(i));
-            if (files == null) {
-                files = new ArrayList();
-                directories.put(places[2].get(i), files);
+            if (places.block(i) != block) {
+                block = places.block(i);
+                statuses = block.statuses();
             }
-            Block block = (Block) places[0].get(i);
-            int row = ((Integer) places[1].get(i)).intValue();
-            FileStatus status = new FileStatus(
-                lengths[i], false, 1, 128L << 20, block.times[row], hadoopPath(block.path(row)));
-            files.add(new FileStatusWithMetadata(status, noMetadata()));
+            InternalRow directory = (InternalRow) directories.get(i);
+            if (directory != last) {
+                files = (List) byDirectory.get(directory);
+                if (files == null) {
+                    files = new ArrayList();
+                    byDirectory.put(directory, files);
+                }
+                last = directory;
+            }
+            files.add(block.status(statuses, places.row(i), lengths[i]));
         }
-        Object[] found = new Object[directories.size()];
-        Iterator entries = directories.entrySet().iterator();
+        Object[] found = new Object[byDirectory.size()];
+        Iterator entries = byDirectory.entrySet().iterator();
         for (int d = 0; d < found.length; d++) {
             Map.Entry entry = (Map.Entry) entries.next();
             found[d] = new PartitionDirectory((InternalRow) entry.getKey(), seq(((List) entry.getValue()).toArray()));
@@ -356,41 +363,39 @@ public final class LiveFileIndex implements FileIndex {
      * The length of each file in storage. Spark reads only the row groups that begin within the length that it is given, so
      * that a length that is too small would lose rows.
      */
-    private long[] lengths(List ofBlocks, List rows) {
-        long[] lengths = new long[rows.size()];
+    private long[] lengths(Places places) {
+        long[] lengths = new long[places.size()];
         Map systems = new HashMap();
-        Map remote = new LinkedHashMap();
+        Map byPlace = new LinkedHashMap();
         Configuration configuration = null;
         try {
             for (int i = 0; i < lengths.length; i++) {
-                Block block = (Block) ofBlocks.get(i);
-                int row = ((Integer) rows.get(i)).intValue();
-                String name = block.path(row);
+                lengths[i] = places.block(i).verified[places.row(i)];
+                if (lengths[i] != 0) {
+                    continue;
+                }
+                String name = places.block(i).path(places.row(i));
                 String place = place(name);
-                FileSystem system = (FileSystem) systems.get(place);
-                if (system == null) {
+                List some = (List) byPlace.get(place);
+                if (some == null) {
                     configuration = configuration == null
                         ? session.sessionState().newHadoopConfWithOptions(options) : configuration;
-                    system = hadoopPath(name).getFileSystem(configuration);
-                    systems.put(place, system);
+                    systems.put(place, hadoopPath(name).getFileSystem(configuration));
+                    some = new ArrayList();
+                    byPlace.put(place, some);
                 }
-                if (system instanceof LocalFileSystem || system instanceof RawLocalFileSystem) {
-                    lengths[i] = checked(system, name, localLength(name), block.sizes[row]);
-                } else if (block.verified[row] != 0) {
-                    lengths[i] = block.verified[row];
-                } else {
-                    List some = (List) remote.get(place);
-                    if (some == null) {
-                        some = new ArrayList();
-                        remote.put(place, some);
-                    }
-                    some.add(Integer.valueOf(i));
-                }
+                some.add(Integer.valueOf(i));
             }
-            Iterator entries = remote.entrySet().iterator();
+            Iterator entries = byPlace.entrySet().iterator();
             while (entries.hasNext()) {
                 Map.Entry entry = (Map.Entry) entries.next();
-                verify((FileSystem) systems.get(entry.getKey()), (List) entry.getValue(), ofBlocks, rows, lengths);
+                FileSystem system = (FileSystem) systems.get(entry.getKey());
+                List wanted = (List) entry.getValue();
+                if (system instanceof LocalFileSystem || system instanceof RawLocalFileSystem) {
+                    checkLocal(system, wanted, places, lengths);
+                } else {
+                    verify(system, wanted, places, lengths);
+                }
             }
         } catch (IOException error) {
             throw unreadable(error);
@@ -406,18 +411,57 @@ public final class LiveFileIndex implements FileIndex {
             new QueryContext[0], "");
     }
 
+    /** Asks for the length of each file, in every plan, since that is fast; many files by several threads. */
+    private static void checkLocal(FileSystem system, List wanted, Places places, long[] lengths) throws IOException {
+        int size = Math.max(LOCAL_FILES, -(-wanted.size() / Runtime.getRuntime().availableProcessors()));
+        List tasks = new ArrayList();
+        for (int first = 0; first < wanted.size(); first += size) {
+            List part = wanted.subList(first, Math.min(first + size, wanted.size()));
+            tasks.add(new LocalCheck(system, part, places, lengths));
+        }
+        if (tasks.size() == 1) {
+            ((LocalCheck) tasks.get(0)).call();
+        } else {
+            run(tasks);
+        }
+    }
+
+    private static final class LocalCheck implements Callable {
+
+        private final FileSystem system;
+        private final List wanted;
+        private final Places places;
+        private final long[] lengths;
+
+        LocalCheck(FileSystem system, List wanted, Places places, long[] lengths) {
+            this.system = system;
+            this.wanted = wanted;
+            this.places = places;
+            this.lengths = lengths;
+        }
+
+        public Object call() throws IOException {
+            for (int w = 0; w < wanted.size(); w++) {
+                int i = ((Integer) wanted.get(w)).intValue();
+                String name = places.block(i).path(places.row(i));
+                lengths[i] = checked(system, name, localLength(name), places.block(i).sizes[places.row(i)]);
+            }
+            return null;
+        }
+    }
+
     private static long localLength(String name) {
-        return new File(hadoopPath(name).toUri().getPath()).length();
+        int scheme = name.indexOf("://");
+        return new File(scheme < 0 ? name : name.substring(name.indexOf('/', scheme + 3))).length();
     }
 
     /** The length; an error if the file is missing, or has another length than the log says and no end of a Parquet file. */
     private static long checked(FileSystem system, String name, long length, long size) throws IOException {
-        Path path = hadoopPath(name);
-        if (length == 0 && !system.exists(path)) {
+        if (length == 0 && !system.exists(hadoopPath(name))) {
             throw new FileNotFoundException("The data file " + name + " is missing. It is part of the table's version; restore"
                 + " it, or read a version that does not need it.");
         }
-        if (length != size && !endsAsParquet(system, path, length)) {
+        if (length != size && !endsAsParquet(system, hadoopPath(name), length)) {
             throw new IOException("The data file " + name + " is damaged: the log says " + size + " bytes, storage has " + length
                 + ", and it has no readable Parquet footer. Its rows are part of this version, so nothing is read. Restore the"
                 + " file, or read a version that does not need it.");
@@ -440,7 +484,7 @@ public final class LiveFileIndex implements FileIndex {
     }
 
     /** One request for each directory of which many files are read, otherwise one for each file; once for each file. */
-    private void verify(FileSystem system, List wanted, List ofBlocks, List rows, long[] lengths) throws IOException {
+    private void verify(FileSystem system, List wanted, Places places, long[] lengths) throws IOException {
         Map live = new HashMap();
         for (int b = 0; b < blocks.length; b++) {
             blocks[b].countDirectories(live);
@@ -448,7 +492,7 @@ public final class LiveFileIndex implements FileIndex {
         Map directories = new LinkedHashMap();
         for (int w = 0; w < wanted.size(); w++) {
             int i = ((Integer) wanted.get(w)).intValue();
-            String name = ((Block) ofBlocks.get(i)).path(((Integer) rows.get(i)).intValue());
+            String name = places.block(i).path(places.row(i));
             String directory = name.substring(0, name.lastIndexOf('/'));
             Map files = (Map) directories.get(directory);
             if (files == null) {
@@ -478,8 +522,8 @@ public final class LiveFileIndex implements FileIndex {
         run(tasks);
         for (int w = 0; w < wanted.size(); w++) {
             int i = ((Integer) wanted.get(w)).intValue();
-            Block block = (Block) ofBlocks.get(i);
-            int row = ((Integer) rows.get(i)).intValue();
+            Block block = places.block(i);
+            int row = places.row(i);
             block.verified[row] = checked(system, block.path(row), lengths[i], block.sizes[row]);
         }
     }
@@ -606,6 +650,37 @@ public final class LiveFileIndex implements FileIndex {
 
     private static scala.collection.immutable.Map noMetadata() {
         return (scala.collection.immutable.Map) scala.collection.immutable.Map$.MODULE$.empty();
+    }
+
+    /** Files of blocks, in order. */
+    static final class Places {
+
+        private Block[] blocks = new Block[16];
+        private int[] rows = new int[16];
+        private int size;
+
+        void add(Block block, int row) {
+            if (size == rows.length) {
+                Block[] moreBlocks = new Block[2 * size];
+                System.arraycopy(blocks, 0, moreBlocks, 0, size);
+                blocks = moreBlocks;
+                rows = Arrays.copyOf(rows, 2 * size);
+            }
+            blocks[size] = block;
+            rows[size++] = row;
+        }
+
+        int size() {
+            return size;
+        }
+
+        Block block(int i) {
+            return blocks[i];
+        }
+
+        int row(int i) {
+            return rows[i];
+        }
     }
 
     /** A column of values, as hand_over.py packs it. */
@@ -792,6 +867,7 @@ public final class LiveFileIndex implements FileIndex {
         private final byte[][] packed;
         private final int numPartitions;
         private final SoftReference[] unpacked;
+        private SoftReference statuses;
         private InternalRow[] tuples;
 
         Block(byte[] given) throws IOException {
@@ -815,6 +891,27 @@ public final class LiveFileIndex implements FileIndex {
 
         String path(int row) {
             return paths[row].toString();
+        }
+
+        /** What Spark gets of each file that it asked for before; null for others. */
+        synchronized FileStatusWithMetadata[] statuses() {
+            FileStatusWithMetadata[] found = statuses == null ? null : (FileStatusWithMetadata[]) statuses.get();
+            if (found == null) {
+                found = new FileStatusWithMetadata[numFiles];
+                statuses = new SoftReference(found);
+            }
+            return found;
+        }
+
+        /** The file with that length as Spark takes it. */
+        FileStatusWithMetadata status(FileStatusWithMetadata[] known, int row, long length) {
+            FileStatusWithMetadata found = known[row];
+            if (found == null || found.getLen() != length) {
+                FileStatus status = new FileStatus(length, false, 1, 128L << 20, times[row], hadoopPath(path(row)));
+                found = new FileStatusWithMetadata(status, noMetadata());
+                known[row] = found;
+            }
+            return found;
         }
 
         synchronized Column column(int number) {

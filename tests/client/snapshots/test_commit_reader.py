@@ -3,8 +3,11 @@
 import hashlib
 import logging
 import sqlite3
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -12,14 +15,18 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.post_commit.checkpoint_writer import write_checkpoint
 from cm_delta_dagster.client.settings import ClientSettings
+from cm_delta_dagster.client.snapshots import commit_reader
 from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
 from cm_delta_dagster.client.snapshots.commit_sources import published_source, staged_source
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, VersionNotFoundError
 from cm_delta_dagster.operations.doctor import Problem, doctor
+from cm_delta_dagster.protocol.actions import commit_json
+from cm_delta_dagster.storage.local_store import LocalStore
 from cm_delta_dagster.storage.memory_store import MemoryStore
 from cm_delta_dagster.storage.stores import Stores
 from tests.client.commits.test_commit import append
+from tests.support.foreign_log import add, info, lines
 
 NewTable = Callable[..., Table]
 
@@ -191,3 +198,48 @@ def test_a_commit_is_parsed_once_for_each_content() -> None:
     again = reader.decode_all(sources)
     assert [commit.transactions[0].version for commit in again] == [0, 9, 2]
     assert again[0] is first[0] and again[2] is first[2]
+
+
+class _NotingStore(LocalStore):
+    """Notes the thread of each read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.readers: list[int] = []
+
+    def read(self, location: str) -> bytes:
+        self.readers.append(threading.get_ident())
+        return super().read(location)
+
+
+@pytest.mark.parametrize("patience", [1000, -1])
+def test_commits_of_a_fast_file_system_are_read_by_one_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: int
+) -> None:
+    """Those of a slow one, such as a network file system, by several; each of them once."""
+    monkeypatch.setattr(commit_reader, "_PATIENCE_SECONDS", patience)
+    for version in range(40):
+        (tmp_path / "_delta_log").mkdir(exist_ok=True)
+        (tmp_path / f"_delta_log/{version:020d}.json").write_bytes(lines(info(), add(f"f{version}")))
+    store = _NotingStore()
+    reader = CommitReader(store, tmp_path.as_uri())
+    sources = [published_source(reader.location, version) for version in range(40)]
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        for commits in (reader.decode_all(sources), reader.decode_in(pool, sources)):
+            assert [commit.version for commit in commits] == list(range(40))
+            assert [commit.adds["path"][0].as_py() for commit in commits] == [f"f{version}" for version in range(40)]
+    assert len(store.readers) == 80
+    assert (set(store.readers) == {threading.get_ident()}) == (patience > 0)
+
+
+def test_a_large_commit_among_small_ones_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit_json, "LARGE_COMMIT_BYTES", 1000)
+    (tmp_path / "_delta_log").mkdir()
+    for version in range(6):
+        files = [add(f"f{version}-{number}") for number in range(50 if version == 2 else 1)]
+        (tmp_path / f"_delta_log/{version:020d}.json").write_bytes(lines(info(), *files))
+    store = _NotingStore()
+    reader = CommitReader(store, tmp_path.as_uri())
+    commits = reader.decode_all([published_source(reader.location, version) for version in range(6)])
+    assert [commit.adds.num_rows for commit in commits] == [1, 1, 50, 1, 1, 1]
+    assert len(store.readers) == 6

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC
 
 import pytest
 
@@ -434,6 +435,7 @@ class _CountingStore(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.listed: list[tuple[str, str]] = []
+        self.read_names: list[str] = []
         self.hidden: frozenset[str] = frozenset()
 
     def list_from(self, directory: str, *, start: str = "") -> list[ObjectStatus]:
@@ -443,6 +445,14 @@ class _CountingStore(MemoryStore):
 
     def list_recursive(self, directory: str) -> Iterator[ObjectStatus]:
         return super().list_recursive(directory)
+
+    def read(self, location: str) -> bytes:
+        self.read_names.append(location.rpartition("/")[2])
+        return super().read(location)
+
+    def times_read(self) -> list[int]:
+        """How often each commit was read as a whole."""
+        return [self.read_names.count(log_files.commit_file_name(version)) for version in range(7)]
 
 
 @pytest.fixture
@@ -469,6 +479,32 @@ def test_a_commit_that_a_listing_hides_is_read_all_the_same(log: ForeignLog, cou
     table = open_path_table(Stores({"memory": counting}), log.location)
     assert table.snapshot().num_files == 6
     assert table.snapshot(version=5).num_files == 5
+
+
+def test_a_log_that_did_not_change_is_loaded_once(log: ForeignLog, counting: _CountingStore) -> None:
+    """CACHE-1: to open the table, for its latest version and for its commits; each call lists the log."""
+    counting.delete(f"{log.directory}/_last_checkpoint")
+    counting.delete(f"{log.directory}/{log_files.classic_checkpoint_file_name(3)}")
+    table = open_path_table(Stores({"memory": counting}), log.location)
+    table.check_readable_by_path()
+    assert table.snapshot().num_files == table.in_time_zone(UTC).snapshot().num_files == 6
+    assert table.version_range() == (0, 6)
+    assert counting.times_read() == [1] * 7
+    assert [commit.version for commit in table.commits(0, 6)] == list(range(7))
+    assert counting.times_read() == [2] * 7
+    assert counting.listed == [(log.directory, "")] * 5
+
+    counting.write(f"{log.directory}/{log_files.commit_file_name(7)}", lines(info(), add("f7")))
+    assert (table.snapshot().version, table.snapshot().num_files) == (7, 7)
+
+
+def test_another_table_with_an_equal_listing_is_not_the_one_before(log: ForeignLog) -> None:
+    """CACHE-1: a store may tell times in seconds, in which a table can be deleted and created again."""
+    table = log.table
+    assert "f6" in table.snapshot().files["path"].to_pylist()
+    log.commit(6, info(), add("g6"))
+    assert log.table.snapshot().files["path"].to_pylist() == table.snapshot().files["path"].to_pylist()
+    assert "g6" in table.snapshot().files["path"].to_pylist()
 
 
 def test_a_snapshot_stays_what_it_was_when_the_table_goes_on(log: ForeignLog) -> None:
