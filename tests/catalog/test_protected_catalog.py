@@ -146,10 +146,10 @@ STATEMENTS = {
     "change the commit policy": "INSERT INTO cm_delta_commit_policies VALUES ('main', 'put_if_absent')",
     "register a path": "INSERT INTO cm_delta_registered_paths VALUES ('main', 'sales', 'x', 's3://x')",
     "change the revision": "UPDATE cm_delta_alembic_version SET version_num = '0001'",
-    "pin a hidden table": "INSERT INTO cm_delta_version_pins VALUES ('run', '{hidden}', 0, 0)",
+    "pin a hidden table": "INSERT INTO cm_delta_version_pins VALUES ('run', '{hidden}', 0, 0, session_user)",
     "delete the pin of another run": "DELETE FROM cm_delta_version_pins",
     "move the pin of another run": "UPDATE cm_delta_version_pins SET version = 0",
-    "pin for ever": "INSERT INTO cm_delta_version_pins VALUES ('mine', '{orders}', 0, 9223372036854775807)",
+    "pin for ever": "INSERT INTO cm_delta_version_pins VALUES ('mine', '{orders}', 0, 9223372036854775807, session_user)",
     "lock the pins": "BEGIN; LOCK TABLE cm_delta_version_pins IN ACCESS EXCLUSIVE MODE",
     "hold the lease of a hidden table": "INSERT INTO {leases} VALUES ('{hidden}', 'DATA_CLEANUP', 'x', 9)",
     "forge a lease": "INSERT INTO {leases} VALUES ('{hidden}', 'DATA_CLEANUP', 'x', 9, 9, 0, session_user)",
@@ -573,6 +573,24 @@ def test_a_pin_of_a_role_is_kept_and_never_moves_back(protected: Protected) -> N
         for values in ((orders, 99, "new", False), (orders, 1, "", False), (orders, 1, None, None)):
             assert client.execute("SELECT cm_delta_pin_version(%s, %s, %s, %s)", values).fetchone() == (None,)
         assert client.execute("SELECT table_id FROM cm_delta_version_pins").fetchall() == [(orders,)]
+
+
+def test_a_role_does_not_choose_what_another_role_reads(protected: Protected) -> None:
+    """It knows the id of the run, and pins before the other role, or moves its pin forward."""
+    reader, orders = create_role(protected.url, "reader"), protected.orders.table_id
+    protected.owner.grant([Privilege.READ], str(ORDERS), reader)
+    call = "SELECT cm_delta_pin_version(%s, %s, 'run', %s)"
+    with raw_client(protected.url, reader) as client, protected.as_writer() as writer:
+        assert client.execute(call, (orders, 1, False)).fetchone() == (1,)
+        assert writer.pinned_version(orders, owner="run") is None
+        assert writer.pin_version(orders, 0, owner="run") == 0
+        assert client.execute(call, (orders, 1, True)).fetchone() == (1,)
+        assert writer.pinned_version(orders, owner="run") == 0
+        for name in ("first", "second"):
+            assert client.execute("SELECT cm_delta_pin_version(%s, 0, %s, false)", (orders, name)).fetchone() == (0,)
+        assert writer.raise_pinned_version(orders, 1, owner="first") == 1
+        assert client.execute("SELECT cm_delta_pin_version(%s, 0, 'first', false)", (orders,)).fetchone() == (1,)
+        assert client.execute("SELECT cm_delta_pin_version(%s, 0, 'second', false)", (orders,)).fetchone() == (0,)
 
 
 def test_no_rule_refuses_a_proposal_that_must_be_rebased(protected: Protected) -> None:
