@@ -73,6 +73,28 @@ def test_a_database_of_the_first_release_is_migrated_with_its_tables(catalog_url
         assert connection.execute(sa.text("SELECT count(*) FROM cm_delta_tables")).scalar_one() == 1
 
 
+def test_pins_of_the_former_revision_hold_for_every_principal(catalog_url: str) -> None:
+    with SqlCatalog(catalog_url, warehouse="file:///w") as catalog:
+        table = create(catalog, TableIdentifier("main", "sales", "a")).table_id
+        catalog.pin_version(table, 0, owner="run")
+        caller = catalog.whoami().principal
+    execute(catalog_url, f"INSERT INTO cm_delta_version_pins VALUES ('run', '{table}', 5, {2**50}, 'other')")
+    config = alembic_config()
+    engine = sa.create_engine(catalog_url, poolclass=sa.pool.NullPool)
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.downgrade(config, "0012")
+        assert connection.execute(sa.text("SELECT version FROM cm_delta_version_pins")).scalars().all() == [5]
+    with SqlCatalog(catalog_url, warehouse="file:///w") as catalog:
+        assert catalog.pinned_version(table, owner="run") == 5 == catalog.pin_version(table, 0, owner="run")
+        assert catalog.whoami().principal == caller
+    with engine.connect() as connection, warnings.catch_warnings():
+        context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+        assert compare_metadata(context, METADATA) == []
+        keys = sa.inspect(connection).get_pk_constraint("cm_delta_version_pins")["constrained_columns"]
+        assert keys == ["owner", "table_id", "principal"]
+
+
 def test_a_feed_with_deleted_entries_survives_the_former_revision(catalog_url: str) -> None:
     with SqlCatalog(catalog_url, warehouse="file:///w") as catalog:
         tables = [create(catalog, TableIdentifier("main", "sales", name)).table_id for name in ("a", "b")]

@@ -146,10 +146,10 @@ STATEMENTS = {
     "change the commit policy": "INSERT INTO cm_delta_commit_policies VALUES ('main', 'put_if_absent')",
     "register a path": "INSERT INTO cm_delta_registered_paths VALUES ('main', 'sales', 'x', 's3://x')",
     "change the revision": "UPDATE cm_delta_alembic_version SET version_num = '0001'",
-    "pin a hidden table": "INSERT INTO cm_delta_version_pins VALUES ('run', '{hidden}', 0, 0)",
+    "pin a hidden table": "INSERT INTO cm_delta_version_pins VALUES ('run', '{hidden}', 0, 0, session_user)",
     "delete the pin of another run": "DELETE FROM cm_delta_version_pins",
     "move the pin of another run": "UPDATE cm_delta_version_pins SET version = 0",
-    "pin for ever": "INSERT INTO cm_delta_version_pins VALUES ('mine', '{orders}', 0, 9223372036854775807)",
+    "pin for ever": "INSERT INTO cm_delta_version_pins VALUES ('mine', '{orders}', 0, 9223372036854775807, session_user)",
     "lock the pins": "BEGIN; LOCK TABLE cm_delta_version_pins IN ACCESS EXCLUSIVE MODE",
     "hold the lease of a hidden table": "INSERT INTO {leases} VALUES ('{hidden}', 'DATA_CLEANUP', 'x', 9)",
     "forge a lease": "INSERT INTO {leases} VALUES ('{hidden}', 'DATA_CLEANUP', 'x', 9, 9, 0, session_user)",
@@ -199,9 +199,9 @@ STATEMENTS = {
     "replace a function": "CREATE OR REPLACE FUNCTION cm_delta_holds(of_table text, wanted text[]) RETURNS boolean LANGUAGE sql "
     "AS 'SELECT true'",
     "shadow a function": "CREATE FUNCTION public.cm_delta_holds(varchar, text[]) RETURNS boolean LANGUAGE sql AS 'SELECT true'",
-    "drop a function": "DROP FUNCTION cm_delta_examine(text, jsonb, bytea)",
+    "drop a function": "DROP FUNCTION cm_delta_examine(text, jsonb, bytea, boolean)",
     "call the function after the checks": "SELECT cm_delta_accept('{orders}', '{{}}', NULL)",
-    "call the check of a proposal": "SELECT cm_delta_examine('{orders}', '{{}}', NULL)",
+    "call the check of a proposal": "SELECT cm_delta_examine('{orders}', '{{}}', NULL, false)",
     "have a refusal written for others": "SELECT cm_delta_refused('x', '{orders}', 'x', ARRAY['own'])",
     "change the owner of a table": "ALTER TABLE cm_delta_tables OWNER TO {writer}",
     "reassign": "REASSIGN OWNED BY {superuser} TO {writer}",
@@ -267,6 +267,13 @@ def test_no_statement_of_a_raw_client_changes_anything(protected: Protected) -> 
             client.execute(statement.format(superuser=superuser, leases=MAINTENANCE_LEASES.name, **names))
         assert protected.state() == before, attempt
         assert protected.owner.audit() == audited, attempt
+
+
+def row_ids(configuration: str, *, removed: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A file of five rows with the ids 10 to 14, and the domain with the highest id."""
+    added = {**ADD["add"], "path": "b", "baseRowId": 10, "stats": '{"numRecords":5}'}
+    domain = {"domain": "delta.rowTracking", "configuration": configuration, "removed": removed}
+    return {"add": added}, {"domainMetadata": domain}
 
 
 Attempt = Callable[[Any, Protected], str]
@@ -347,6 +354,44 @@ ATTEMPTS: Mapping[str, tuple[str, Attempt]] = {
         "rejected",
         lambda client, it: send(client, it.orders.table_id, commit_of(2, ADD), tags='{"a": {"b": 1}}'),
     ),
+    "adds a file without its fields": (
+        "refused",
+        lambda client, it: send(client, it.orders.table_id, commit_of(2, {"add": {"path": "b", "dataChange": True}})),
+    ),
+    "adds a file with a size that is no number": (
+        "refused",
+        lambda client, it: send(client, it.orders.table_id, commit_of(2, {"add": {**ADD["add"], "size": "1"}})),
+    ),
+    "records a transaction without a version": (
+        "refused",
+        lambda client, it: send(client, it.orders.table_id, commit_of(2, {"txn": {"appId": "a"}})),
+    ),
+    "breaks a line at a carriage return": (
+        "rejected",
+        lambda client, it: send(
+            client,
+            it.orders.table_id,
+            of_bytes(commit_of(2, ADD), (commit_of(2, ADD).content or b"").replace(b', "size"', b',\r"size"')),
+        ),
+    ),
+    "removes the domain of row tracking": (
+        "refused",
+        lambda client, it: send(client, it.orders.table_id, commit_of(2, *row_ids("{}", removed=True))),
+    ),
+    "writes no number of row ids": (
+        "refused",
+        lambda client, it: send(client, it.orders.table_id, commit_of(2, *row_ids("x"))),
+    ),
+    "takes back row ids": (
+        "refused",
+        lambda client, it: send(client, it.orders.table_id, commit_of(2, *row_ids('{"rowIdHighWaterMark":-1}'))),
+    ),
+    "uses up the row ids": (
+        "refused",
+        lambda client, it: send(
+            client, it.orders.table_id, commit_of(2, *row_ids(f'{{"rowIdHighWaterMark":{2**63 - 1}}}'))
+        ),
+    ),
     "pretends to be approved": (
         "refused",
         lambda client, it: send(client, it.orders.table_id, commit_of(2, REMOVE), approval_id="x"),
@@ -400,7 +445,9 @@ def test_objects_of_a_caller_do_not_take_the_place_of_the_catalogs(protected: Pr
 def test_a_raw_client_commits_what_it_is_granted(protected: Protected) -> None:
     with raw_client(protected.url, protected.writer) as client:
         assert send(client, protected.orders.table_id, commit_of(2, ADD)) == "ratified"
-    assert protected.owner.load_table(ORDERS).ratified.latest_version == 2
+        tracked = commit_of(3, *row_ids('{"rowIdHighWaterMark":14}'))
+        assert send(client, protected.orders.table_id, tracked) == "ratified"
+    assert protected.owner.load_table(ORDERS).ratified.latest_version == 3
     assert [entry.principal for entry in protected.owner.feed(after=0, limit=9)][-1] == protected.writer
 
 
@@ -484,10 +531,11 @@ def test_commit_rules_hold_for_the_commits_of_a_role(protected: Protected) -> No
         assert isinstance(catalog.commit(orders, commit_of(2, ADD)), Ratified)
 
 
-def test_a_proposal_is_checked_again_if_the_rules_changed(protected: Protected) -> None:
-    """A client that stops after the check, and goes on later, does not pass a rule that was set meanwhile."""
+def test_a_client_that_claims_to_have_checked_the_rules_is_refused(protected: Protected) -> None:
+    """The digest of the rules says which rules a client knows; it permits nothing."""
+    protected.owner.grant([Privilege.MODIFY], str(ORDERS), protected.writer)
     protected.owner.set_commit_rule(append_only(ORDERS))
-    one = commit_of(2, ADD)
+    one = commit_of(2, REMOVE)
     with raw_client(protected.url, protected.writer) as client:
 
         def answer(**checked: Any) -> Any:
@@ -497,10 +545,14 @@ def test_a_proposal_is_checked_again_if_the_rules_changed(protected: Protected) 
 
         first = answer()
         assert first["answer"] == "check_first"
+        refused = answer(checked_rules=first["rules"])
+        assert (refused["answer"], refused["rule"]) == ("refused", "keep (append_only)")
         protected.owner.set_commit_rule(append_only(ORDERS, OnViolation.APPROVAL))
         second = answer(checked_rules=first["rules"])
         assert second["answer"] == "check_first" and second["rules"] != first["rules"]
+        assert answer(checked_rules=second["rules"])["answer"] == "refused"
         assert protected.owner.load_table(ORDERS).ratified.latest_version == 1
+        protected.owner.remove_commit_rule(str(ORDERS), "keep")
         assert answer(checked_rules=second["rules"])["answer"] == "ratified"
 
 
@@ -521,6 +573,24 @@ def test_a_pin_of_a_role_is_kept_and_never_moves_back(protected: Protected) -> N
         for values in ((orders, 99, "new", False), (orders, 1, "", False), (orders, 1, None, None)):
             assert client.execute("SELECT cm_delta_pin_version(%s, %s, %s, %s)", values).fetchone() == (None,)
         assert client.execute("SELECT table_id FROM cm_delta_version_pins").fetchall() == [(orders,)]
+
+
+def test_a_role_does_not_choose_what_another_role_reads(protected: Protected) -> None:
+    """It knows the id of the run, and pins before the other role, or moves its pin forward."""
+    reader, orders = create_role(protected.url, "reader"), protected.orders.table_id
+    protected.owner.grant([Privilege.READ], str(ORDERS), reader)
+    call = "SELECT cm_delta_pin_version(%s, %s, 'run', %s)"
+    with raw_client(protected.url, reader) as client, protected.as_writer() as writer:
+        assert client.execute(call, (orders, 1, False)).fetchone() == (1,)
+        assert writer.pinned_version(orders, owner="run") is None
+        assert writer.pin_version(orders, 0, owner="run") == 0
+        assert client.execute(call, (orders, 1, True)).fetchone() == (1,)
+        assert writer.pinned_version(orders, owner="run") == 0
+        for name in ("first", "second"):
+            assert client.execute("SELECT cm_delta_pin_version(%s, 0, %s, false)", (orders, name)).fetchone() == (0,)
+        assert writer.raise_pinned_version(orders, 1, owner="first") == 1
+        assert client.execute("SELECT cm_delta_pin_version(%s, 0, 'first', false)", (orders,)).fetchone() == (1,)
+        assert client.execute("SELECT cm_delta_pin_version(%s, 0, 'second', false)", (orders,)).fetchone() == (0,)
 
 
 def test_no_rule_refuses_a_proposal_that_must_be_rebased(protected: Protected) -> None:

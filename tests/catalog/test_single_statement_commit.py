@@ -1,6 +1,7 @@
 """Ratification in one statement, on PostgreSQL."""
 
 import random
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,9 +13,16 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.access import Privilege
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind
-from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified, VersionTaken
+from cm_delta_dagster.catalog.ratification import (
+    CommitProposal,
+    Ratified,
+    RatifiedTogether,
+    RefusedTogether,
+    VersionTaken,
+)
 from cm_delta_dagster.catalog.sql import SqlCatalog, single_statement_commit
 from cm_delta_dagster.catalog.sql.schema import COMMITS, FEED, FEED_COUNTER, TABLES
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CommitRefusedError, CommitRejectedError, TableNotFoundError
 from cm_delta_dagster.protocol.actions.actions import Protocol
 from tests.contracts.catalog_bench import NAME, OTHER, create, inline, proposal
@@ -50,12 +58,14 @@ def statements_of(catalog: SqlCatalog) -> Iterator[list[str]]:
     def stop_noting(connection: Any, *_: object) -> None:
         connection.cursor_factory = psycopg.Cursor
 
-    engine = catalog._database._ready()[0]
-    sa.event.listen(engine, "checkout", note)
-    sa.event.listen(engine, "checkin", stop_noting)
+    engines = {id(engine.pool): engine for engine in catalog._database._ready()}.values()
+    for engine in engines:
+        sa.event.listen(engine, "checkout", note)
+        sa.event.listen(engine, "checkin", stop_noting)
     yield sent
-    sa.event.remove(engine, "checkout", note)
-    sa.event.remove(engine, "checkin", stop_noting)
+    for engine in engines:
+        sa.event.remove(engine, "checkout", note)
+        sa.event.remove(engine, "checkin", stop_noting)
 
 
 def test_a_plain_commit_is_one_statement(catalog: SqlCatalog) -> None:
@@ -71,6 +81,39 @@ def test_a_plain_commit_is_one_statement(catalog: SqlCatalog) -> None:
     assert [commit.version for commit in answer.commits] == [2]
     assert (answer.latest_version, answer.latest_data_version) == (2, 2)
     assert [entry.position for entry in catalog.feed(after=0, limit=10)] == [1, 2, 3]
+
+
+def test_commits_to_several_tables_are_one_statement_each(catalog: SqlCatalog) -> None:
+    """CM-C1: in one transaction, of which a reader sees all or nothing; a reader that waits is notified."""
+    names = [TableIdentifier("main", "sales", f"t{number}") for number in range(4)]
+    tables = [create(catalog, name).table_id for name in names]
+    with statements_of(catalog) as sent:
+        done = catalog.commit_together({table: inline(1) for table in tables})
+    assert isinstance(done, RatifiedTogether) and len(done.commits) == 4
+    assert sum("WITH advanced" in one for one in sent) == 4 and len(sent) == 4
+    after, answers = catalog.latest_feed_position(), list[bool]()
+    waiting = threading.Thread(target=lambda: answers.append(catalog.wait_for_events(after=after, seconds=60)))
+    waiting.start()
+    catalog.commit_together({table: inline(2) for table in tables})
+    waiting.join()
+    assert answers == [True]
+    assert [entry.version for entry in catalog.feed(after=after, limit=9)] == [2] * 4
+
+
+def test_one_of_several_commits_that_is_late_leaves_none(catalog: SqlCatalog) -> None:
+    """CM-C1: the statements before it are rolled back, and the answer says which tables have newer versions."""
+    tables = sorted(create(catalog, name).table_id for name in (NAME, OTHER))
+    catalog.commit(tables[1], inline(1))
+    outcome = catalog.commit_together({table: inline(1) for table in tables})
+    assert isinstance(outcome, RefusedTogether) and list(outcome.refusals) == tables[1:]
+    assert catalog.get_ratified_commits(tables[0]).latest_version == 0
+    ruled = CommitRule(scope=str(NAME), name="keep", kind=CommitRuleKind.APPEND_ONLY)
+    catalog.set_commit_rule(ruled)
+    versions = {table: catalog.get_ratified_commits(table).latest_version + 1 for table in tables}
+    with pytest.raises(CommitRefusedError, match="append_only"):
+        catalog.commit_together({table: commit_of(version, REMOVE) for table, version in versions.items()})
+    done = catalog.commit_together({table: commit_of(version, ADD) for table, version in versions.items()})
+    assert isinstance(done, RatifiedTogether)
 
 
 def test_a_second_run_of_the_statement_has_no_effect(catalog: SqlCatalog) -> None:

@@ -30,7 +30,12 @@ from tests.support.commit_builder import ADD, REARRANGE, REMOVE, commit_of, of_b
 
 STAFF = TableIdentifier("main", "staff", "salaries")
 DOMAIN = {"domainMetadata": {"domain": "team", "configuration": "{}", "removed": False}}
-ROW_IDS = {"domainMetadata": {"domain": "delta.rowTracking", "configuration": "{}", "removed": False}}
+TRACKED = {"add": {**ADD["add"], "baseRowId": 3, "stats": '{"numRecords":2}'}}
+ROW_IDS = {
+    "domainMetadata": {"domain": "delta.rowTracking", "configuration": '{"rowIdHighWaterMark":4}', "removed": False}
+}
+NO_ROW_IDS = {"domainMetadata": {**ROW_IDS["domainMetadata"], "configuration": "{}"}}
+WITHOUT_ROW_IDS = {"domainMetadata": {**ROW_IDS["domainMetadata"], "removed": True}}
 UNREADABLE = (PermissionDeniedError, TableNotFoundError)
 
 
@@ -62,7 +67,9 @@ def a_commit_requires_what_its_content_does(bench: Bench) -> None:
     needed: list[tuple[list[dict[str, Any]], Privilege]] = [
         ([], Privilege.APPEND),
         ([ADD], Privilege.APPEND),
-        ([ADD, ROW_IDS], Privilege.APPEND),
+        ([TRACKED, ROW_IDS], Privilege.APPEND),
+        ([NO_ROW_IDS], Privilege.ALTER),
+        ([WITHOUT_ROW_IDS], Privilege.ALTER),
         ([REMOVE], Privilege.MODIFY),
         ([ADD, REMOVE], Privilege.MODIFY),
         ([REARRANGE], Privilege.MAINTAIN),

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+from cm_delta_dagster.catalog.access import Privilege
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.catalog.version_pins import PIN_LIFETIME_MS
 from cm_delta_dagster.errors import (
     InvalidArgumentError,
     TableNotFoundError,
 )
-from tests.contracts.catalog_bench import SPAWN, Bench, Rule, create
+from tests.contracts.catalog_bench import NAME, SPAWN, Bench, Rule, create, proposal
 
 
 def the_first_pin_of_an_owner_stays(bench: Bench) -> None:
@@ -45,6 +46,22 @@ def an_owner_has_one_pin_for_each_table(bench: Bench) -> None:
         catalog.pin_version(table, 1, owner="run")
         catalog.pin_version(other, 2, owner="run")
         assert [catalog.pinned_version(each, owner="run") for each in (table, other)] == [1, 2]
+
+
+def a_pin_belongs_to_the_principal_that_made_it(bench: Bench) -> None:
+    with bench.client_of("owner") as owner, bench.client_of("ana") as ana, bench.client_of("bob") as bob:
+        table = create(owner).table_id
+        for version in (1, 2):
+            owner.commit(table, proposal(version))
+        owner.enable_grants(owner=owner.whoami().principal)
+        for client, privilege in ((ana, Privilege.APPEND), (bob, Privilege.READ)):
+            owner.grant([privilege], str(NAME), str(client.whoami().principal))
+        assert ana.pin_version(table, 1, owner="run") == 1
+        assert bob.pinned_version(table, owner="run") is None
+        assert bob.pin_version(table, 0, owner="run") == 0
+        assert (ana.pinned_version(table, owner="run"), bob.pinned_version(table, owner="run")) == (1, 0)
+        assert ana.raise_pinned_version(table, 2, owner="run") == 2, "it has written the version"
+        assert bob.pinned_version(table, owner="run") == 2
 
 
 def pins_expire_after_their_lifetime(bench: Bench) -> None:
@@ -110,6 +127,7 @@ VERSION_PINS_CONTRACT: tuple[Rule, ...] = (
     the_first_pin_of_an_owner_stays,
     a_pin_is_raised_and_never_lowered,
     an_owner_has_one_pin_for_each_table,
+    a_pin_belongs_to_the_principal_that_made_it,
     pins_expire_after_their_lifetime,
     a_pin_requires_a_table_an_owner_and_a_version,
     one_of_concurrent_processes_sets_each_pin,

@@ -45,10 +45,10 @@ def removed_rows(commit: GuardedCommit) -> int | None:
 
 
 def removed_files(commit: GuardedCommit) -> int:
-    """Files that the commit removes and does not add again, without those that it only rearranges."""
+    """Files that the commit removes and does not add again. A commit that only rearranges files removes none."""
     actions = commit.actions
-    gone = _changing(actions.removes)
-    if not gone.num_rows:
+    gone = actions.removes
+    if not gone.num_rows or not actions.has_data_change:
         return 0
     again = pc.is_in(gone["path"], value_set=actions.adds["path"].combine_chunks())
     return int(pc.sum(pc.invert(again)).as_py() or 0)

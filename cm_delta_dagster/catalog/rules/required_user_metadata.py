@@ -10,6 +10,12 @@ from cm_delta_dagster.errors import InvalidArgumentError
 
 _ANYTHING = ".+"
 
+PORTABLE_PATTERN = (
+    r"^(?:[^\\([{]|\\[dDsSwWntr]|\\[^a-zA-Z0-9]|\((?!\?)|\(\?:|\{[0-9]+(?:,[0-9]*)?\}"
+    r"|\[\^?\]?(?:[^]\\[]|\\[dswntr]|\\[^a-zA-Z0-9])*\])*$"
+)
+"""Matches the patterns that mean the same in Python and in PostgreSQL; itself one of both. Others need not mean the same."""
+
 
 def _arguments(given: Mapping[str, object]) -> Arguments:
     pattern = given.get("pattern", _ANYTHING)

@@ -184,6 +184,11 @@ def notify_if_appended(connection: sa.Connection) -> None:
         _log.debug("Readers of the feed were not notified", exc_info=True)
 
 
+def notify_after_transaction(connection: sa.Connection, *, at_ms: int) -> None:
+    """Have :func:`notify_if_appended` look for waiting readers after the transaction."""
+    connection.info[_APPENDED] = at_ms
+
+
 def notify(connection: sa.Connection) -> None:
     """Wake waiting readers, outside of a transaction. Raises nothing."""
     try:

@@ -5,9 +5,10 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.access import Privilege
 from cm_delta_dagster.catalog.sql import guard
 from cm_delta_dagster.catalog.sql.commit_context import CommitContext, ProposalKind
-from cm_delta_dagster.errors import CommitRefusedError
+from cm_delta_dagster.errors import CommitRefusedError, CorruptLogError
+from cm_delta_dagster.protocol.actions.actions import DomainMetadata
 from cm_delta_dagster.protocol.commits.commit_content import CommitContent
-from cm_delta_dagster.protocol.features.row_tracking import DOMAIN as ROW_TRACKING
+from cm_delta_dagster.protocol.features import row_tracking
 
 NAME = guard.RULE
 
@@ -36,10 +37,20 @@ def required_privileges(content: CommitContent | None) -> tuple[Privilege, ...]:
     required = []
     if content.removes_rows:
         required.append(Privilege.MODIFY)
-    if content.metadata or content.protocol or any(domain.domain != ROW_TRACKING for domain in content.domains):
+    if content.metadata or content.protocol or not all(map(_only_assigns_row_ids, content.domains)):
         required.append(Privilege.ALTER)
     if content.files_rearranged and not content.removes_rows:
         required.append(Privilege.MAINTAIN)
     if content.files_added or not required:
         required.append(Privilege.APPEND)
     return tuple(dict.fromkeys(required))
+
+
+def _only_assigns_row_ids(domain: DomainMetadata) -> bool:
+    """Whether the action is that of a commit which adds files to a table with row tracking."""
+    if domain.domain != row_tracking.DOMAIN or domain.removed:
+        return False
+    try:
+        return row_tracking.high_water_mark({domain.domain: domain}) >= 0
+    except CorruptLogError:
+        return False

@@ -10,7 +10,7 @@ from alembic.script import ScriptDirectory
 from cm_delta_dagster.errors import CatalogVersionError
 
 VERSION_TABLE = "cm_delta_alembic_version"
-HEAD = "0012"
+HEAD = "0013"
 """Newest revision of this release; a constant, so that the check of an up-to-date database is one query."""
 
 _ADVISORY_LOCK = 4_862_170_233_771

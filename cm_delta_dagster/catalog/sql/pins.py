@@ -1,18 +1,23 @@
 """Pinned versions: the version of a table that all processes of a run read.
 
-Functions over an open connection; the caller opens the transaction. Of concurrent inserts the primary key admits one.
+A pin belongs to the principal that made it: another one does not choose what this one reads. Who writes moves the pins of all
+principals of its run. Functions over an open connection; the caller opens the transaction. Of concurrent inserts the primary key
+admits one.
 """
 
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.sql import guard
+from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table
 from cm_delta_dagster.catalog.sql.schema import VERSION_PINS
 from cm_delta_dagster.catalog.version_pins import PIN_LIFETIME_MS
 from cm_delta_dagster.errors import InvalidArgumentError
 
 _SAME = sa.and_(VERSION_PINS.c.owner == sa.bindparam("of_owner"), VERSION_PINS.c.table_id == sa.bindparam("of_table"))
-_PINNED = sa.select(VERSION_PINS.c.version).where(_SAME)
+_PINNED = sa.select(sa.func.max(VERSION_PINS.c.version)).where(
+    _SAME, VERSION_PINS.c.principal.in_([sa.bindparam("caller"), sa.literal("")])
+)
 _RAISE = (
     sa.update(VERSION_PINS)
     .where(_SAME, VERSION_PINS.c.version < sa.bindparam("to_version"))
@@ -29,15 +34,16 @@ def pin(connection: sa.Connection, table_id: str, version: int, *, owner: str, n
 
 def raise_pin(connection: sa.Connection, table_id: str, version: int, *, owner: str, now_ms: int) -> int:
     """Insert, or raise the existing pin. Returns the pinned version."""
-    if not _insert(connection, table_id, version, owner=owner, now_ms=now_ms):
-        parameters = {"of_owner": owner, "of_table": table_id, "to_version": version, "now_ms": now_ms}
-        connection.execute(_RAISE, parameters)
+    _insert(connection, table_id, version, owner=owner, now_ms=now_ms)
+    parameters = {"of_owner": owner, "of_table": table_id, "to_version": version, "now_ms": now_ms}
+    connection.execute(_RAISE, parameters)
     return _pinned_or_unknown(connection, table_id, owner)
 
 
 def pinned(connection: sa.Connection, table_id: str, *, owner: str) -> int | None:
-    """The pinned version, None without a pin."""
-    found = connection.execute(_PINNED, {"of_owner": owner, "of_table": table_id}).scalar_one_or_none()
+    """The version that the caller has pinned, None without a pin."""
+    parameters = {"of_owner": owner, "of_table": table_id, "caller": _principal(connection)}
+    found = connection.execute(_PINNED, parameters).scalar_one()
     return None if found is None else int(found)
 
 
@@ -49,19 +55,28 @@ def check(version: int, owner: str) -> None:
         )
 
 
-def _insert(connection: sa.Connection, table_id: str, version: int, *, owner: str, now_ms: int) -> bool:
+def _principal(connection: sa.Connection) -> str:
+    return caller_of(connection) or ""
+
+
+def _insert(connection: sa.Connection, table_id: str, version: int, *, owner: str, now_ms: int) -> None:
     check(version, owner)
     if pinned(connection, table_id, owner=owner) is not None:
-        return False
+        return
     guard.require_on_table(connection, guard.Operation.PIN, table_id)
     connection.execute(_DELETE_EXPIRED, {"before_ms": now_ms - PIN_LIFETIME_MS})
-    row = {"owner": owner, "table_id": table_id, "version": version, "pinned_ms": now_ms}
+    row = {
+        "owner": owner,
+        "table_id": table_id,
+        "version": version,
+        "pinned_ms": now_ms,
+        "principal": _principal(connection),
+    }
     try:
         with connection.begin_nested():
             connection.execute(sa.insert(VERSION_PINS).values(row))
     except sa.exc.IntegrityError:  # Another process pinned concurrently, or there is no such table.
-        return False
-    return True
+        return
 
 
 def _pinned_or_unknown(connection: sa.Connection, table_id: str, owner: str) -> int:

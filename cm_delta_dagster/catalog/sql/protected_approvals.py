@@ -1,7 +1,7 @@
 """Approvals of roles that do not own the tables of a catalog whose grants PostgreSQL enforces: calls of its functions.
 
-As :mod:`~cm_delta_dagster.catalog.sql.approvals`, with the server's clock. The rules are evaluated here: the functions decide who
-may commit, request, approve and reject. An approved commit is ratified by ``protected_catalog``.
+As :mod:`~cm_delta_dagster.catalog.sql.approvals`, with the server's clock. The functions decide who may commit, request, approve
+and reject, and store which rules the commit violates. An approved commit is ratified by ``protected_catalog``.
 """
 
 import json

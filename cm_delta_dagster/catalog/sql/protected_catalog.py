@@ -2,7 +2,7 @@
 
 Once grants are enabled, the tables of the catalog have no right for any role but their owner, except for reading rows of tables
 that the caller may read. Commits and publication are calls of ``SECURITY DEFINER`` functions, which find out by
-``session_user`` who calls. A commit is one call, without any other statement.
+``session_user`` who calls, and evaluate the commit rules of the table. A commit is one call, without any other statement.
 """
 
 import json
@@ -27,6 +27,7 @@ from cm_delta_dagster.catalog.ratification import (
     RefusedTogether,
     VersionTaken,
 )
+from cm_delta_dagster.catalog.rules.required_user_metadata import PORTABLE_PATTERN
 from cm_delta_dagster.catalog.sql import (
     approvals,
     commit_content,
@@ -54,7 +55,7 @@ MAX_SENT_BYTES = 16 * 1024 * 1024
 """Size of the largest commit whose content is sent along to be examined. A larger one requires modify and alter."""
 
 _CHECK_FIRST = "check_first"
-"""The answer to a proposal that the function would accept, and that has not passed the checks of commit rules."""
+"""The answer to a proposal which commit rules do not permit, or whose content is not sent along, before it is checked here."""
 
 _SQL = Path(__file__).parent / "postgres"
 _SCHEMA = sa.text(
@@ -102,6 +103,7 @@ def _install_in(connection: sa.Connection, schema: str) -> None:
         lease_kinds=", ".join(f"'{kind.value}'" for kind in MaintenanceKind),
     )
     _run(connection, "install_pins.sql", schema=schema, pin_lifetime_ms=str(PIN_LIFETIME_MS))
+    _run(connection, "install_rules.sql", schema=schema, portable_pattern=f"'{PORTABLE_PATTERN}'")
     _run(connection, "install_approvals.sql", schema=schema)
     _run(
         connection,
@@ -234,7 +236,7 @@ def _answers(connection: sa.Connection, proposals: Mapping[str, CommitProposal],
         refused = [None if answer is not None and answer["answer"] == _CHECK_FIRST else answer for answer in answers]
         if not unchecked or any(refused):
             return refused
-        # The database examines grants only; the other checks run here, and again if the rules change before the next call.
+        # They violate rules, or have too much content to be sent along. The checks here say what to do about it.
         for table_id in unchecked:
             guarded_proposals.check(connection, table_id, proposals[table_id], now_ms=now_ms)
         checked |= unchecked
@@ -302,7 +304,7 @@ def outcome_of(
         case "unknown_table":
             raise unknown_table(table_id)
         case "refused":
-            refusal = _refusal(table_id, answer, rule=guard.RULE)
+            refusal = _refusal(table_id, answer, rule=answer.get("rule", guard.RULE))
             raise CommitRefusedError(str(refusal), refusal=refusal)
         case "lease_lost":
             raise leases.refused_commit(_refusal(table_id, answer, rule=leases.RULE))
@@ -321,6 +323,7 @@ def _refusal(table_id: str, answer: Any, *, rule: str) -> Refusal:
         reason=answer["reason"],
         rule=rule,
         scope=answer["scope"],
+        set_by=answer.get("set_by"),
         ask=tuple(answer.get("ask", ()))[:3],
         table_id=table_id,
         is_recorded=True,

@@ -57,8 +57,7 @@ class Ratifier:
                 self._skips.add(table_id)
             return outcome
 
-        # The statement does not close the request of an approved proposal.
-        can_try = is_tried and proposal.approval_id is None
+        can_try = is_tried and single_statement_commit.can_ratify(proposal)
         return self._chosen(in_one_statement if can_try else None, by_function, in_a_transaction)
 
     def commit_together(self, proposals: Mapping[str, CommitProposal]) -> MultiTableOutcome:
@@ -70,6 +69,16 @@ class Ratifier:
                 lambda connection: protected_catalog.commit_together(connection, proposals, now_ms=now_ms)
             )
 
+        def in_one_statement_each() -> MultiTableOutcome | None:
+            try:
+                return self._database.write(
+                    lambda connection: single_statement_commit.commit_together(
+                        connection, proposals, now_ms=now_ms, max_ahead_ms=self._max_ahead_ms
+                    )
+                )
+            except single_statement_commit.NotRatifiedError:
+                return None
+
         def in_a_transaction() -> MultiTableOutcome:
             return self._database.write(
                 lambda connection: commits.commit_together(
@@ -77,7 +86,7 @@ class Ratifier:
                 )
             )
 
-        return self._chosen(None, by_function, in_a_transaction)
+        return self._chosen(in_one_statement_each, by_function, in_a_transaction)
 
     def set_published_version(self, table_id: str, version: int) -> None:
         """Raise the published version."""

@@ -266,8 +266,12 @@ VERSION_PINS = sa.Table(
     sa.Column("table_id", sa.Text, sa.ForeignKey("cm_delta_tables.table_id"), primary_key=True),
     sa.Column("version", sa.BigInteger, nullable=False),
     sa.Column("pinned_ms", sa.BigInteger, nullable=False, index=True),
+    sa.Column("principal", sa.Text, primary_key=True, server_default=sa.text("''")),
 )
-"""The version that an owner (a run) reads of a table. Expires by time, because an owner does not report its end."""
+"""The version that an owner (a run) reads of a table. Expires by time, because an owner does not report its end.
+
+``principal`` is who made the pin; empty if it stated no name, and before revision 0013. Clients of other principals do not use it.
+"""
 
 WEBHOOKS = sa.Table(
     "cm_delta_webhooks",

@@ -1,16 +1,19 @@
 """Ratification in a single statement, on PostgreSQL: one round trip, and no row lock is held during a network round trip.
 
-It ratifies the next version of a table whose metadata and protocol do not change, if no check of
-:mod:`~cm_delta_dagster.catalog.sql.commit_checks` is active for the table. Every other proposal, and every refusal, is
-left to :mod:`~cm_delta_dagster.catalog.sql.commits`. After an unknown outcome the statement can run again: its version is taken
-then, and it has no effect.
+Commits to several tables are one transaction with a statement for each. A statement ratifies the next version of a table whose
+metadata and protocol do not change, if no check of :mod:`~cm_delta_dagster.catalog.sql.commit_checks` is active for the table.
+Every other proposal, and every refusal, is left to :mod:`~cm_delta_dagster.catalog.sql.commits`. After an unknown outcome the
+statement can run again: its version is taken then, and it has no effect.
 """
+
+from collections.abc import Mapping
+from typing import Any
 
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.commit_policy import NOT_THROUGH_CATALOG
 from cm_delta_dagster.catalog.feed_kinds import FeedKind
-from cm_delta_dagster.catalog.ratification import MAX_CLOCK_DIFFERENCE_MS, CommitProposal, Ratified
+from cm_delta_dagster.catalog.ratification import MAX_CLOCK_DIFFERENCE_MS, CommitProposal, Ratified, RatifiedTogether
 from cm_delta_dagster.catalog.sql import commit_checks, commit_content, feed_entries
 from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.commit_rows import values_of
@@ -97,8 +100,9 @@ _COMMIT = Prepared(sa.select(_ADVANCED, feed_entries.HAS_WAITERS).add_cte(_APPEN
 
 
 def can_ratify(proposal: CommitProposal) -> bool:
-    """Whether the statement takes the proposal: it changes no definition and carries no token of a lease."""
-    return proposal.metadata is None and proposal.protocol is None and proposal.lease_token is None
+    """Whether the statement takes the proposal: it changes no definition, and has neither the token of a lease nor an approval."""
+    is_plain = proposal.lease_token is None and proposal.approval_id is None
+    return is_plain and proposal.metadata is None and proposal.protocol is None
 
 
 def commit(
@@ -116,17 +120,55 @@ def commit(
     Returns:
         None if the statement did not ratify the proposal; nothing was changed.
     """
+    done = _run(connection, table_id, proposal, now_ms=now_ms, max_ahead_ms=max_ahead_ms)
+    if done is None:
+        return None
+    if done.has_waiters:
+        feed_entries.notify(connection)
+    _delete_unneeded(connection, table_id, done)
+    return _ratified(proposal, done)
+
+
+class NotRatifiedError(Exception):
+    """A statement did not ratify its proposal; the transaction must be rolled back."""
+
+
+def commit_together(
+    connection: sa.Connection, proposals: Mapping[str, CommitProposal], *, now_ms: int, max_ahead_ms: int
+) -> RatifiedTogether:
+    """Ratify a proposal for each table inside of the caller's transaction, in the order of the ids, as ``commits.commit_together``.
+
+    Raises NotRatifiedError; then nothing must be committed.
+    """
+    found: dict[str, Any] = {}
+    for table_id, proposal in sorted(proposals.items()):
+        done = _run(connection, table_id, proposal, now_ms=now_ms, max_ahead_ms=max_ahead_ms)
+        if done is None:
+            raise NotRatifiedError(table_id)
+        found[table_id] = done
+    for table_id, done in found.items():
+        _delete_unneeded(connection, table_id, done)
+    if any(done.has_waiters for done in found.values()):
+        feed_entries.notify_after_transaction(connection, at_ms=now_ms)
+    return RatifiedTogether(
+        commits={table_id: _ratified(proposals[table_id], done) for table_id, done in found.items()}
+    )
+
+
+def _run(
+    connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int, max_ahead_ms: int
+) -> Any | None:
+    """The row of the statement; None if it ratified nothing."""
     if not can_ratify(proposal):
         return None
     summary = proposal.summary
-    reported = -1 if proposal.published_version is None else proposal.published_version
     row = {
         "of_table": table_id,
         "new_version": proposal.version,
         "new_timestamp": summary.in_commit_timestamp,
         "max_timestamp": now_ms + max_ahead_ms,
         "changes_data": summary.data_change,
-        "reported": reported,
+        "reported": -1 if proposal.published_version is None else proposal.published_version,
         "is_cached": commit_content.is_cached(proposal),
         "now_ms": now_ms,
     }
@@ -134,15 +176,17 @@ def commit(
     found = _COMMIT.rows(
         connection, row | {f"of_{name}": value for name, value in values.items() if name not in _FROM_STATEMENT}
     )
-    if not found:
-        return None
-    done = found[0]
-    if done.has_waiters:
-        feed_entries.notify(connection)
+    return found[0] if found else None
+
+
+def _delete_unneeded(connection: sa.Connection, table_id: str, done: Any) -> None:
     commit_content.delete_unneeded(
         connection,
         table_id,
         published=(done.published_before, done.published_version),
         content_from=(done.content_from_before, done.content_from),
     )
+
+
+def _ratified(proposal: CommitProposal, done: Any) -> Ratified:
     return Ratified(version=proposal.version, latest_version=proposal.version, published_version=done.published_version)

@@ -1,15 +1,5 @@
--- Functions by which roles that do not own the catalog's tables request, give and refuse approvals. install_grants.sql, which runs
--- later, has the functions that these call, and says which of these are for callers.
-
-CREATE OR REPLACE FUNCTION {schema}.cm_delta_rules_digest(of_table text) RETURNS text
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS $$
-    -- Changes when a commit rule that applies to the table is set, changed or removed.
-    SELECT md5(coalesce(string_agg(r::text, E'\n' ORDER BY r.scope COLLATE "C", r.name COLLATE "C"), ''))
-    FROM cm_delta_tables t JOIN cm_delta_commit_rules r
-        ON r.scope IN (t.catalog_name, t.catalog_name || '.' || t.schema_name,
-            t.catalog_name || '.' || t.schema_name || '.' || t.table_name)
-    WHERE t.table_id = of_table
-$$;
+-- Functions by which roles that do not own the catalog's tables request, give and refuse approvals. install_rules.sql and
+-- install_grants.sql have the functions that these call; the second says which of these are for callers.
 
 CREATE OR REPLACE FUNCTION {schema}.cm_delta_are_texts(given jsonb, of_type text) RETURNS boolean
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, {schema}, pg_temp AS $$
@@ -24,16 +14,20 @@ $$;
 CREATE OR REPLACE FUNCTION {schema}.cm_delta_request_approval(of_table text, proposal jsonb, content bytea, request jsonb)
 RETURNS jsonb
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS $$
--- Keeps a proposal that the caller may commit. The caller says which rules it violates; the approval holds for these alone.
+-- Keeps a proposal that the caller may commit, and that violates rules which an approval lets pass. The approval holds for those
+-- of them that the caller names. Owners read what the database found, and not what the caller says.
 DECLARE
     answer jsonb;
+    violated jsonb;
+    named jsonb;
+    found jsonb;
     known text;
     head cm_delta_tables;
     now_ms bigint := cm_delta_now_ms();
     new_id text := left(replace(gen_random_uuid()::text, '-', ''), 12);
     duration_ms bigint := (request ->> 'duration_ms')::bigint;
 BEGIN
-    answer := cm_delta_examine(of_table, proposal || jsonb_build_object('checked_rules', cm_delta_rules_digest(of_table)), content);
+    answer := cm_delta_examine(of_table, proposal, content, false);
     IF answer IS NOT NULL THEN
         RETURN answer;
     END IF;
@@ -49,6 +43,17 @@ BEGIN
     ELSE
         RETURN cm_delta_reject('a request has a fingerprint, an intent, a duration of at most ten years, and texts');
     END IF;
+    BEGIN
+        violated := cm_delta_violations(of_table, proposal, content);
+        SELECT coalesce(jsonb_agg(r.value), '[]') INTO named FROM jsonb_array_elements(request -> 'rules') r
+        WHERE (r.value #>> '{{}}')::jsonb IN (SELECT v.value -> 'demand' FROM jsonb_array_elements(violated) v);
+    EXCEPTION WHEN data_exception THEN
+        RETURN cm_delta_reject('rules are JSON');
+    END;
+    IF violated = '[]' OR violated @? '$[*] ? (@.can_wait == false)' THEN
+        RETURN cm_delta_reject('a commit waits if it violates rules which an approval lets pass, and no other rule');
+    END IF;
+    SELECT jsonb_agg(v.value -> 'text') INTO found FROM jsonb_array_elements(violated) v;
     SELECT a.approval_id INTO known FROM cm_delta_approvals a
     WHERE a.table_id = of_table AND a.state = 'pending' AND a.expires_ms > now_ms AND a.requested_by = session_user
         AND (a.file_name = proposal ->> 'file_name'
@@ -61,14 +66,14 @@ BEGIN
         requested_by, requested_ms, expires_ms, app_id, app_version, intent, mode, file_name, file_size, sha256, content,
         fingerprint, reason)
     VALUES (new_id, of_table, 'pending', coalesce(proposal ->> 'operation', ''), proposal ->> 'txn_id',
-        (proposal ->> 'version')::bigint - 1, (request -> 'what')::text, (request -> 'rules')::text, (request -> 'contacts')::text,
+        (proposal ->> 'version')::bigint - 1, found::text, named::text, (request -> 'contacts')::text,
         session_user, now_ms, now_ms + duration_ms, request ->> 'app_id', (request ->> 'app_version')::bigint, request ->> 'intent',
         proposal ->> 'mode', proposal ->> 'file_name', (proposal ->> 'file_size')::bigint, proposal ->> 'sha256',
         CASE WHEN proposal ->> 'mode' = 'inline' THEN content END, request ->> 'fingerprint', '');
     SELECT * INTO head FROM cm_delta_tables t WHERE t.table_id = of_table;
     PERFORM cm_delta_record('request approval', head.catalog_name || '.' || head.schema_name || '.' || head.table_name, of_table,
         NULL, 'request ' || new_id,
-        (SELECT coalesce(string_agg(w, '; '), '') FROM jsonb_array_elements_text(request -> 'what') w), 'done');
+        (SELECT coalesce(string_agg(w, '; '), '') FROM jsonb_array_elements_text(found) w), 'done');
     RETURN jsonb_build_object('answer', 'kept', 'approval_id', new_id);
 END $$;
 

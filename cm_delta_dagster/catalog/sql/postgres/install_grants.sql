@@ -43,56 +43,27 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_
     )
 $$;
 
+CREATE OR REPLACE FUNCTION {schema}.cm_delta_owners(of_table text) RETURNS jsonb
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS $$
+    SELECT coalesce(jsonb_agg(DISTINCT o.who), '[]') FROM (
+        SELECT t.owner AS who FROM cm_delta_tables t WHERE t.table_id = of_table AND t.owner IS NOT NULL
+        UNION SELECT g.grantee FROM cm_delta_grants g JOIN cm_delta_tables t ON t.table_id = of_table
+        WHERE g.privilege = 'own'
+            AND g.scope IN ('*', t.catalog_name, t.catalog_name || '.' || t.schema_name, 'id:' || t.table_id)
+    ) AS o
+$$;
+
 CREATE OR REPLACE FUNCTION {schema}.cm_delta_refused(what text, of_table text, name text, lacking text[]) RETURNS jsonb
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS $$
 DECLARE
     because text := 'the principal ' || session_user || ' does not have the privilege'
         || CASE WHEN cardinality(lacking) > 1 THEN 's ' ELSE ' ' END || array_to_string(lacking, ' and ')
         || ' on ' || name;
-    ask jsonb;
 BEGIN
-    SELECT coalesce(jsonb_agg(DISTINCT o.who), '[]') INTO ask FROM (
-        SELECT t.owner AS who FROM cm_delta_tables t WHERE t.table_id = of_table AND t.owner IS NOT NULL
-        UNION SELECT g.grantee FROM cm_delta_grants g JOIN cm_delta_tables t ON t.table_id = of_table
-        WHERE g.privilege = 'own'
-            AND g.scope IN ('*', t.catalog_name, t.catalog_name || '.' || t.schema_name, 'id:' || t.table_id)
-    ) AS o;
     PERFORM cm_delta_record('commit', name, of_table, NULL, NULL, what || ': ' || because, 'refused');
-    RETURN jsonb_build_object('answer', 'refused', 'table_id', of_table, 'what', what, 'reason', because, 'scope', name, 'ask', ask);
+    RETURN jsonb_build_object('answer', 'refused', 'table_id', of_table, 'what', what, 'reason', because, 'scope', name,
+        'ask', cm_delta_owners(of_table));
 END $$;
-
-CREATE OR REPLACE FUNCTION {schema}.cm_delta_required(content bytea) RETURNS text[]
-LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, {schema}, pg_temp AS $$
-    -- The privileges that a commit with this content requires. Content that is not a line with one action each fails.
-    WITH lines AS (
-        SELECT line::jsonb AS action FROM regexp_split_to_table(convert_from(content, 'UTF8'), E'\n') AS line
-        WHERE btrim(line, E' \t\r') <> ''
-    ), actions AS (
-        SELECT a.key, a.value, coalesce((a.value ->> 'dataChange')::boolean, true) AS changes_data,
-            (SELECT count(*) FROM jsonb_object_keys(l.action)) AS keys
-        FROM lines l, jsonb_each(l.action) AS a
-    ), found AS (
-        SELECT
-            bool_or(key = 'cdc' OR (key = 'remove' AND changes_data)
-                OR (key = 'add' AND changes_data AND jsonb_typeof(value -> 'deletionVector') = 'object')) AS modifies,
-            bool_or(key IN ('metaData', 'protocol')
-                OR (key = 'domainMetadata' AND value ->> 'domain' IS DISTINCT FROM 'delta.rowTracking')) AS alters,
-            bool_or(key IN ('add', 'remove') AND NOT changes_data) AS rearranges,
-            bool_or(key = 'add' AND changes_data) AS adds,
-            bool_or(keys <> 1 OR key NOT IN
-                ('commitInfo', 'txn', 'add', 'remove', 'cdc', 'metaData', 'protocol', 'domainMetadata')) AS is_unknown
-        FROM actions
-    )
-    SELECT CASE
-        WHEN is_unknown OR is_unknown IS NULL THEN ARRAY['modify', 'alter']
-        ELSE array_remove(ARRAY[
-            CASE WHEN modifies THEN 'modify' END,
-            CASE WHEN alters THEN 'alter' END,
-            CASE WHEN rearranges AND NOT modifies THEN 'maintain' END,
-            CASE WHEN (adds AND NOT modifies) OR NOT (modifies OR alters OR rearranges) THEN 'append' END
-        ], NULL)
-    END FROM found
-$$;
 
 CREATE OR REPLACE FUNCTION {schema}.cm_delta_reject(because text) RETURNS jsonb
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, {schema}, pg_temp AS $$
@@ -117,7 +88,9 @@ BEGIN
     RETURN jsonb_build_object('answer', 'lease_lost', 'table_id', of_table, 'what', what, 'reason', because, 'scope', name);
 END $$;
 
-CREATE OR REPLACE FUNCTION {schema}.cm_delta_examine(of_table text, proposal jsonb, content bytea) RETURNS jsonb
+CREATE OR REPLACE FUNCTION {schema}.cm_delta_examine(
+    of_table text, proposal jsonb, content bytea, with_rules boolean
+) RETURNS jsonb
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS $$
 -- Locks the row of the table. NULL: the proposal can be accepted.
 DECLARE
@@ -132,7 +105,6 @@ DECLARE
     name text;
     what text;
     lost jsonb;
-    rules text;
     request cm_delta_approvals;
 BEGIN
     SELECT * INTO head FROM cm_delta_tables t WHERE t.table_id = of_table AND t.state = 'active' FOR UPDATE;
@@ -171,6 +143,9 @@ BEGIN
             OR encode(sha256(content), 'hex') <> coalesce(proposal ->> 'sha256', '') THEN
             RETURN cm_delta_reject('the content does not have the size and the SHA-256 of the proposal');
         END IF;
+        IF position('\x0d'::bytea IN content) > 0 THEN
+            RETURN cm_delta_reject('the content is not a commit: readers end a line at a carriage return, too');
+        END IF;
         BEGIN
             info := split_part(convert_from(content, 'UTF8'), E'\n', 1)::jsonb -> 'commitInfo';
             needed := cm_delta_required(content);
@@ -198,16 +173,6 @@ BEGIN
             RETURN lost;
         END IF;
     END IF;
-    IF EXISTS (
-        SELECT FROM cm_delta_active_checks a WHERE a.check_name <> 'grants'
-            AND a.scope IN ('*', head.catalog_name, head.catalog_name || '.' || head.schema_name, name, 'id:' || of_table)
-    ) THEN
-        -- The caller checks the proposal against the rules. If they have changed meanwhile, it checks it again.
-        rules := cm_delta_rules_digest(of_table);
-        IF rules IS DISTINCT FROM proposal ->> 'checked_rules' THEN
-            RETURN jsonb_build_object('answer', 'check_first', 'table_id', of_table, 'rules', rules);
-        END IF;
-    END IF;
     IF proposal ->> 'approval_id' IS NOT NULL THEN
         needed := ARRAY['own'];
     END IF;
@@ -221,7 +186,7 @@ BEGIN
             RETURN jsonb_build_object('answer', 'approval_closed', 'table_id', of_table);
         END IF;
     END IF;
-    RETURN NULL;
+    RETURN CASE WHEN with_rules THEN cm_delta_check_rules(of_table, proposal, content, what, name) END;
 END $$;
 
 CREATE OR REPLACE FUNCTION {schema}.cm_delta_accept(of_table text, proposal jsonb, content bytea) RETURNS jsonb
@@ -244,13 +209,11 @@ BEGIN
         kept := NULL;
     END IF;
     IF content IS NOT NULL THEN
-        SELECT coalesce(bool_or(a.key IN ('add', 'remove') AND coalesce((a.value ->> 'dataChange')::boolean, true)
-                OR a.key = 'metaData'), false),
-            coalesce(min(line) FILTER (WHERE a.key = 'metaData'), CASE WHEN bool_or(a.key = 'protocol') THEN new_metadata END),
-            coalesce(min(line) FILTER (WHERE a.key = 'protocol'), CASE WHEN bool_or(a.key = 'metaData') THEN new_protocol END)
+        SELECT coalesce(bool_or((a.name IN ('add', 'remove') AND a.changes_data) OR a.name = 'metaData'), false),
+            coalesce(min(a.line) FILTER (WHERE a.name = 'metaData'), CASE WHEN bool_or(a.name = 'protocol') THEN new_metadata END),
+            coalesce(min(a.line) FILTER (WHERE a.name = 'protocol'), CASE WHEN bool_or(a.name = 'metaData') THEN new_protocol END)
         INTO changes_data, new_metadata, new_protocol
-        FROM regexp_split_to_table(convert_from(content, 'UTF8'), E'\n') AS line, jsonb_each(line::jsonb) AS a
-        WHERE btrim(line, E' \t\r') <> '';
+        FROM cm_delta_actions(content) a;
     END IF;
     reported := greatest(head.published_version, coalesce((proposal ->> 'reported')::bigint, -1));
     first_cached := CASE
@@ -307,7 +270,7 @@ BEGIN
         RETURN jsonb_build_array(cm_delta_reject('each table has one proposal, in ascending order of the ids'));
     END IF;
     FOR place IN 1 .. cardinality(tables) LOOP
-        answer := cm_delta_examine(tables[place], proposals[place], contents[place]);
+        answer := cm_delta_examine(tables[place], proposals[place], contents[place], true);
         answers := answers || coalesce(answer, 'null'::jsonb);
         is_refused := is_refused OR answer IS NOT NULL;
     END LOOP;
