@@ -75,6 +75,7 @@ def table_checks(
         _CheckedTable(
             asset=checked,
             name=table_name,
+            op="table" if checks is None else chosen[0].value,
             checks=chosen,
             settings=limits,
             blocking=frozenset(blocking),
@@ -115,11 +116,13 @@ class _CheckedTable:
 
     Attributes:
         name: full name.
+        op: end of the name of the op. Two calls for one asset have no check in common, so the first one tells them apart.
         catalog: key of the CatalogResource.
     """
 
     asset: CheckedAsset
     name: str
+    op: str
     checks: tuple[TableCheck, ...]
     settings: CheckSettings
     blocking: frozenset[TableCheck]
@@ -127,10 +130,9 @@ class _CheckedTable:
 
     def definition(self) -> dg.AssetChecksDefinition:
         """The op for all checks."""
-        kind = "health" if self.checks == (TableCheck.HEALTH,) else "table"
 
         @dg.multi_asset_check(
-            name=re.sub(r"\W", "_", f"check_{'__'.join(self.asset.key.path)}_{kind}"),
+            name=re.sub(r"\W", "_", f"check_{'__'.join(self.asset.key.path)}_{self.op}"),
             description=f"Checks of {self.name}, from the catalog and the log.",
             specs=self._specs(),
             can_subset=True,

@@ -65,6 +65,16 @@ def test_all_default_checks_of_a_small_table_pass(catalog, instance):
     }
 
 
+def test_checks_of_one_asset_may_be_several_ops(catalog):
+    constraints = CheckSettings(constraints={"positive": "x > 0"})
+    ops = [
+        *table_checks(SPEC),
+        *table_checks(SPEC, checks=[TableCheck.CONSTRAINTS], settings=constraints),
+        *table_checks(SPEC, checks=[TableCheck.HEALTH]),
+    ]
+    dg.Definitions.validate_loadable(dg.Definitions([SPEC], asset_checks=ops, resources={"catalog": catalog}))
+
+
 def test_a_table_that_does_not_exist_yet_is_a_warning(catalog, instance):
     found = run(catalog, instance)
     assert {(one.passed, one.severity.value) for one in found.values()} == {(False, "WARN")}
