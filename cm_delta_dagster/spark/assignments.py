@@ -24,6 +24,7 @@ from cm_delta_dagster.protocol.schema.types import (
     data_type_text,
 )
 from cm_delta_dagster.spark.align import converted
+from cm_delta_dagster.spark.query_logs import without_query_logs
 from cm_delta_dagster.spark.schema import quoted, same_shape, sql_type
 
 
@@ -99,8 +100,9 @@ def check_constants(assignments: Iterable[Assignment], schema: StructType, sessi
             continue
         value = converted(each.value, each.data_type, want)
         try:
-            rows = session.sql("SELECT 1 FROM VALUES (1)").select(value)
-            rows.schema  # noqa: B018 - Spark Connect analyses here.
+            with without_query_logs():
+                rows = session.sql("SELECT 1 FROM VALUES (1)").select(value)
+                rows.schema  # noqa: B018 - Spark Connect analyses here.
         except AnalysisException:
             continue  # It refers to columns.
         rows.collect()

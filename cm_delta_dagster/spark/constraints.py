@@ -26,6 +26,7 @@ from cm_delta_dagster.protocol.schema.types import (
 )
 from cm_delta_dagster.spark.errors import Violation, root_cause
 from cm_delta_dagster.spark.partition_text import stored_sql
+from cm_delta_dagster.spark.query_logs import without_query_logs
 from cm_delta_dagster.spark.row_rules import Rule, row_message
 from cm_delta_dagster.spark.schema import from_spark, quoted, same_shape, sql_type, to_spark
 
@@ -110,7 +111,8 @@ def check_evaluable(frame: DataFrame, layout: TableLayout) -> None:
 
 def _try(frame: DataFrame, condition: Column, what: str) -> None:
     try:
-        assert frame.where(condition).schema is not None
+        with without_query_logs():
+            assert frame.where(condition).schema is not None
     except AnalysisException as error:
         raise not_evaluable(what, error) from error
 
@@ -168,8 +170,9 @@ def expression_type(session: SparkSession, schema: StructType, text: str, what: 
 
 def _type_of(session: SparkSession, schema: StructType, text: str, what: str) -> T.DataType:
     try:
-        frame = session.createDataFrame([], to_spark(plain(schema)))
-        return frame.select(parsed(text, what).alias("value")).schema["value"].dataType
+        with without_query_logs():
+            frame = session.createDataFrame([], to_spark(plain(schema)))
+            return frame.select(parsed(text, what).alias("value")).schema["value"].dataType
     except (AnalysisException, ParseException) as error:
         raise not_evaluable(what, error) from error
 

@@ -28,6 +28,7 @@ from cm_delta_dagster.errors import (
     StorageError,
     StoreNotSupportedError,
 )
+from cm_delta_dagster.spark.query_logs import without_query_logs
 from cm_delta_dagster.spark.session import NETWORK_ERRORS, stopped_error, wait_for_end
 
 
@@ -142,7 +143,8 @@ def spark_errors(doing: str) -> Iterator[None]:
         EngineError: anything else.
     """
     try:
-        yield
+        with without_query_logs():
+            yield
     except (PySparkException, Py4JError, *NETWORK_ERRORS) as error:
         raise mapped(error, doing) from error
 

@@ -22,6 +22,7 @@ from cm_delta_dagster.spark.guards import checked_columns
 from cm_delta_dagster.spark.partition_directories import directory_column
 from cm_delta_dagster.spark.partition_text import with_empty_text_as_null
 from cm_delta_dagster.spark.physical_columns import stored_column
+from cm_delta_dagster.spark.query_logs import without_query_logs
 from cm_delta_dagster.spark.schema import quoted
 
 _VALUE_STEPS: Sequence[Callable[[DataFrame, TableLayout], DataFrame]] = (padded,)
@@ -57,7 +58,8 @@ def rows_to_store(
         return aligned
     try:
         # A separate projection: the conditions must see the original values of every column.
-        return as_stored.withColumns(columns)
+        with without_query_logs():
+            return as_stored.withColumns(columns)
     except AnalysisException:
         check_evaluable(as_stored, layout)
         raise

@@ -42,6 +42,7 @@ from cm_delta_dagster.operations.sql.table_references import (
 )
 from cm_delta_dagster.operations.sql.time_travel import VersionText
 from cm_delta_dagster.spark.errors import mapped, spark_errors
+from cm_delta_dagster.spark.query_logs import without_query_logs
 from cm_delta_dagster.spark.session import NETWORK_ERRORS, is_connect, session_time_zone
 
 Arguments: TypeAlias = Mapping[str, Any] | Sequence[Any] | None
@@ -217,7 +218,8 @@ class _Query:
     @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
-            yield
+            with without_query_logs():
+                yield
         except (PySparkException, Py4JError, *NETWORK_ERRORS) as error:
             raise self._mapped(error) from error
 
