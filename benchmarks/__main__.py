@@ -59,7 +59,7 @@ REPETITIONS = {
     "s3_bulk_append": 5,
     "s3_one_row_append": 20,
     "s3_cold_read": 3,
-    **dict.fromkeys(queries.FILTERS, 10),
+    **dict.fromkeys(queries.FILTERS, 40),
     **dict.fromkeys(queries.PLANS, 10),
     "plan_cold": 5,
     "join_pruning": 10,
@@ -78,7 +78,7 @@ WARM_UP = {
     "sensor_tick": 5, "sensor_tick_commits": 3,
     "refresh_cached": 20, "one_writer": 0,
     "two_writers_one_table": 0, "writers_one_table": 0,
-    **dict.fromkeys(queries.FILTERS, 5),
+    **dict.fromkeys(queries.FILTERS, 20),
     "plan_cold": 0, "frame_memory": 0, "first_query_spark": 0, "writers_eight_tables": 0, "one_row_appends": 0,
 }  # fmt: skip
 HEADINGS = (
