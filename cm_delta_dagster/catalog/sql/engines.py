@@ -76,7 +76,10 @@ def _check_directory(url: sa.URL) -> None:
         )
     parent = next(one for one in directory.parents if one.is_dir())
     missing = directory.relative_to(parent).parts[0]
-    near = similar_names(missing, (one.name for one in parent.iterdir() if one.is_dir()))
+    try:
+        near = similar_names(missing, [one.name for one in parent.iterdir() if one.is_dir()])
+    except OSError:
+        near = ()
     raise CatalogNotFoundError(
         f"The catalog {without_secrets(url)} was not created: {parent} has no directory {missing!r}.{did_you_mean(near)} Check the "
         f"URL, or create the directory: mkdir -p {shlex.quote(str(directory))}."
