@@ -67,7 +67,7 @@ def answers(known: KnownCommits) -> list[tuple[bool, ...]]:
     ]
 
 
-def test_events_of_all_assets_of_a_tick_are_read_at_once(instance: dg.DagsterInstance) -> None:
+def test_events_of_all_assets_of_a_tick_are_read_together(instance: dg.DagsterInstance) -> None:
     """Events of other assets, and those before the wipe of an asset, do not count."""
     for asset in ASSETS[:6]:
         report(instance, asset, 1)

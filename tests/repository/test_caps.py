@@ -19,7 +19,6 @@ MANY_PARAMETERS: Mapping[str, str] = {
     "api.creation_methods.CreationMethods.create_table_as": _KEYWORDS,
     "api.policy_methods.PolicyMethods.allow": _KEYWORDS,
     "api.row_writes.RowWrites.merge": _KEYWORDS,
-    "api.rule_methods.RuleMethods.add_commit_rule": _KEYWORDS,
     "api.table_reads.TableReads.stream": _KEYWORDS,
     "api.table_reads.TableReads.stream_arrow": _KEYWORDS,
     "orchestration.sensors.ratified_commit_sensor": "public: a factory with the keyword arguments of dagster.sensor",

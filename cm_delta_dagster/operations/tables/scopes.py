@@ -1,6 +1,6 @@
 """Scopes of rules and grants: whether a scope names something, and the error with what could be meant.
 
-A rule or a grant for a mistyped scope would apply to nothing, and nobody would notice.
+A rule or a grant for a mistyped scope would apply to nothing, without a message.
 """
 
 from collections.abc import Iterable
@@ -60,5 +60,5 @@ def _parts(identifier: TableIdentifier) -> list[str]:
 
 
 def _schemas(known: Iterable[TableIdentifier]) -> str:
-    found = sorted({f"{one.catalog}.{one.schema}" for one in known})
+    found = sorted({str(one).rpartition(".")[0] for one in known})
     return f" Its schemas are {', '.join(found[:_MAX_SCHEMAS])}{', ...' if len(found) > _MAX_SCHEMAS else ''}."
