@@ -8,6 +8,7 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import several
+from cm_delta_dagster.operations.tables.scopes import IF_MEANT, check_scope
 
 
 class AccessMethods:
@@ -37,7 +38,13 @@ class AccessMethods:
         self.client.access.disable_grants()
 
     def grant(
-        self, privileges: Privilege | str | Iterable[Privilege | str], scope: str, to: str, *, reason: str = ""
+        self,
+        privileges: Privilege | str | Iterable[Privilege | str],
+        scope: str,
+        to: str,
+        *,
+        reason: str = "",
+        future: bool = False,
     ) -> None:
         """Grant privileges; a repeated call does nothing.
 
@@ -47,13 +54,19 @@ class AccessMethods:
                 applies to tables that are created later, too.
             to: a principal, a role, or ``public`` for everybody.
             reason: for the audit.
+            future: grant on a catalog or a schema that has no table yet.
 
         Raises:
-            InvalidArgumentError: an unknown privilege, a malformed scope, or no name.
+            InvalidArgumentError: an unknown privilege, a malformed scope, or one that names nothing, or no name.
             TableNotFoundError: there is no such table.
             OperationRefusedError: this principal does not own the scope.
         """
-        self.client.access.grant(_privileges(privileges), scope, to, reason=reason)
+        wanted = _privileges(privileges)
+        if (
+            not future and isinstance(scope, str) and scope.count(".") < 2
+        ):  # The catalog itself refuses an unknown table.
+            check_scope(self.client, scope, remedy=IF_MEANT)
+        self.client.access.grant(wanted, scope, to, reason=reason)
 
     def revoke(
         self,

@@ -28,6 +28,7 @@ from cm_delta_dagster.api.rule_methods import RuleMethods
 from cm_delta_dagster.api.sql_methods import SqlMethods
 from cm_delta_dagster.api.table_reads import PathDeltaTable
 from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.sql.engines import DEFAULT_DIRECTORY
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
@@ -50,13 +51,14 @@ from cm_delta_dagster.operations.tables.purge import (
     purge,
 )
 from cm_delta_dagster.operations.tables.rename import rename_table
+from cm_delta_dagster.operations.tables.scopes import check_scope, unknown_table
 from cm_delta_dagster.operations.tables.undrop import undrop_table
 from cm_delta_dagster.protocol.predicates.timestamps import as_zone
 from cm_delta_dagster.storage.storage_options import StorageOptions
 from cm_delta_dagster.storage.stores import Stores
 
-DEFAULT_CATALOG_URL = "sqlite:///cm_delta/catalog.db"
-DEFAULT_WAREHOUSE = "cm_delta/warehouse"
+DEFAULT_CATALOG_URL = f"sqlite:///{DEFAULT_DIRECTORY}/catalog.db"
+DEFAULT_WAREHOUSE = f"{DEFAULT_DIRECTORY}/warehouse"
 
 
 def connect(
@@ -73,7 +75,7 @@ def connect(
 
     Args:
         catalog_url: SQLAlchemy URL: ``sqlite:///path.db`` for one machine, ``postgresql+psycopg://host/db`` to share
-            it between machines.
+            it between machines. The directory of a SQLite file must exist, unless it is the one of the default.
         warehouse: directory or URI under which new tables get their location; a relative path starts at the working
             directory. By default ``cm_delta/warehouse`` for the default catalog; a connection to another catalog creates and
             purges no tables without it.
@@ -144,9 +146,10 @@ class Connection(
         try:
             return DeltaTable(self, self.client.table(name))
         except TableNotFoundError as error:
-            location = self.client.registry.registered_path(TableIdentifier.of(name))
+            identifier = TableIdentifier.of(name)
+            location = self.client.registry.registered_path(identifier)
             if location is None:
-                raise
+                raise unknown_table(self.client, identifier, error) from error
             raise TableNotFoundError(
                 f"{name} is registered for reading only: no catalog manages the table at {location}. Open it with "
                 f"lake.path_table({str(name)!r}), or adopt it."
@@ -174,8 +177,14 @@ class Connection(
         return load_snapshots(self.client, [TableIdentifier.of(name) for name in names])
 
     def tables(self, scope: str = "") -> tuple[str, ...]:
-        """Return the sorted names of all tables, or of the tables in ``catalog`` or ``catalog.schema``."""
-        return tuple(str(identifier) for identifier in self.client.registry.list_tables(scope))
+        """Return the sorted names of all tables, or of the tables in ``catalog`` or ``catalog.schema``.
+
+        Raises InvalidArgumentError for a catalog or a schema that never had a table, while others have one.
+        """
+        found = self.client.registry.list_tables(scope)
+        if scope and not found:
+            check_scope(self.client, scope)
+        return tuple(map(str, found))
 
     def path_table(self, location: str, *, time_zone: tzinfo | str | None = None) -> PathDeltaTable:
         """Open a Delta table of another writer by its path, read-only: to read, compare or import it.

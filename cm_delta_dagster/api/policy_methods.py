@@ -9,6 +9,7 @@ from cm_delta_dagster.catalog.maintenance_windows import MaintenanceWindow
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import several
+from cm_delta_dagster.operations.tables.scopes import IF_MEANT, check_scope
 from cm_delta_dagster.operations.tables.set_commit_mode import choose_commit_policy
 
 
@@ -55,6 +56,7 @@ class PolicyMethods:
         min_retention_ms: int | None = None,
         max_files: int | None = None,
         max_bytes: int | None = None,
+        future: bool = False,
     ) -> None:
         """Allow a kind of maintenance for ``catalog``, ``catalog.schema`` or ``catalog.schema.table``.
 
@@ -64,9 +66,10 @@ class PolicyMethods:
             min_retention_ms: least retention of a run that deletes files, in milliseconds, also if a shorter one is passed.
             max_files: most files that one run may delete or rewrite.
             max_bytes: most bytes of them.
+            future: set the rule for a scope that has no table yet.
 
         Raises:
-            InvalidArgumentError: an unknown kind, or a malformed scope, time or number.
+            InvalidArgumentError: an unknown kind, a malformed scope, time or number, or a scope that names nothing.
             OperationRefusedError: the caller does not own the scope.
         """
         conditions = MaintenanceConditions(
@@ -76,7 +79,10 @@ class PolicyMethods:
             max_files=max_files,
             max_bytes=max_bytes,
         )
-        self._set_rule(scope, kind, reason, allowed=True, conditions=conditions)
+        rule = MaintenanceRule(
+            scope=scope, kind=maintenance_kind(kind), allowed=True, reason=reason, conditions=conditions
+        )
+        self._set_rule(rule, future=future)
 
     def deny(
         self,
@@ -86,6 +92,7 @@ class PolicyMethods:
         *,
         principals: str | Iterable[str] = (),
         windows: str | Iterable[str] = (),
+        future: bool = False,
     ) -> None:
         """Deny a kind of maintenance to ``principals`` in ``windows``; arguments and errors as in :meth:`allow`.
 
@@ -95,7 +102,10 @@ class PolicyMethods:
             principals=several(principals, what="The principals"),
             windows=tuple(map(MaintenanceWindow.parse, several(windows, what="The windows"))),
         )
-        self._set_rule(scope, kind, reason, allowed=False, conditions=conditions)
+        rule = MaintenanceRule(
+            scope=scope, kind=maintenance_kind(kind), allowed=False, reason=reason, conditions=conditions
+        )
+        self._set_rule(rule, future=future)
 
     def reset_policy(self, scope: str, kind: MaintenanceKind | str) -> None:
         """Remove the rule of that scope and kind, so that the wider scope or the default decides again.
@@ -108,18 +118,9 @@ class PolicyMethods:
         """Return every rule. Without a rule, checkpoint, log compaction and checksum are allowed; other kinds are denied."""
         return self.client.maintenance_policies.maintenance_rules()
 
-    def _set_rule(
-        self,
-        scope: str,
-        kind: MaintenanceKind | str,
-        reason: str,
-        *,
-        allowed: bool,
-        conditions: MaintenanceConditions,
-    ) -> None:
-        rule = MaintenanceRule(
-            scope=scope, kind=maintenance_kind(kind), allowed=allowed, reason=reason, conditions=conditions
-        )
+    def _set_rule(self, rule: MaintenanceRule, *, future: bool) -> None:
+        if not future:
+            check_scope(self.client, rule.scope, remedy=IF_MEANT)
         self.client.maintenance_policies.set_maintenance_rule(rule)
 
 

@@ -5,6 +5,7 @@ from cm_delta_dagster.catalog.approvals import Approval
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.catalog.rules.kinds import checked_action, checked_arguments, rule_kind
 from cm_delta_dagster.operations.tables.approve_commit import ApprovedCommit, approve_commit
+from cm_delta_dagster.operations.tables.scopes import IF_MEANT, check_scope
 
 
 class RuleMethods(ClientSession):
@@ -20,6 +21,7 @@ class RuleMethods(ClientSession):
         reason: str = "",
         contact: str = "",
         confirm: bool = False,
+        future: bool = False,
         **arguments: object,
     ) -> CommitRule:
         """Demand something of all commits to the tables of ``catalog``, ``catalog.schema`` or ``catalog.schema.table``.
@@ -33,6 +35,7 @@ class RuleMethods(ClientSession):
             reason: shown in refusals.
             contact: whom to ask, free text; by default the principal who sets the rule.
             confirm: set the rule although no principal could make, or approve, the commits that it stops.
+            future: set the rule for a scope that has no table yet.
             arguments: of the kind: ``columns``, ``properties``, ``constraints``, ``tags``, ``principals`` (names), ``rows`` or
                 ``files`` (a number), ``fraction`` (of the table, 0 to 1), ``pattern`` (a regular expression).
 
@@ -40,8 +43,8 @@ class RuleMethods(ClientSession):
             The rule as the catalog stored it.
 
         Raises:
-            InvalidArgumentError: an unknown kind or argument; a table of the scope is committed put-if-absent; or the rule locks
-                everybody out, without ``confirm``.
+            InvalidArgumentError: an unknown kind or argument; a table of the scope is committed put-if-absent; the rule locks
+                everybody out, without ``confirm``; or the scope names nothing.
             OperationRefusedError: the caller does not own the scope.
         """
         checked = rule_kind(kind)
@@ -54,6 +57,8 @@ class RuleMethods(ClientSession):
             reason=reason,
             contact=contact,
         )
+        if not future:
+            check_scope(self.client, scope, remedy=IF_MEANT)
         return self.client.commit_rules.set_commit_rule(rule, confirmed=confirm)
 
     def remove_commit_rule(self, scope: str, name: str, *, reason: str = "") -> None:

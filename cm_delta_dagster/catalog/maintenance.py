@@ -103,6 +103,13 @@ class MaintenanceRule:
             )
 
 
+BY_DEFAULT = "default"
+"""What decides if no rule applies; see :attr:`MaintenanceDecision.decided_by`."""
+
+BY_GRANTS = "grants"
+"""What decides if the caller lacks the privilege; also the name of the rule in refusals of other operations."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceDecision:
     """The catalog's decision for one table and kind. ``decided_by`` is the scope of the rule, ``default`` or ``grants``.

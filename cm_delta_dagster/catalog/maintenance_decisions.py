@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 
 from cm_delta_dagster.catalog.maintenance import (
+    BY_DEFAULT,
     MaintenanceConditions,
     MaintenanceDecision,
     MaintenanceKind,
@@ -32,7 +33,7 @@ def decide(
         if kind.allowed_by_default
         else "requires a rule that allows it, and there is none for the table, its schema or its catalog"
     )
-    return MaintenanceDecision(kind=kind, allowed=kind.allowed_by_default, reason=reason, decided_by="default")
+    return MaintenanceDecision(kind=kind, allowed=kind.allowed_by_default, reason=reason, decided_by=BY_DEFAULT)
 
 
 def _decision(

@@ -1,8 +1,8 @@
 """Which commits the event log of a Dagster instance already has events for. Reads events, writes none."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import dagster as dg
 
@@ -15,6 +15,10 @@ _RUN_EVENT_KEY = facts.OUTCOME
 """Metadata key of events of this package's IO manager and jobs; events of sensors do not have it."""
 
 _PAGE = 1000
+_EVENTS_EACH = 40
+"""So many recent events for each asset of a tick are read at once; if there are more, each asset is read by itself."""
+_FEW_ASSETS = 2
+"""For so few assets, the queries of each asset are not more than the ones for all."""
 _CLOCK_SKEW_MS = 60 * 60 * 1000
 """Maximum difference between the clocks of the catalog's clients and of the instance."""
 
@@ -29,15 +33,19 @@ class _Record:
 
 
 class KnownCommits:
-    """Finds events of commits, for one tick. The events of each asset are read once, back to the oldest commit of the tick.
+    """Finds events of commits, for one tick. The events of its assets are read once, back to the oldest commit of the tick.
 
     Args:
         since_ms: when the oldest commit of the tick was ratified, epoch milliseconds; 0 for all events.
+        assets: the assets of the tick.
     """
 
-    def __init__(self, instance: dg.DagsterInstance, *, since_ms: int) -> None:
+    def __init__(
+        self, instance: dg.DagsterInstance, *, since_ms: int, assets: frozenset[dg.AssetKey] = frozenset()
+    ) -> None:
         self._instance = instance
-        self._since_ms = since_ms
+        self._after = (since_ms - _CLOCK_SKEW_MS) / 1000
+        self._unread = assets
         self._runs: dict[str, dg.DagsterRun | None] = {}
         self._recorded: dict[str, Mapping[tuple[dg.AssetKey, str, int], frozenset[str]]] = {}
         self._reported: dict[dg.AssetKey, Mapping[tuple[str, int], Sequence[_Record]]] = {}
@@ -88,18 +96,40 @@ class KnownCommits:
         return found
 
     def _events_of(self, asset_key: dg.AssetKey) -> Mapping[tuple[str, int], Sequence[_Record]]:
+        if asset_key in self._unread:
+            self._read_together()
         if asset_key not in self._reported:
-            found: dict[tuple[str, int], list[_Record]] = {}
-            for event in self._events_since(asset_key):
-                commit = _commit_of(event.metadata)
-                if commit is not None:
-                    found.setdefault(commit, []).append(_record(event))
-            self._reported[asset_key] = found
+            self._reported[asset_key] = _by_commit(self._events_since(asset_key))
         return self._reported[asset_key]
 
-    def _events_since(self, asset_key: dg.AssetKey) -> Iterator[dg.AssetMaterialization | dg.AssetObservation]:
-        after = (self._since_ms - _CLOCK_SKEW_MS) / 1000
-        wanted = dg.AssetRecordsFilter(asset_key, after_timestamp=after if after > 0 else None)
+    def _read_together(self) -> None:
+        """Read the recent events of the assets of the tick by one query for each type, unless the instance has many of them."""
+        assets, self._unread = self._unread, frozenset()
+        if self._after <= 0 or len(assets) <= _FEW_ASSETS:
+            return
+        limit, storage = _EVENTS_EACH * len(assets), self._instance.event_log_storage
+        found: dict[dg.AssetKey, list[tuple[float, _Event]]] = {key: [] for key in assets}
+        for event_type in (dg.DagsterEventType.ASSET_MATERIALIZATION, dg.DagsterEventType.ASSET_OBSERVATION):
+            wanted = dg.EventRecordsFilter(event_type=event_type, after_timestamp=self._after)
+            records = storage.get_event_records(wanted, limit=limit)
+            if len(records) == limit:
+                return
+            for record in records:
+                event = record.asset_materialization or record.asset_observation
+                if event is not None and event.asset_key in found:
+                    found[event.asset_key].append((record.timestamp, event))
+        wiped = self._wiped([key for key, events in found.items() if events])
+        for key, events in found.items():
+            self._reported[key] = _by_commit(event for at, event in events if at > wiped.get(key, 0))
+
+    def _wiped(self, assets: Sequence[dg.AssetKey]) -> Mapping[dg.AssetKey, float]:
+        """When the events of an asset were wiped, epoch seconds; older events count no more."""
+        records = self._instance.get_asset_records(assets) if assets else ()
+        details = ((record.asset_entry.asset_key, record.asset_entry.asset_details) for record in records)
+        return {key: each.last_wipe_timestamp or 0 for key, each in details if each is not None}
+
+    def _events_since(self, asset_key: dg.AssetKey) -> Iterator["_Event"]:
+        wanted = dg.AssetRecordsFilter(asset_key, after_timestamp=self._after if self._after > 0 else None)
         for fetch in (self._instance.fetch_materializations, self._instance.fetch_observations):
             page = fetch(wanted, limit=_PAGE)
             while page.records:
@@ -112,6 +142,18 @@ class KnownCommits:
                 page = fetch(wanted, limit=_PAGE, cursor=page.cursor)
 
 
+_Event: TypeAlias = dg.AssetMaterialization | dg.AssetObservation
+
+
+def _by_commit(events: Iterable[_Event]) -> Mapping[tuple[str, int], Sequence[_Record]]:
+    found: dict[tuple[str, int], list[_Record]] = {}
+    for event in events:
+        commit = _commit_of(event.metadata)
+        if commit is not None:
+            found.setdefault(commit, []).append(_record(event))
+    return found
+
+
 def _is_event_of(record: _Record, commit: WatchedCommit, partition: str | None, *, own: bool) -> bool:
     if record.is_run_event:
         # A run that continues another one reports the commit of that run. A run never reports a foreign commit: an event
@@ -122,7 +164,7 @@ def _is_event_of(record: _Record, commit: WatchedCommit, partition: str | None, 
     return record.partition == partition or (record.txn_id == "" and record.partition is None)
 
 
-def _record(event: dg.AssetMaterialization | dg.AssetObservation) -> _Record:
+def _record(event: _Event) -> _Record:
     txn = event.metadata.get(TXN_ID)
     return _Record(
         partition=event.partition,

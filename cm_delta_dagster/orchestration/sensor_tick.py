@@ -105,7 +105,8 @@ class SensorTick:
         """Process the pending commits of the cursor, then ``commits``, until the deadline."""
         every = (*self._cursor.pending, *commits)
         since_ms = 0 if self._cursor.recovering_until else min((commit.ratified_ms for commit in every), default=0)
-        self._known = KnownCommits(self._instance, since_ms=since_ms)
+        assets = frozenset(asset.key for commit in every for asset in self._watched.get(commit.table, ()))
+        self._known = KnownCommits(self._instance, since_ms=since_ms, assets=assets)
         for commit in self._cursor.pending:
             if self._must_stop():
                 self._wait(commit)

@@ -210,9 +210,9 @@ class _Evaluation:
 
 
 @functools.lru_cache(maxsize=32)
-def _identifiers(tables: tuple[str, ...]) -> tuple[TableIdentifier, ...]:
+def _identifiers(tables: tuple[str, ...]) -> frozenset[TableIdentifier]:
     """The identifiers of the watched tables, parsed once for all ticks of a process."""
-    return tuple(map(TableIdentifier.parse, tables))
+    return frozenset(map(TableIdentifier.parse, tables))
 
 
 def _table_of(client: DeltaClient, page: FeedPage, table_id: str) -> FeedTable | None:

@@ -39,7 +39,7 @@ def test_tables_that_a_caller_may_not_read_do_not_keep_it_from_creating(tmp_path
     with connect(url, warehouse=other, principal="ana") as lake:
         lake.create_table("main.sales.orders", SCHEMA)
         lake.enable_grants()
-        lake.grant("own", "main.shop", "carl")
+        lake.grant("own", "main.shop", "carl", future=True)
     with connect(url, warehouse=str(tmp_path / "warehouse"), principal="carl") as lake:
         assert lake.create_table("main.shop.orders", SCHEMA).version() == 0
         with pytest.raises(OperationRefusedError, match=r"main\.sales\.refunds"):

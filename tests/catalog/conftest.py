@@ -1,4 +1,4 @@
-"""Catalog databases: a new SQLite file in a missing directory, or a new database on a real PostgreSQL server."""
+"""Catalog databases: a new SQLite file, or a new database on a real PostgreSQL server."""
 
 from pathlib import Path
 
@@ -7,7 +7,9 @@ import pytest
 
 @pytest.fixture
 def sqlite_url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/made/on/demand/catalog.db"
+    directory = tmp_path / "made" / "on" / "demand"
+    directory.mkdir(parents=True)
+    return f"sqlite:///{directory}/catalog.db"
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

@@ -202,7 +202,7 @@ def test_a_closed_catalog_refuses_further_use(catalog_url: str) -> None:
     [
         "postgresql://me:hunter2@127.0.0.1:1/catalog",
         "postgresql+psycopg://127.0.0.1:1/catalog?user=me&password=hunter2",
-        "sqlite:////proc/no/such/catalog.db",
+        "sqlite:////dev/null/catalog.db",
     ],
 )
 def test_an_unreachable_database_is_named_without_its_password(url: str) -> None:

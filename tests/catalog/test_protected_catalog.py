@@ -531,7 +531,7 @@ def test_commit_rules_hold_for_the_commits_of_a_role(protected: Protected) -> No
         assert isinstance(catalog.commit(orders, commit_of(2, ADD)), Ratified)
 
 
-def test_a_client_that_claims_to_have_checked_the_rules_is_refused(protected: Protected) -> None:
+def test_a_client_that_says_that_it_checked_the_rules_is_refused(protected: Protected) -> None:
     """The digest of the rules says which rules a client knows; it permits nothing."""
     protected.owner.grant([Privilege.MODIFY], str(ORDERS), protected.writer)
     protected.owner.set_commit_rule(append_only(ORDERS))

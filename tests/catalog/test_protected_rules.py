@@ -220,7 +220,7 @@ def proposed(name: str, *, counts: TableCounts | None = None) -> CommitProposal:
 
 
 def sent(client: Any, table_id: str, one: CommitProposal, content: bytes | None) -> Any:
-    """The answer to a client that claims to have checked the rules."""
+    """The answer to a client that says that it has checked the rules."""
     call = "SELECT cm_delta_commit(ARRAY[%s], ARRAY[%s::jsonb], ARRAY[%s::bytea])"
     values = dict(protected_catalog.described(table_id, one))
     answer = client.execute(call, (table_id, json.dumps(values), content)).fetchone()[0][0]

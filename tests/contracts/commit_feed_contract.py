@@ -96,9 +96,25 @@ def a_feed_page_has_the_catalog_id_and_the_latest_position(bench: Bench) -> None
             assert (nothing.catalog_id, nothing.latest_position, nothing.entries) == (empty.catalog_id, 3, ())
 
 
+def a_page_of_many_tables_is_that_of_each_of_them(bench: Bench) -> None:
+    """Few entries are read without the names of the tables, and as many as the limit with them."""
+    others = [TableIdentifier("main", "sales", f"absent{number}") for number in range(400)]
+    with bench.client() as catalog:
+        mine, other = create(catalog).table_id, create(catalog, TableIdentifier("main", "sales", "other")).table_id
+        for version in range(1, 6):
+            catalog.commit(other, proposal(version))
+            catalog.commit(mine, proposal(version))
+        for wanted in ([NAME, *others], frozenset((NAME, *others))):
+            for after in range(13):
+                for limit in (0, 1, 3, 7, 50):
+                    few = catalog.feed_page(after=after, limit=limit, identifiers=[NAME])
+                    assert catalog.feed_page(after=after, limit=limit, identifiers=wanted) == few, (after, limit)
+
+
 COMMIT_FEED_CONTRACT: tuple[Rule, ...] = (
     the_feed_shows_every_commit_in_order_with_its_summary,
     an_empty_catalog_has_an_empty_feed,
     a_feed_reader_misses_no_concurrent_commit,
     a_feed_page_has_the_catalog_id_and_the_latest_position,
+    a_page_of_many_tables_is_that_of_each_of_them,
 )

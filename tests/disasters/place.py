@@ -67,7 +67,8 @@ class SqliteDatabase:
     def __init__(self, live: Path, copies: Path) -> None:
         self.live, self._copies = live, copies
         self.url = f"sqlite:///{live}"
-        copies.mkdir(parents=True, exist_ok=True)
+        for directory in (live.parent, copies):
+            directory.mkdir(parents=True, exist_ok=True)
 
     def save(self, name: str) -> None:
         with closing(sqlite3.connect(self.live)) as live, closing(sqlite3.connect(self._copies / name)) as copy:

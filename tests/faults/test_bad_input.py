@@ -14,6 +14,7 @@ from cm_delta_dagster.catalog.sql.migrate import HEAD, VERSION_TABLE
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
+    CatalogNotFoundError,
     CatalogUnavailableError,
     CatalogVersionError,
     CmDeltaError,
@@ -179,7 +180,7 @@ def test_an_invalid_catalog_url_is_refused_by_connect(tmp_path: Path, url: str) 
     assert files_below(tmp_path) == {}
 
 
-@pytest.mark.parametrize("kind", ["postgresql", "file in the way", "no rights"])
+@pytest.mark.parametrize("kind", ["postgresql", "file in the way", "no directory"])
 def test_an_unreachable_catalog_is_an_error_and_nothing_is_written(
     tmp_path: Path, spark: SparkSession, kind: str
 ) -> None:
@@ -188,7 +189,7 @@ def test_an_unreachable_catalog_is_an_error_and_nothing_is_written(
     url, words = {
         "postgresql": ("postgresql://me:hunter2@127.0.0.1:1/catalog", ("127.0.0.1", "Check the URL")),
         "file in the way": (f"sqlite:///{tmp_path}/file/catalog.db", ("file/catalog.db", "Check the URL")),
-        "no rights": ("sqlite:////proc/no/such/catalog.db", ("/proc/no/such/catalog.db", "Check the URL")),
+        "no directory": ("sqlite:////proc/no/such/catalog.db", ("/proc/no/such/catalog.db", "Check the URL")),
     }[kind]
     frame = spark.range(1)
     with connect(url, warehouse=str(tmp_path / "warehouse"), spark=spark) as lake:
@@ -198,7 +199,8 @@ def test_an_unreachable_catalog_is_an_error_and_nothing_is_written(
             lambda: lake.table("main.test.t").append(frame),
             lambda: lake.tables(),
         ):
-            with refused(CatalogUnavailableError, *words, hidden=("hunter2",)):
+            error = CatalogNotFoundError if kind == "no directory" else CatalogUnavailableError
+            with refused(error, *words, hidden=("hunter2",)):
                 call()
     assert set(files_below(tmp_path)) == {"file"}
 

@@ -4,14 +4,19 @@ Connections to SQLite are set up so that a committed transaction survives a cras
 """
 
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
+from cm_delta_dagster.catalog.similar_names import did_you_mean, similar_names
 from cm_delta_dagster.catalog.sql import callers
 from cm_delta_dagster.catalog.sql.postgres_session import ServerClock
-from cm_delta_dagster.errors import CatalogUnavailableError, InvalidArgumentError
+from cm_delta_dagster.errors import CatalogNotFoundError, CatalogUnavailableError, InvalidArgumentError
+
+DEFAULT_DIRECTORY = "cm_delta"
+"""Directory of the default catalog, in the working directory."""
 
 _BUSY_TIMEOUT_S = 30
 _CONNECT_TIMEOUT_S = 10
@@ -52,15 +57,38 @@ def without_secrets(url: sa.URL) -> str:
     return shown.render_as_string(hide_password=True)
 
 
-def sqlite_engine(url: sa.URL, *, principal: str | None) -> sa.Engine:
-    """An engine with one connection, whose commits are durable. Raises CatalogUnavailableError."""
-    try:
-        Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+def _check_directory(url: sa.URL) -> None:
+    """Refuse a directory that does not exist: it may be mistyped. Only that of the default catalog is created."""
+    directory = Path(str(url.database)).parent
+    if directory.name == DEFAULT_DIRECTORY and directory.parent.is_dir():
+        try:
+            directory.mkdir(exist_ok=True)
+        except OSError as error:
+            raise CatalogUnavailableError(
+                f"The directory of the catalog {without_secrets(url)} could not be created: {error}. "
+                "Check the URL and the permissions."
+            ) from error
+    if directory.is_dir():
+        return
+    if directory.exists() or not directory.is_absolute():
         raise CatalogUnavailableError(
-            f"The directory of the catalog {without_secrets(url)} could not be created: {error}. "
-            "Check the URL and the permissions."
-        ) from error
+            f"The catalog {without_secrets(url)} cannot be used: {directory} is not a directory. Check the URL."
+        )
+    parent = next(one for one in directory.parents if one.is_dir())
+    missing = directory.relative_to(parent).parts[0]
+    try:
+        near = similar_names(missing, [one.name for one in parent.iterdir() if one.is_dir()])
+    except OSError:
+        near = ()
+    raise CatalogNotFoundError(
+        f"The catalog {without_secrets(url)} was not created: {parent} has no directory {missing!r}.{did_you_mean(near)} Check the "
+        f"URL, or create the directory: mkdir -p {shlex.quote(str(directory))}."
+    )
+
+
+def sqlite_engine(url: sa.URL, *, principal: str | None) -> sa.Engine:
+    """An engine with one connection, whose commits are durable. Raises CatalogNotFoundError, CatalogUnavailableError."""
+    _check_directory(url)
     engine = sa.create_engine(
         url,
         poolclass=sa.pool.QueuePool,

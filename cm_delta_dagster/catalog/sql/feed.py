@@ -1,7 +1,8 @@
 """The commits of the feed. Functions over an open connection, one statement each."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -25,6 +26,9 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.actions import Metadata
+
+_FEW_NAMES = 200
+"""Up to so many names of tables are given to the database with each read of a page."""
 
 _KEY = NAME_COLUMNS[0] + "." + NAME_COLUMNS[1] + "." + NAME_COLUMNS[2]
 _OF_COMMITS = (
@@ -93,9 +97,26 @@ def feed(
 
 
 def feed_page(
+    connection: sa.Connection, *, after: int, limit: int, identifiers: Collection[TableIdentifier] | None
+) -> tuple[FeedPage, bool]:
+    """The same entries with the state of the feed and the tables; and whether entries wait for their position.
+
+    For many tables it reads the entries of all, and those of the others again only if there are as many as the limit: few entries
+    are new, and the names of thousands of tables take longer than they do.
+    """
+    if identifiers is None or len(identifiers) <= _FEW_NAMES or not limit:
+        return _read_page(connection, after=after, limit=limit, identifiers=identifiers)
+    page, is_waiting = _read_page(connection, after=after, limit=limit, identifiers=None)
+    if len(page.entries) == limit:
+        return _read_page(connection, after=after, limit=limit, identifiers=identifiers)
+    entries = tuple(entry for entry in page.entries if entry.identifier in identifiers)
+    tables = {entry.table_id: page.tables[entry.table_id] for entry in entries}
+    return replace(page, entries=entries, tables=tables), is_waiting
+
+
+def _read_page(
     connection: sa.Connection, *, after: int, limit: int, identifiers: Iterable[TableIdentifier] | None
 ) -> tuple[FeedPage, bool]:
-    """The same entries with the state of the feed and the tables; and whether entries wait for their position."""
     parameters: dict[str, Any] = {"after": after, "at_most": limit}
     entries: sa.Select[Any] = _FEED
     if identifiers is not None:

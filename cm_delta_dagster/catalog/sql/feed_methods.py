@@ -27,7 +27,7 @@ class FeedMethods:
 
     def feed_page(self, *, after: int, limit: int, identifiers: Iterable[TableIdentifier] | None = None) -> FeedPage:
         """Commits after a position with the catalog's id and the latest position, from one statement."""
-        wanted = None if identifiers is None else tuple(identifiers)
+        wanted = identifiers if identifiers is None or isinstance(identifiers, frozenset) else tuple(identifiers)
 
         def read() -> tuple[FeedPage, bool]:
             return self._database.read(

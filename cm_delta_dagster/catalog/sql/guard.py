@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.access import WHOLE_CATALOG, Privilege
+from cm_delta_dagster.catalog.maintenance import BY_GRANTS
 from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.prepared import Prepared
 from cm_delta_dagster.catalog.sql.schema import (
@@ -27,7 +28,7 @@ from cm_delta_dagster.catalog.sql.schema import (
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import OperationRefusedError, Refusal
 
-RULE = "grants"
+RULE = BY_GRANTS
 """Name of the rule in refusals, and of the check of commits."""
 
 PUBLIC = "public"

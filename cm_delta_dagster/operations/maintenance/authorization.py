@@ -16,7 +16,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from cm_delta_dagster.catalog.leases import Leases
-from cm_delta_dagster.catalog.maintenance import LeaseHeldByAnother, LeaseLost, MaintenanceDecision, MaintenanceKind
+from cm_delta_dagster.catalog.maintenance import (
+    BY_DEFAULT,
+    BY_GRANTS,
+    LeaseHeldByAnother,
+    LeaseLost,
+    MaintenanceDecision,
+    MaintenanceKind,
+)
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.clock import seconds_since_boot
 from cm_delta_dagster.client.commits.context import CommitContext
@@ -38,8 +45,6 @@ CONFIRM_EVERY_S = 2.0
 """Seconds for which a run deletes files without asking the catalog whether it still holds its lease."""
 
 _CLOCK_MARGIN = 0.1
-_DEFAULT = "default"
-_GRANTS = "grants"
 
 
 def require_permission(table: Table, kind: MaintenanceKind) -> MaintenanceDecision:
@@ -54,12 +59,12 @@ def require_permission(table: Table, kind: MaintenanceKind) -> MaintenanceDecisi
     )
     if decision.kind is kind and decision.allowed is True:
         return decision
-    if decision.decided_by == _GRANTS:
+    if decision.decided_by == BY_GRANTS:
         raise MaintenanceNotPermittedError(
             f"{kind.value} on {table.identifier} is not permitted, whatever the maintenance rules say: {decision.reason}"
         )
     because = f" ({decision.reason})" if decision.reason else ""
-    if decision.decided_by == _DEFAULT:
+    if decision.decided_by == BY_DEFAULT:
         rule = f"no rule allows it, and by default {kind.value} is denied on catalog-managed tables{because}"
     else:
         rule = f"the rule for {decision.decided_by!r} denies it{because}"

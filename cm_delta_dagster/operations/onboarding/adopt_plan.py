@@ -28,7 +28,11 @@ from cm_delta_dagster.operations.onboarding.parquet_folder import (
     has_parquet_files,
     read_folder,
 )
-from cm_delta_dagster.operations.tables.external_location import refuse_other_warehouse, refuse_part_of_table, spellings
+from cm_delta_dagster.operations.tables.external_location import (
+    overlapping_tables,
+    refuse_other_warehouse,
+    refuse_part_of_table,
+)
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 from cm_delta_dagster.protocol.features.protocol_evolution import check_metadata_supported, with_features
@@ -240,7 +244,7 @@ def _refuse_taken(client: DeltaClient, name: TableIdentifier, location: str) -> 
             f"{location} was not adopted: {name} is registered for the path {registered}. Nothing was changed. Choose another "
             "name, or unregister it first."
         )
-    others = [table for each in spellings(location) for table in client.recovery.overlapping_tables(each)]
+    others = overlapping_tables(client, location)
     if others:
         state = "" if others[0].state is None else f", {others[0].state}"
         raise RecoveryError(

@@ -20,6 +20,7 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.warehouse import absolute_location
 from cm_delta_dagster.errors import InvalidArgumentError, ObjectAlreadyExistsError, RecoveryError, TableNotFoundError
+from cm_delta_dagster.operations.tables.external_location import overlapping_tables
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.actions import Action, CommitInfo, Metadata, Protocol
 from cm_delta_dagster.protocol.actions.file_columns import dv_ids, removes_of, table_to_adds
@@ -102,7 +103,7 @@ def export(client: DeltaClient, table: Table, *, target: str) -> ExportPlan:
 
 def _draft(client: DeltaClient, table: Table, target: str) -> _Draft:
     at = absolute_location(target).rstrip("/")
-    overlapping = client.recovery.overlapping_tables(at)
+    overlapping = overlapping_tables(client, at)
     if overlapping:
         raise InvalidArgumentError(
             f"{table.identifier} cannot be exported to {at}: the table {overlapping[0].identifier} is at "

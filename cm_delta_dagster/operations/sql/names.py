@@ -1,9 +1,9 @@
 """Names of SQL texts as tables of the catalog, and the errors for names that no table has."""
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
 
+from cm_delta_dagster.catalog.similar_names import MAX_SHOWN, did_you_mean, similar_names
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.path_table import open_path_table
@@ -19,8 +19,6 @@ from cm_delta_dagster.protocol.predicates.timestamps import as_zone
 
 Name = tuple[str, ...]
 """The parts of a name as written."""
-
-_MAX_SHOWN = 5
 
 
 def resolve(client: DeltaClient, names: Iterable[Name]) -> Mapping[Name, LatestVersion]:
@@ -148,11 +146,10 @@ def unknown_name(
     text = ".".join(name)
     ends = [str(one) for one in identifiers if str(one).lower().endswith(f".{text.lower()}")]
     known = [str(one) for one in identifiers] + list(views)
-    lowered = {one.lower(): one for one in known}
-    near = [lowered[one] for one in difflib.get_close_matches(text.lower(), lowered, n=_MAX_SHOWN, cutoff=0.6)]
+    near = similar_names(text, known)
     same_table = [str(one) for one in identifiers if one.table.lower() == name[-1].lower()]
-    proposed = list(dict.fromkeys((*ends, *near, *same_table)))[:_MAX_SHOWN]
-    hint = f" Did you mean {' or '.join(proposed)}?" if proposed else ""
+    proposed = list(dict.fromkeys((*ends, *near, *same_table)))[:MAX_SHOWN]
+    hint = did_you_mean(proposed)
     rule = "" if len(name) == 3 else " Tables of the catalog are named catalog.schema.table."
     other = "" if engine is None else f", and {engine} has no table or view of that name"
     return TableNotFoundError(f"The catalog has no table {text}{other}.{rule}{hint}")

@@ -5,7 +5,7 @@
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.errors import TableNotFoundError
+from cm_delta_dagster.errors import OperationRefusedError, TableNotFoundError
 from cm_delta_dagster.operations.tables.table_marker import mark_table
 from cm_delta_dagster.protocol.log.markers import MarkedState
 
@@ -19,13 +19,14 @@ def drop_table(client: DeltaClient, *, identifier: TableIdentifier | str, table_
 
     Raises:
         TableNotFoundError: no table has that name, or the table that has it has another id.
+        OperationRefusedError: the caller does not own the table.
         InvalidArgumentError: ``identifier`` is not ``catalog.schema.table``.
     """
     name = TableIdentifier.of(identifier)
     try:
         entry = client.registry.load_table(name)
-    except TableNotFoundError:
-        entry = None
+    except (TableNotFoundError, OperationRefusedError):
+        entry = None  # The drop finds the table again, and names the privilege that it requires.
     client.registry.drop_table(name, table_id=table_id)
     if entry is not None and table_id in (None, entry.table_id):
         mark_table(client, entry, state=MarkedState.DROPPED)

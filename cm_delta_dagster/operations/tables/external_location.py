@@ -4,11 +4,14 @@ import itertools
 import os
 from pathlib import PurePosixPath
 
+from cm_delta_dagster.catalog.tables import RelatedTable
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.warehouse import absolute_location, read_warehouse_marker
 from cm_delta_dagster.errors import InvalidArgumentError, WarehouseMismatchError
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.storage.store import Store
+
+_LOCAL = "file://"
 
 
 def check_location(client: DeltaClient, location: str) -> str:
@@ -24,9 +27,7 @@ def check_location(client: DeltaClient, location: str) -> str:
     """
     at = absolute_location(location).rstrip("/")
     warehouse = client.registry.identity().warehouse
-    if warehouse is not None and any(
-        f"{inner}/".startswith(f"{outer}/") for inner in spellings(at) for outer in spellings(warehouse)
-    ):
+    if warehouse is not None and any(_is_in(inner, outer) for inner in spellings(at) for outer in spellings(warehouse)):
         raise InvalidArgumentError(
             f"No table was created: {at} is in the warehouse {warehouse}, in which the catalog places tables itself. Leave out the "
             "location, or give one outside of the warehouse."
@@ -73,8 +74,28 @@ def refuse_other_warehouse(client: DeltaClient, location: str, *, not_done: str)
             )
 
 
+def overlapping_tables(client: DeltaClient, location: str) -> tuple[RelatedTable, ...]:
+    """The tables of the catalog at, above or below ``location``, also through symbolic links in one or the other path."""
+    found = list(client.recovery.overlapping_tables(location))
+    real = _real_path(location)
+    if real is not None:
+        local = client.recovery.overlapping_tables(_LOCAL)
+        paths = [(table, os.path.realpath(table.location.removeprefix(_LOCAL))) for table in local]
+        found += [table for table, path in paths if _is_in(real, path) or _is_in(path, real)]
+    return tuple({table.table_id: table for table in found}.values())
+
+
+def _is_in(inner: str, outer: str) -> bool:
+    return f"{inner}/".startswith(f"{outer}/")
+
+
+def _real_path(location: str) -> str | None:
+    """The path of a local location without symbolic links; None for another store."""
+    scheme, _, path = location.partition("://")
+    return os.path.realpath(path) if scheme == "file" else None
+
+
 def spellings(location: str) -> tuple[str, ...]:
     """The location as it is written and, of a local one, without symbolic links."""
-    scheme, separator, path = location.partition("://")
-    resolved = (f"{scheme}{separator}{os.path.realpath(path)}",) if scheme == "file" else ()
-    return tuple(dict.fromkeys((location, *resolved)))
+    real = _real_path(location)
+    return (location,) if real is None else tuple(dict.fromkeys((location, f"{_LOCAL}{real}")))

@@ -301,6 +301,28 @@ def test_a_symbolic_link_does_not_hide_that_locations_overlap(tmp_path: Path) ->
         assert sorted(outer.rglob("*")) == before and lake.tables() == ("main.test.inner",)
 
 
+def test_a_table_that_is_registered_through_a_link_overlaps_its_real_path(tmp_path: Path) -> None:
+    """Below the directory and at it; a table beside it does not overlap."""
+    real, link = tmp_path / "real", tmp_path / "link"
+    link.symlink_to(real)
+    deltalake.write_deltalake(str(real / "t"), pa.table({"id": [1]}))
+    deltalake.write_deltalake(str(tmp_path / "real2"), pa.table({"id": [1]}))
+    with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse") as lake:
+        lake.adopt(str(link / "t"), "main.test.t")
+        deltalake.write_deltalake(str(real), pa.table({"id": [1]}))
+        before = sorted(real.rglob("*"))
+        for path, why in (
+            (real / "t", "is main.test.t of this catalog"),
+            (real, f"overlaps .* file://{link}/t of main"),
+        ):
+            with pytest.raises(RecoveryError, match=why):
+                lake.adopt(str(path), "main.test.other")
+        with pytest.raises(InvalidArgumentError, match="cannot be exported"):
+            lake.export("main.test.t", str(real / "t"))
+        assert sorted(real.rglob("*")) == before and lake.tables() == ("main.test.t",)
+        lake.adopt(str(tmp_path / "real2"), "main.test.beside")
+
+
 def test_spellings_of_a_local_path_are_one_location(tmp_path: Path) -> None:
     expected = f"file://{tmp_path}/t"
     spellings = (f"{tmp_path}/t/", f"{tmp_path}/x/../t", f"file:{tmp_path}/t", f"file://{tmp_path}/x/..//t/")

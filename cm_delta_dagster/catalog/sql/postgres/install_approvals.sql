@@ -71,7 +71,7 @@ BEGIN
         proposal ->> 'mode', proposal ->> 'file_name', (proposal ->> 'file_size')::bigint, proposal ->> 'sha256',
         CASE WHEN proposal ->> 'mode' = 'inline' THEN content END, request ->> 'fingerprint', '');
     SELECT * INTO head FROM cm_delta_tables t WHERE t.table_id = of_table;
-    PERFORM cm_delta_record('request approval', head.catalog_name || '.' || head.schema_name || '.' || head.table_name, of_table,
+    PERFORM cm_delta_record('request approval', cm_delta_name(head), of_table,
         NULL, 'request ' || new_id,
         (SELECT coalesce(string_agg(w, '; '), '') FROM jsonb_array_elements_text(found) w), 'done');
     RETURN jsonb_build_object('answer', 'kept', 'approval_id', new_id);
@@ -105,7 +105,7 @@ BEGIN
     SELECT * INTO head FROM cm_delta_tables t WHERE t.table_id = request.table_id;
     PERFORM cm_delta_record(
         CASE of_state WHEN 'committed' THEN 'approve' WHEN 'rejected' THEN 'reject' ELSE 'close approval' END,
-        head.catalog_name || '.' || head.schema_name || '.' || head.table_name, request.table_id,
+        cm_delta_name(head), request.table_id,
         'request ' || request.approval_id || ': pending',
         'request ' || request.approval_id || ': ' || of_state || coalesce(' as version ' || of_version, ''), because, 'done');
 END $$;

@@ -6,6 +6,11 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, {schema}, pg_temp AS $$
     SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 $$;
 
+CREATE OR REPLACE FUNCTION {schema}.cm_delta_name(head {schema}.cm_delta_tables) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, {schema}, pg_temp AS $$
+    SELECT head.catalog_name || '.' || head.schema_name || '.' || head.table_name
+$$;
+
 CREATE OR REPLACE FUNCTION {schema}.cm_delta_has_waiters() RETURNS boolean
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS $$
     SELECT EXISTS (SELECT FROM cm_delta_feed_waiters w WHERE w.until_ms > cm_delta_now_ms())
@@ -123,7 +128,7 @@ BEGIN
     VALUES (of_table, of_kind, of_owner, now_ms + duration_ms, new_token, now_ms, session_user);
     PERFORM cm_delta_record(
         CASE WHEN held.table_id IS NULL THEN 'acquire lease' ELSE 'take over lease' END,
-        head.catalog_name || '.' || head.schema_name || '.' || head.table_name, of_table,
+        cm_delta_name(head), of_table,
         cm_delta_lease_text(held) || ', which expired at '
             || to_char(to_timestamp(held.expires_ms / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
         of_owner || ' for ' || of_kind || ', token ' || new_token, '', 'done');
@@ -162,7 +167,7 @@ BEGIN
     DELETE FROM cm_delta_maintenance_claims c
     WHERE c.table_id = of_table AND c.owner = of_owner AND c.principal = session_user RETURNING * INTO held;
     IF FOUND THEN
-        PERFORM cm_delta_record('release lease', head.catalog_name || '.' || head.schema_name || '.' || head.table_name,
+        PERFORM cm_delta_record('release lease', cm_delta_name(head),
             of_table, cm_delta_lease_text(held), NULL, '', 'done');
     END IF;
 END $$;
@@ -173,7 +178,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, {schema
 DECLARE
     head cm_delta_tables := cm_delta_locked_for_lease(of_table);
     held cm_delta_maintenance_claims;
-    name text := head.catalog_name || '.' || head.schema_name || '.' || head.table_name;
+    name text := cm_delta_name(head);
 BEGIN
     IF head.table_id IS NULL THEN
         RETURN jsonb_build_object('answer', 'unknown_table');

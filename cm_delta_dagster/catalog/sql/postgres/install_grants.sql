@@ -98,7 +98,7 @@ DECLARE
     known record;
     next bigint := (proposal ->> 'version')::bigint;
     stamp bigint := (proposal ->> 'in_commit_timestamp')::bigint;
-    now_ms bigint := (extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+    now_ms bigint := cm_delta_now_ms();
     info jsonb;
     needed text[] := ARRAY['modify', 'alter'];
     lacking text[];
@@ -165,7 +165,7 @@ BEGIN
     EXCEPTION WHEN data_exception THEN
         RETURN cm_delta_reject('metrics and tags are JSON objects of texts');
     END;
-    name := head.catalog_name || '.' || head.schema_name || '.' || head.table_name;
+    name := cm_delta_name(head);
     what := format('The commit of version %s to %s', next, name);
     IF proposal ->> 'lease_token' IS NOT NULL THEN
         lost := cm_delta_lease_lost(what, of_table, name, (proposal ->> 'lease_token')::bigint);
@@ -229,7 +229,7 @@ BEGIN
     VALUES (of_table, next, proposal ->> 'mode', proposal ->> 'file_name', (proposal ->> 'file_size')::bigint,
         (proposal ->> 'file_modification_time')::bigint, proposal ->> 'txn_id', stamp, coalesce(proposal ->> 'operation', ''),
         changes_data, CASE WHEN changes_data THEN next ELSE head.latest_data_version END,
-        (extract(epoch FROM clock_timestamp()) * 1000)::bigint, coalesce(proposal ->> 'metrics', '{{}}'),
+        cm_delta_now_ms(), coalesce(proposal ->> 'metrics', '{{}}'),
         coalesce(proposal ->> 'tags', '{{}}'), kept, proposal ->> 'sha256', proposal ->> 'engine_info',
         proposal ->> 'user_metadata', (proposal ->> 'num_rows')::bigint, (proposal ->> 'num_files')::bigint,
         (proposal ->> 'size_bytes')::bigint, session_user);

@@ -186,8 +186,7 @@ $$;
 CREATE OR REPLACE FUNCTION {schema}.cm_delta_rules_of(of_table text) RETURNS SETOF {schema}.cm_delta_commit_rules
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS $$
     SELECT r.* FROM cm_delta_tables t JOIN cm_delta_commit_rules r
-        ON r.scope IN (t.catalog_name, t.catalog_name || '.' || t.schema_name,
-            t.catalog_name || '.' || t.schema_name || '.' || t.table_name)
+        ON r.scope IN (t.catalog_name, t.catalog_name || '.' || t.schema_name, cm_delta_name(t))
     WHERE t.table_id = of_table ORDER BY r.scope COLLATE "C", r.name COLLATE "C"
 $$;
 

@@ -1,0 +1,20 @@
+"""Which names could be meant by one that does not exist, for messages."""
+
+import difflib
+from collections.abc import Iterable
+
+MAX_SHOWN = 3
+_LEAST_SIMILARITY = 0.6
+
+
+def similar_names(wanted: str, known: Iterable[str]) -> tuple[str, ...]:
+    """Up to three of ``known`` that are most similar to ``wanted``, ignoring case; the most similar first."""
+    lowered = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(wanted.lower(), lowered, n=MAX_SHOWN, cutoff=_LEAST_SIMILARITY)
+    return tuple(lowered[name] for name in close)
+
+
+def did_you_mean(names: Iterable[str]) -> str:
+    """A sentence with a space before it; empty without names."""
+    found = " or ".join(names)
+    return f" Did you mean {found}?" if found else ""

@@ -1,0 +1,64 @@
+"""Scopes of rules and grants: whether a scope names something, and the error with what could be meant.
+
+A rule or a grant for a mistyped scope would apply to nothing, without a message.
+"""
+
+from collections.abc import Iterable
+
+from cm_delta_dagster.catalog.access import WHOLE_CATALOG
+from cm_delta_dagster.catalog.similar_names import did_you_mean, similar_names
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
+
+_MAX_SCHEMAS = 20
+IF_MEANT = "If its tables are still to come, repeat the call with future=True."
+"""What to do if the scope of a rule or a grant has no table yet."""
+
+
+def check_scope(client: DeltaClient, scope: str, *, remedy: str = "") -> None:
+    """Return if ``scope`` is ``*``, or a catalog, a schema or a table with a name that the catalog has.
+
+    Schemas of dropped tables and of registered paths count. A catalog without any table has no names to compare with.
+
+    Args:
+        remedy: a sentence for the message: what to do if the scope is meant.
+
+    Raises:
+        InvalidArgumentError: nothing has that name; the message says which names are similar.
+    """
+    known = _identifiers(client)
+    if scope == WHOLE_CATALOG or not known or not isinstance(scope, str):
+        return
+    parts = scope.split(".")
+    if not 1 <= len(parts) <= 3 or any(_parts(one)[: len(parts)] == parts for one in known):
+        return
+    kind = ("catalog", "schema", "table")[len(parts) - 1]
+    names = {".".join(_parts(one)[: len(parts)]) for one in known}
+    hint = did_you_mean(similar_names(scope, names)) or _schemas(known)
+    raise InvalidArgumentError(
+        f"The catalog has no {kind} {scope}.{hint} Names are case-sensitive. Nothing was changed.{f' {remedy}' if remedy else ''}"
+    )
+
+
+def unknown_table(client: DeltaClient, identifier: TableIdentifier, error: TableNotFoundError) -> TableNotFoundError:
+    """``error`` with the tables that could be meant, if there are any."""
+    names = [*client.registry.list_tables(), *client.registry.registered_paths()]
+    same_table = (str(one) for one in names if one.table.lower() == identifier.table.lower())
+    near = dict.fromkeys((*similar_names(str(identifier), map(str, names)), *same_table))
+    return TableNotFoundError(f"{error}{did_you_mean(list(near)[:3])}") if near else error
+
+
+def _identifiers(client: DeltaClient) -> tuple[TableIdentifier, ...]:
+    registry = client.registry
+    inactive = (table.identifier for table in registry.inactive_tables())
+    return tuple(dict.fromkeys((*registry.list_tables(), *registry.registered_paths(), *inactive)))
+
+
+def _parts(identifier: TableIdentifier) -> list[str]:
+    return str(identifier).split(".")
+
+
+def _schemas(known: Iterable[TableIdentifier]) -> str:
+    found = sorted({str(one).rpartition(".")[0] for one in known})
+    return f" Its schemas are {', '.join(found[:_MAX_SCHEMAS])}{', ...' if len(found) > _MAX_SCHEMAS else ''}."
