@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import CommitProposal, CommitSummary
 from cm_delta_dagster.catalog.tables import TableDefinition
-from cm_delta_dagster.client.commits.proposal import CHANGED_PARTITIONS_TAG
-from cm_delta_dagster.client.commits.transaction import MAX_PARTITIONS_IN_FEED
+from cm_delta_dagster.client.commits.changed_partitions import CHANGED_PARTITIONS_TAG, MAX_PARTITIONS_IN_FEED
 from cm_delta_dagster.client.snapshots.commit_sources import digest_of
 from cm_delta_dagster.client.snapshots.log_reader import read_checksum
 from cm_delta_dagster.errors import CorruptLogError, ProtocolError
