@@ -63,10 +63,15 @@ class Consumption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestEvents:
-    """The newest event of each partition of an asset that has one: its id and its data version."""
+    """The newest event of each partition of an asset that has one: its id and its data version.
+
+    Attributes:
+        undefined: for an asset without partitions, the partition that its newest event has nevertheless.
+    """
 
     ids: Mapping[Partition, int]
     data_versions: Mapping[Partition, str]
+    undefined: Partition = None
 
 
 @dataclass(slots=True)
@@ -77,6 +82,10 @@ class AssetEvents:
     graph: BaseAssetGraph[Any]
     _earlier: dict[tuple[dg.AssetKey, int], Mapping[Partition, str]] = field(default_factory=dict)
     _runs: dict[tuple[dg.AssetKey, int], str] = field(default_factory=dict)
+
+    def is_partitioned(self, key: dg.AssetKey) -> bool:
+        """Whether the asset is defined with partitions in this code location."""
+        return bool(self.graph.get(key).is_partitioned)
 
     def last_ids(self, keys: Sequence[dg.AssetKey]) -> Mapping[dg.AssetKey, int]:
         """The id of the event that was stored last for each asset, zero for none. Every new event changes one of them."""
@@ -92,13 +101,15 @@ class AssetEvents:
 
     def newest(self, key: dg.AssetKey) -> NewestEvents:
         """The newest event of each partition."""
-        if not self._is_partitioned(key):
-            records = self._fetch(key, limit=1)
-            ids: Mapping[Partition, int] = dict.fromkeys((None,), records[0].storage_id) if records else {}
-        else:
+        versions = self._data_versions(key)
+        if self.is_partitioned(key):
             by_key = self.instance.get_latest_storage_id_by_partition(key, event_type=self._event_type(key))
-            ids = dict(by_key.items())
-        return NewestEvents(ids=ids, data_versions=self._data_versions(key))
+            return NewestEvents(ids=dict(by_key.items()), data_versions=versions)
+        records = self._fetch(key, limit=1)
+        if not records:
+            return NewestEvents(ids={}, data_versions=versions)
+        ids: Mapping[Partition, int] = dict.fromkeys((None,), records[0].storage_id)
+        return NewestEvents(ids=ids, data_versions=versions, undefined=records[0].partition_key)
 
     def data_versions_before(self, key: dg.AssetKey, event_id: int) -> Mapping[Partition, str]:
         """The data version of each partition after the event with this id, and before all later ones."""
@@ -138,7 +149,7 @@ class AssetEvents:
         return next((read for read in map(Consumption.of, records) if read.is_known), None)
 
     def _data_versions(self, key: dg.AssetKey, before: int | None = None) -> Mapping[Partition, str]:
-        if self._is_partitioned(key):
+        if self.is_partitioned(key):
             tags = self.instance.event_log_storage.get_latest_tags_by_partition(
                 key, self._event_type(key), tag_keys=[DATA_VERSION_TAG], before_cursor=before
             )
@@ -163,6 +174,3 @@ class AssetEvents:
 
     def _is_observed(self, key: dg.AssetKey) -> bool:
         return bool(self.graph.get(key).is_observable)
-
-    def _is_partitioned(self, key: dg.AssetKey) -> bool:
-        return bool(self.graph.get(key).is_partitioned)

@@ -17,6 +17,7 @@ from typing import Any
 import dagster as dg
 from dagster._core.definitions.events import AssetKeyPartitionKey
 
+from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.orchestration.asset_events import AssetEvents, Consumption, NewestEvents, Partition
 from cm_delta_dagster.orchestration.versions_read import TableVersion
 
@@ -155,9 +156,13 @@ class _Comparison:
         )
 
     def unread(self, memory: _Memory) -> Iterator[tuple[Partition, int]]:
-        """The partitions with unread data, and the id of the newest event of it."""
+        """The partitions with unread data, and the id of the newest event of it.
+
+        Raises:
+            InvalidArgumentError: an upstream asset has events of partitions, and is defined here without partitions.
+        """
         own = self.events.newest(self.context.key).ids
-        newest = {parent: self.events.newest(parent) for parent in self.parents}
+        newest = {parent: self._newest(parent) for parent in self.parents}
         compared = self._compared(memory, own, newest)
         reads = self.events.consumption(self.context.key, {key: own[key] for key in compared if key in own})
         upstream_of = {parent: self._mapping(parent) for parent in self.parents}
@@ -172,6 +177,18 @@ class _Comparison:
             found = max(ids, default=memory.baseline)
             if ids and (read is not None or found > memory.baseline):
                 yield partition, found
+
+    def _newest(self, parent: dg.AssetKey) -> NewestEvents:
+        found = self.events.newest(parent)
+        if found.undefined is not None and self.events.is_partitioned(self.context.key):
+            name, own = parent.to_user_string(), self.context.key.to_user_string()
+            raise InvalidArgumentError(
+                f"The newest event of {name} is of its partition {found.undefined!r}, and {name} is defined in this code location "
+                f"without partitions, so that each change would request all partitions of {own}. Nothing was requested. Define "
+                f"{name} in this code location with its partitions, e.g. dg.AssetSpec(..., partitions_def=...), or leave it out "
+                "with 'upstream'."
+            )
+        return found
 
     def _compared(
         self, memory: _Memory, own: Mapping[Partition, int], newest: Mapping[dg.AssetKey, NewestEvents]

@@ -431,3 +431,12 @@ def test_partitions_without_new_events_keep_their_answer(instance, monkeypatch):
     daemon.commit(1, partition="2026-01-01", key=dg.AssetKey("other"))
     daemon.commit(1, partition="2026-01-02", key=dg.AssetKey("other"))
     assert daemon.tick() == ["down@2026-01-01", "down@2026-01-02", "down@2026-01-03"]
+
+
+def test_an_upstream_asset_without_its_partitions_requests_nothing(instance):
+    daemon = Daemon(instance, down_of(on_new_data_version_of_any_partition(), partitions_def=DAYS))
+    assert daemon.tick() == []
+    daemon.commit(1, partition="2026-01-02")
+    with pytest.raises(Exception, match="Error while evaluating conditions for down") as raised:
+        daemon.tick()
+    assert "defined in this code location without partitions" in str(raised.value.__cause__)
