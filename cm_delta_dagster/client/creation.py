@@ -196,7 +196,10 @@ class _FirstCommit(Transaction):
         return any(file.data_change for file in self._adds)
 
     def changed_partitions(self) -> tuple[ChangedPartition, ...] | None:
-        return changed_partitions(self.snapshot, self._adds)
+        base = self.snapshot
+        return changed_partitions(
+            self._adds, (), columns=base.partition_columns, schema=base.schema, mapping=base.column_mapping
+        )
 
     def actions(self, base: Snapshot, *, in_commit_timestamp: int) -> list[Action]:
         info, *others = super().actions(base, in_commit_timestamp=in_commit_timestamp)

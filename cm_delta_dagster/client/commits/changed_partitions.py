@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 
 from cm_delta_dagster.client.commits.table_counts import row_counts
-from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.protocol.actions.actions import AddFile, RemoveFile
-from cm_delta_dagster.protocol.features.column_mapping import logical_partitions
+from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, logical_partitions
+from cm_delta_dagster.protocol.schema.types import StructType
 
 MAX_PARTITIONS_IN_FEED = 1000
 """The feed names the changed partitions of a commit up to this number."""
@@ -54,10 +54,19 @@ class ChangedPartition:
 
 
 def changed_partitions(
-    snapshot: Snapshot, adds: Sequence[AddFile], removes: Iterable[RemoveFile] = ()
+    adds: Sequence[AddFile],
+    removes: Iterable[RemoveFile],
+    *,
+    columns: Sequence[str],
+    schema: StructType,
+    mapping: ColumnMappingMode,
 ) -> tuple[ChangedPartition, ...] | None:
-    """The partitions of those files that change data, each once; None if they are unknown or too many."""
-    columns, mapping = snapshot.partition_columns, snapshot.column_mapping
+    """The partitions of those files that change data, each once; None if they are unknown or too many.
+
+    Args:
+        columns: partition columns of the table, by logical names.
+        mapping: column mapping of the table.
+    """
     if not columns:
         return None
     changing = [add for add in adds if add.data_change]
@@ -74,9 +83,7 @@ def changed_partitions(
     if len(found) > MAX_PARTITIONS_IN_FEED:
         return None
     return tuple(
-        ChangedPartition(
-            logical_partitions(dict(values), columns, snapshot.schema, mapping), PartitionFigures.total(figures)
-        )
+        ChangedPartition(logical_partitions(dict(values), columns, schema, mapping), PartitionFigures.total(figures))
         for values, figures in found.items()
     )
 

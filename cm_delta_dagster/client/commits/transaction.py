@@ -240,7 +240,10 @@ class Transaction:
         """The partitions whose files change data; None if they are unknown or too many for the feed."""
         if self._metadata is not None:
             return None
-        return changed_partitions(self.snapshot, self._adds, self._removes)
+        base = self.snapshot
+        return changed_partitions(
+            self._adds, self._removes, columns=base.partition_columns, schema=base.schema, mapping=base.column_mapping
+        )
 
     def counts_after(self, base: Snapshot) -> TableCounts:
         """Rows, files and bytes of the table after the commit that follows ``base``."""
