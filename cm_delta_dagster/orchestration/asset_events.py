@@ -5,14 +5,14 @@ condition were evaluated.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import dagster as dg
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.event_api import AssetRecordsFilter
 
-from cm_delta_dagster.orchestration.versions_read import TableVersion, versions_read
+from cm_delta_dagster.orchestration.versions_read import TableVersion, versions_read, versions_read_by_run
 
 DATA_VERSION_TAG = "dagster/data_version"
 _INPUT_EVENT_TAG = "dagster/input_event_pointer/"
@@ -138,10 +138,26 @@ class AssetEvents:
             chunk = wanted[start : start + _CHUNK]
             for record in self._fetch(key, limit=len(chunk), storage_ids=chunk):
                 found[record.partition_key] = Consumption.of(record)
-        return {
+        known = {
             partition: read if read.is_known else self._earlier_consumption(key, partition) or read
             for partition, read in found.items()
         }
+        return self._with_reads_of_ops(known) if self._is_graph(key) else known
+
+    def _with_reads_of_ops(self, found: Mapping[Partition, Consumption]) -> Mapping[Partition, Consumption]:
+        """With what other ops of the graph have read, which the event of the last op does not say."""
+        runs = {
+            run_id: self.instance.get_run_by_id(run_id) for run_id in {read.run_id for read in found.values()} - {""}
+        }
+        by_run = {run_id: versions_read_by_run(run.tags) for run_id, run in runs.items() if run is not None}
+        return {
+            partition: replace(read, versions={**by_run.get(read.run_id, {}), **read.versions})
+            for partition, read in found.items()
+        }
+
+    def _is_graph(self, key: dg.AssetKey) -> bool:
+        node = self.graph.get(key)
+        return node.is_materializable and isinstance(node.assets_def.node_def, dg.GraphDefinition)
 
     def _earlier_consumption(self, key: dg.AssetKey, partition: Partition) -> Consumption | None:
         partitions = None if partition is None else [partition]

@@ -440,3 +440,36 @@ def test_an_upstream_asset_without_its_partitions_requests_nothing(instance):
     with pytest.raises(Exception, match="Error while evaluating conditions for down") as raised:
         daemon.tick()
     assert "defined in this code location without partitions" in str(raised.value.__cause__)
+
+
+def test_a_graph_is_requested_for_a_change_after_its_first_op_has_read(catalog, instance, upstream_table):
+    changes = []
+
+    @dg.op
+    def reads(up: Snapshot) -> int:
+        if changes:
+            tags = {"dagster/data_version": f"{upstream_table.table_id}@{commit(upstream_table)}"}
+            instance.report_runless_asset_event(dg.AssetMaterialization(UP, tags=tags))
+            changes.pop()
+        return up.version
+
+    @dg.op
+    def returns(version: int) -> int:
+        return version
+
+    @dg.graph_asset(automation_condition=on_new_data_version(), ins={"up": dg.AssetIn("up")})
+    def down(up):
+        return returns(reads(up))
+
+    manager = CatalogManagedDeltaIOManager(catalog=catalog, spark=SparkResource())
+    resources = {"up_manager": manager, "io_manager": dg.mem_io_manager}
+    up = dg.AssetSpec("up", metadata={"dagster/io_manager_key": "up_manager"})
+    daemon = Daemon(instance, up, down, resources=resources)
+    daemon.run("down")
+    assert daemon.requested() == []
+    changes.append(1)
+    daemon.run("down")
+    assert not changes
+    assert daemon.requested() == ["down"]
+    daemon.run("down")
+    assert daemon.requested() == []
