@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import click
@@ -15,7 +15,7 @@ from cm_delta_dagster import Connection
 from cm_delta_dagster.cli.client import parse_storage_options
 from cm_delta_dagster.errors import CmDeltaError, StoreNotSupportedError
 from cm_delta_dagster.orchestration.run_checks import check_session, checked_warehouse
-from definitions.console import say, step
+from definitions.console import errors_to, say, step
 from definitions.daemon import DemoError, open_instance, running_daemon
 from definitions.definitions import defs as load_definitions
 from definitions.demo import FLIGHTS, Demo, run
@@ -71,7 +71,7 @@ def load_and_check() -> bool:
     """Run all steps while the daemon runs, and print the summary. Returns whether the tables are as expected."""
     dagster_home = Path(os.environ["DAGSTER_HOME"])
     with open_instance(dagster_home) as instance, connection() as lake:
-        with (dagster_home / "demo.log").open("a") as log, redirect_stderr(log), running_daemon(instance) as daemon:
+        with (dagster_home / "demo.log").open("a") as log, errors_to(log), running_daemon(instance) as daemon:
             demo = Demo(instance=instance, lake=lake, daemon=daemon, definitions=load_definitions())
             run(demo)
         say(f"The daemon has stopped. The log of its runs is {dagster_home}/demo.log.")

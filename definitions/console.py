@@ -1,11 +1,13 @@
 """What the demo prints: progress with the time since the start, and tables."""
 
+import os
+import sys
 import textwrap
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, redirect_stderr
+from typing import Any, TextIO
 
 COLUMNS = 120
 _STARTED = time.monotonic()
@@ -34,6 +36,20 @@ def step(title: str, *, spent: str = "done in") -> Iterator[None]:
     say(f"{title} ...")
     yield
     say(f"    {spent} {time.monotonic() - started:.1f} s")
+
+
+@contextmanager
+def errors_to(log: TextIO) -> Iterator[None]:
+    """Within the block, write to ``log`` what this process and those that it starts write to standard error."""
+    sys.stderr.flush()
+    descriptor = os.dup(2)
+    os.dup2(log.fileno(), 2)
+    try:
+        with redirect_stderr(log):
+            yield
+    finally:
+        os.dup2(descriptor, 2)
+        os.close(descriptor)
 
 
 def clock_at(timestamp: float) -> float:

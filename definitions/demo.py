@@ -1,7 +1,6 @@
 """The steps of the demo: loads by runs, corrections by a script, what the daemon does then, and maintenance."""
 
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -22,10 +21,6 @@ from resources.local import connect_local
 
 FLIGHTS = "main.nyc.flights"
 JOINED = "main.nyc.flights_enriched"
-
-_AUTOMATION_SECONDS = 30.0
-"""Time without a run after which the automation is taken to have overlooked a change."""
-
 
 CONCURRENT_MONTHS = (month_key(2), month_key(3))
 """Two months of flights that two runs materialize at the same time."""
@@ -86,32 +81,24 @@ class Demo:
         self.daemon.wait(done, what=f"materialize the report for version {version} of {FLIGHTS}")
 
     def wait_for_join(self, *months: str) -> None:
-        """Return when the joined months are newer than their flights, and no run is under way.
-
-        The automation overlooks a change that is stored while it evaluates its condition. After some seconds without a run, the
-        months that it overlooked are joined by a run of the demo.
-        """
-        idle_since = time.monotonic()
-
-        def older() -> list[str]:
-            return [m for m in months if self._newest(flights_enriched.key, m) <= self._newest(flights.key, m)]
+        """Return when the joined months were computed from their newest flights, and no run is under way."""
 
         def done() -> bool:
-            nonlocal idle_since
-            if any(not run.is_finished for run in self.instance.get_runs(limit=_MAX_RUNS)):
-                idle_since = time.monotonic()
-                return False
-            return not older() or time.monotonic() - idle_since > _AUTOMATION_SECONDS
+            under_way = any(not run.is_finished for run in self.instance.get_runs(limit=_MAX_RUNS))
+            return not under_way and all(self._is_joined(month) for month in months)
 
         self.daemon.wait(done, what=f"join the flights of {' and '.join(months)} again")
-        for month in older():
-            say(f"    the automation has not requested {month}; the demo joins it")
-            self.materialize("flights_enriched", months=(month, month))
 
-    def _newest(self, key: dg.AssetKey, partition: str) -> int:
+    def _is_joined(self, month: str) -> bool:
+        read = self._newest(flights_enriched.key, month)["cm_delta/versions_read"][flights.key.to_user_string()]
+        return bool(read["version"] >= self._newest(flights.key, month)["cm_delta/commit_version"])
+
+    def _newest(self, key: dg.AssetKey, partition: str) -> Mapping[str, Any]:
+        """The metadata of the newest materialization of a month."""
         selected = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[partition])
-        found = self.instance.fetch_materializations(selected, limit=1).records
-        return found[0].storage_id if found else -1
+        (record,) = self.instance.fetch_materializations(selected, limit=1).records
+        assert record.asset_materialization is not None
+        return {name: entry.value for name, entry in record.asset_materialization.metadata.items()}
 
     def reported(self, version: int) -> None:
         """Print the events that the sensor stored for a commit from outside Dagster."""

@@ -12,9 +12,10 @@ from types import MappingProxyType
 from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
 from cm_delta_dagster.catalog.tables import StagingTable, TableEntry, TableIdentifier
 from cm_delta_dagster.client.commits.backoff import attempts_without_jitter
+from cm_delta_dagster.client.commits.changed_partitions import ChangedPartition, changed_partitions
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.commits.proposal import summary_of
-from cm_delta_dagster.client.commits.transaction import Committed, Committer, Transaction, changed_partitions
+from cm_delta_dagster.client.commits.transaction import Committed, Committer, Transaction
 from cm_delta_dagster.client.services import Services
 from cm_delta_dagster.client.snapshots.commit_sources import digest_of
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot, advance
@@ -194,8 +195,11 @@ class _FirstCommit(Transaction):
     def data_change(self) -> bool:
         return any(file.data_change for file in self._adds)
 
-    def changed_partitions(self) -> tuple[Mapping[str, str | None], ...] | None:
-        return changed_partitions(self.snapshot, self._adds)
+    def changed_partitions(self) -> tuple[ChangedPartition, ...] | None:
+        base = self.snapshot
+        return changed_partitions(
+            self._adds, (), columns=base.partition_columns, schema=base.schema, mapping=base.column_mapping
+        )
 
     def actions(self, base: Snapshot, *, in_commit_timestamp: int) -> list[Action]:
         info, *others = super().actions(base, in_commit_timestamp=in_commit_timestamp)

@@ -1,6 +1,10 @@
 """The Dagster integration: resources, IO manager, commit sensor, maintenance, checks, automation and components."""
 
-from cm_delta_dagster.orchestration.automation import on_new_data_version, on_new_data_version_of_any_partition
+from cm_delta_dagster.orchestration.automation import (
+    data_version_sensor,
+    on_new_data_version,
+    on_new_data_version_of_any_partition,
+)
 from cm_delta_dagster.orchestration.checks.settings import CheckSettings, TableCheck
 from cm_delta_dagster.orchestration.checks.table_checks import table_checks
 from cm_delta_dagster.orchestration.components.catalog_managed_delta import CatalogManagedDelta
@@ -49,6 +53,7 @@ __all__ = [
     "build_maintenance_sweep",
     "cm_delta_definitions",
     "commit_metadata",
+    "data_version_sensor",
     "definition_metadata",
     "on_new_data_version",
     "on_new_data_version_of_any_partition",

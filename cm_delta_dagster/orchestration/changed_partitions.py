@@ -46,10 +46,12 @@ class AssetParts:
 
     Attributes:
         keys: partition keys, sorted; ``MultiPartitionKey`` for several dimensions.
+        positions: for a key, the positions of its partition values among those of the commit; a time window can have several.
         unknown: why the commit may have changed more than ``keys``; None if the keys are complete.
     """
 
     keys: tuple[str, ...] = ()
+    positions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     unknown: str | None = None
 
 
@@ -87,15 +89,16 @@ class PartitionFinder:
                 unknown="The changed partitions of the commit are unknown: the table has no partition columns, or the "
                 "commit changed the schema or too many partitions."
             )
-        keys: set[str] = set()
+        positions: dict[str, tuple[int, ...]] = {}
         unmatched: list[str] = []
-        for values in changed:
+        for position, values in enumerate(changed):
             key = self._key(values)
             if key is None:
                 unmatched.append(json.dumps(dict(values)))
             else:
-                keys.add(key)
-        return AssetParts(keys=tuple(sorted(keys)), unknown=_unknown_text(unmatched, self._asset))
+                positions[key] = (*positions.get(key, ()), position)
+        unknown = _unknown_text(unmatched, self._asset)
+        return AssetParts(keys=tuple(sorted(positions)), positions=positions, unknown=unknown)
 
     def _key(self, values: Mapping[str, str | None]) -> str | None:
         by_column = {column.casefold(): text for column, text in values.items()}

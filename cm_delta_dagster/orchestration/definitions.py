@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
+from dagster._core.definitions.sensor_definition import SensorType
 
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.database import IfMissing
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CatalogNotFoundError, CmDeltaError, InvalidArgumentError
+from cm_delta_dagster.orchestration.automation import data_version_sensor
 from cm_delta_dagster.orchestration.commit_together import OutputDefinition, check_group
 from cm_delta_dagster.orchestration.io_manager import CatalogManagedDeltaIOManager
 from cm_delta_dagster.orchestration.metadata import STORAGE_KIND, standard_metadata
 from cm_delta_dagster.orchestration.partitions import check_partition_expr
 from cm_delta_dagster.orchestration.resources import CatalogResource, SparkResource
+from cm_delta_dagster.orchestration.unread_changes import holds_unread_changes
 from cm_delta_dagster.orchestration.write_contract import (
     TableNames,
     WriteContract,
@@ -49,7 +52,8 @@ def cm_delta_definitions(defs: dg.Definitions, *, look_up_locations: bool = True
     The metadata of outputs and inputs is checked as a write or read would check it, so that a wrong key, a missing
     ``partition_expr`` or two assets with one table are errors of ``dg check defs``. Each asset gets the kinds of its storage and
     of its DataFrame, ``dagster/table_name``, ``dagster/storage_kind`` and, if the table exists, ``dagster/uri``. An executor that
-    starts Spark for each asset is a warning.
+    starts Spark for each asset is a warning. For assets with a condition of this package and without a sensor that evaluates it,
+    a :func:`data_version_sensor` is added, stopped as the sensor that Dagster adds.
 
     Args:
         defs: definitions with their resources.
@@ -75,6 +79,7 @@ def cm_delta_definitions(defs: dg.Definitions, *, look_up_locations: bool = True
     problems += _shared_without_consent(stored)
     problems += _wrong_groups(stored)
     problems += _wrong_inputs(defs, managers, stored)
+    defs = _with_data_version_sensor(defs, problems)
     if problems:
         listed = "".join(f"\n- {problem.replace(' Nothing was written.', '')}" for problem in problems)
         raise InvalidArgumentError(f"{len(problems)} problems in the definitions of tables:{listed}")
@@ -82,6 +87,33 @@ def cm_delta_definitions(defs: dg.Definitions, *, look_up_locations: bool = True
     locations = _locations(managers, stored) if look_up_locations else {}
     completed = {asset.spec.key: _completed(asset, locations) for asset in stored}
     return defs.permissive_map_resolved_asset_specs(lambda spec: completed.get(spec.key, spec), None)
+
+
+def _with_data_version_sensor(defs: dg.Definitions, problems: list[str]) -> dg.Definitions:
+    """The definitions with a sensor for the conditions that no sensor evaluates."""
+    conditions = {
+        spec.key: spec.automation_condition
+        for asset in defs.assets or ()
+        for spec in (asset.specs if isinstance(asset, dg.AssetsDefinition) else ())
+    }
+    keys = {key for key, found in conditions.items() if found is not None and holds_unread_changes(found)}
+    if not keys:
+        return defs
+    graph = defs.resolve_asset_graph()
+    for sensor in defs.sensors or ():
+        if not isinstance(sensor, dg.AutomationConditionSensorDefinition) or sensor.asset_selection is None:
+            continue
+        evaluated = keys & sensor.asset_selection.resolve(graph)
+        keys -= evaluated
+        if evaluated and sensor.sensor_type is not SensorType.AUTOMATION:
+            named = ", ".join(sorted(key.to_user_string() for key in evaluated))
+            problems.append(
+                f"Sensor {sensor.name}: it does not evaluate the automation conditions of {named}, because Dagster's daemon "
+                "ignores conditions that Dagster does not define. Use data_version_sensor(...), or set use_user_code_server=True."
+            )
+    if not keys:
+        return defs
+    return dg.Definitions.merge(defs, dg.Definitions(sensors=[data_version_sensor(dg.AssetSelection.assets(*keys))]))
 
 
 def _without_repetition(defs: dg.Definitions) -> dg.Definitions:

@@ -5,13 +5,17 @@ from a copy, in which the position belongs to another commit.
 """
 
 import json
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from cm_delta_dagster.catalog.commit_feed import FeedEntry, FeedPage
 from cm_delta_dagster.catalog.ratification import TableCounts
-from cm_delta_dagster.client.commits.proposal import CHANGED_PARTITIONS_TAG
+from cm_delta_dagster.client.commits.changed_partitions import (
+    CHANGED_PARTITIONS_TAG,
+    PARTITION_FIGURES_TAG,
+    PartitionFigures,
+)
 from cm_delta_dagster.client.creation import CREATE_TABLE
 from cm_delta_dagster.orchestration.runs import ASSET_KEY_TAG, PARTITION_KEY_TAG, RUN_ID_TAG
 
@@ -42,6 +46,7 @@ class WatchedCommit:
     run_asset: str | None = None
     run_partition: str | None = None
     changed: tuple[Mapping[str, str | None], ...] | None = None
+    figures: tuple[PartitionFigures, ...] | None = None
     metrics: Mapping[str, str] = field(default_factory=dict)
     engine: str | None = None
     principal: str | None = None
@@ -70,6 +75,7 @@ class WatchedCommit:
             run_asset=summary.tags.get(ASSET_KEY_TAG),
             run_partition=summary.tags.get(PARTITION_KEY_TAG),
             changed=_changed(summary.tags.get(CHANGED_PARTITIONS_TAG)),
+            figures=_figures(summary.tags.get(PARTITION_FIGURES_TAG)),
             metrics=dict(summary.metrics),
             engine=summary.engine_info,
             principal=entry.principal,
@@ -85,6 +91,12 @@ class WatchedCommit:
         if self.num_files is None or self.size_bytes is None:
             return None
         return TableCounts(num_rows=self.num_rows, num_files=self.num_files, size_bytes=self.size_bytes)
+
+    def figures_of(self, positions: Sequence[int]) -> PartitionFigures | None:
+        """What the commit did to those of the changed partitions together; None if the feed does not have it."""
+        if self.figures is None or self.changed is None or len(self.figures) != len(self.changed) or not positions:
+            return None
+        return PartitionFigures.total(self.figures[position] for position in positions)
 
     @property
     def is_creation(self) -> bool:
@@ -164,8 +176,22 @@ class FeedCursor:
 
 
 def _pending(item: dict[str, Any]) -> WatchedCommit:
-    changed = item.pop("changed", None)
-    return WatchedCommit(changed=None if changed is None else tuple(changed), **item)
+    changed, figures = item.pop("changed", None), item.pop("figures", None)
+    return WatchedCommit(
+        changed=None if changed is None else tuple(changed),
+        figures=None if figures is None else tuple(PartitionFigures(**each) for each in figures),
+        **item,
+    )
+
+
+def _figures(text: str | None) -> tuple[PartitionFigures, ...] | None:
+    try:
+        found = None if text is None else json.loads(text)
+        if not all(type(number) is int or number is None for each in found or () for number in each):
+            return None
+        return None if found is None else tuple(PartitionFigures(*each) for each in found)
+    except (ValueError, TypeError):
+        return None
 
 
 def _changed(text: str | None) -> tuple[Mapping[str, str | None], ...] | None:

@@ -23,6 +23,7 @@ from cm_delta_dagster.orchestration.change_inputs import Consumer, changes_metad
 from cm_delta_dagster.orchestration.frame_types import FrameType, frame_type, from_batches, without_none
 from cm_delta_dagster.orchestration.partitions import keys_text, partition_slice
 from cm_delta_dagster.orchestration.runs import pin_version, pinned_version
+from cm_delta_dagster.orchestration.versions_read import record_version_read
 from cm_delta_dagster.orchestration.write_contract import ReadContract
 from cm_delta_dagster.protocol.changes.change_data_feed import change_schema
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjunction
@@ -143,8 +144,10 @@ class TableInput:
         return conjunction(parts) if parts else None
 
     def _report(self, details: dict[str, Any]) -> None:
-        """Observe the upstream asset: which version was read, by what, and how far it is behind the latest."""
+        """Record the version, and observe the upstream asset: what was read, by what, and how far it is behind the latest."""
         context, snapshot = self.context, self.snapshot
+        if self.contract.reads_latest and context.has_asset_key:
+            record_version_read(self.step, context.asset_key, snapshot)
         keys = [str(key) for key in context.asset_partition_keys] if context.has_asset_partitions else []
         if not self.reports:
             context.log.info("Read version %d of %s.", snapshot.version, snapshot.identifier)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cm_delta_dagster.catalog.ratification import TableCounts
+from cm_delta_dagster.client.commits.changed_partitions import PartitionFigures
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.operations.writing.write import WriteOutcome, WriteResult
 from cm_delta_dagster.orchestration.partitions import PartitionSlice
@@ -145,6 +146,20 @@ def write_metadata(
         "cm_delta/conflict_retries": result.retries,
         "cm_delta/duration_seconds": round(duration_seconds, 3),
     }
+
+
+def change_figures(figures: PartitionFigures | None) -> dict[str, int]:
+    """What a commit did to a partition, as entries of its event, as far as it is known."""
+    if figures is None:
+        return {}
+    entries = {
+        OUTPUT_ROWS: figures.added_rows,
+        "cm_delta/added_files": figures.added_files,
+        "cm_delta/removed_files": figures.removed_files,
+        "cm_delta/added_bytes": figures.added_bytes,
+        "cm_delta/removed_bytes": figures.removed_bytes,
+    }
+    return {key: value for key, value in entries.items() if value is not None}
 
 
 def partition_row_count(snapshot: Snapshot, part: PartitionSlice) -> int | None:

@@ -54,6 +54,7 @@ REPORTED_KEYS = frozenset(
         "files_read",
         "files_total",
         "changes_read",
+        "versions_read",
     }
 )
 """Keys after ``cm_delta/`` that this package adds to events; own_entries ignores them."""

@@ -265,6 +265,7 @@ class SensorTick:
         metadata: dict[str, Any] = {
             **self._table_metadata(commit),
             **facts.standard_metadata(table=commit.table, location=None, schema=None, counts=commit.counts),
+            **facts.change_figures(commit.figures_of(parts.positions.get(partition or "", ()))),
             facts.COMMIT_VERSION: commit.version,
             facts.TABLE_ID: commit.table_id,
             facts.OPERATION: commit.operation,

@@ -9,6 +9,7 @@ from cm_delta_dagster.orchestration import (
     OnDenied,
     TableCheck,
     build_maintenance_schedules,
+    data_version_sensor,
     ratified_commit_sensor,
     table_checks,
 )
@@ -74,9 +75,9 @@ commit_sensor = ratified_commit_sensor(
     default_status=dg.DefaultSensorStatus.RUNNING,
 )
 
-follow_sensor = dg.AutomationConditionSensorDefinition(
+follow_sensor = data_version_sensor(
+    dg.AssetSelection.assets(flights_enriched.key),
     name="follow_changes",
-    target=dg.AssetSelection.assets(flights_enriched.key),
     minimum_interval_seconds=3,
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Materializes the months of flights_enriched whose flights or weather changed.",

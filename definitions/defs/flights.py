@@ -7,7 +7,7 @@ import dagster as dg
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cm_delta_dagster.orchestration import SparkResource
+from cm_delta_dagster.orchestration import SparkResource, on_new_data_version_of_any_partition
 from definitions.defs.months import MONTHS
 from resources.raw_data import RawData
 
@@ -58,13 +58,8 @@ _COMMENTS = {
     "dest_name": "Name of the destination",
 }
 
-FOLLOWS_FLIGHTS_AND_WEATHER = (
-    dg.AutomationCondition.any_deps_updated()
-    .allow(dg.AssetSelection.assets(["nyc", "flights"], ["nyc", "weather"]))
-    .since_last_handled()
-    & ~dg.AutomationCondition.any_deps_missing()
-    & ~dg.AutomationCondition.any_deps_in_progress()
-    & ~dg.AutomationCondition.in_progress()
+FOLLOWS_FLIGHTS_AND_WEATHER = on_new_data_version_of_any_partition(
+    upstream=dg.AssetSelection.assets(["nyc", "flights"], ["nyc", "weather"])
 )
 """A month is joined again when its flights or its weather changed, in Dagster or outside."""
 

@@ -11,8 +11,8 @@ from cm_delta_dagster.catalog.commit_feed import FeedEntry
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.commits.changed_partitions import CHANGED_PARTITIONS_TAG
 from cm_delta_dagster.client.commits.context import CommitContext
-from cm_delta_dagster.client.commits.proposal import CHANGED_PARTITIONS_TAG
 from cm_delta_dagster.client.commits.transaction import Committed
 from cm_delta_dagster.client.creation import CREATE_TABLE_AS, CreateTransaction
 from cm_delta_dagster.client.snapshots.history import find_transaction

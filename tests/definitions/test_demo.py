@@ -6,10 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import dagster as dg
 import pytest
+
+from definitions.defs.months import month_key
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,6 +58,7 @@ def test_the_year_of_flights_ends_in_tables_that_equal_the_raw_files(tmp_path: P
     )
     assert [outcome for task, outcome in outcomes if task == "compact"] == ["denied", "planned", "done"]
     assert len(outcomes) == len(set(outcomes)), "each result is printed once"
+    assert "Prefetching" not in result.stdout + result.stderr, "what each tick logs goes to the log of the daemon"
     assert [line for line in result.stdout.splitlines() if len(line) > 120 and str(tmp_path) not in line] == []
     again = run_python("-m", "definitions", home=tmp_path)
     assert again.returncode == 2
@@ -79,6 +83,11 @@ def _check_instance(home: Path) -> None:
             "MERGE",
             "WRITE",
         }
+        joined = dg.AssetKey(["nyc", "flights_enriched"])
+        records = instance.fetch_materializations(joined, limit=100).records
+        counts = Counter(record.partition_key for record in records)
+        changed = {month_key(number) for number in (2, 3, 6)}
+        assert {month for month, count in counts.items() if count > 1} == changed, "other months are joined once"
         states = {state.instigator_name: state for state in instance.all_instigator_state()}
         cursor = states["ratified_commits"].instigator_data.cursor
         assert cursor, "dg dev continues after the last commit"

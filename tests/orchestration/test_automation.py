@@ -9,7 +9,16 @@ from dagster._core.definitions.freshness_evaluator import TimeWindowFreshnessPol
 from dagster._core.loader import LoadingContextForTest
 from dagster._core.test_utils import freeze_time
 
-from cm_delta_dagster.orchestration import on_new_data_version, on_new_data_version_of_any_partition
+from cm_delta_dagster import Snapshot
+from cm_delta_dagster.orchestration import (
+    CatalogManagedDeltaIOManager,
+    SparkResource,
+    data_version_sensor,
+    on_new_data_version,
+    on_new_data_version_of_any_partition,
+    unread_changes,
+)
+from tests.orchestration.log_tables import commit, make_table
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
 
@@ -32,6 +41,20 @@ class Daemon:
                 found.append(key.to_user_string() if partition is None else f"{key.to_user_string()}@{partition}")
                 self.instance.report_runless_asset_event(dg.AssetMaterialization(key, partition=partition))
         return found
+
+    def run(self, *keys, raises=True, partition_key=None):
+        """A run of these assets, with everything that Dagster records about their inputs."""
+        job = self.defs.resolve_implicit_global_asset_job_def()
+        selection = [dg.AssetKey(key) for key in keys]
+        return job.execute_in_process(
+            instance=self.instance, asset_selection=selection, raise_on_error=raises, partition_key=partition_key
+        )
+
+    def requested(self):
+        """The assets that a tick requests, without materializing them."""
+        result = dg.evaluate_automation_conditions(self.defs, self.instance, cursor=self.cursor)
+        self.cursor = result.cursor
+        return [key.to_user_string() for key in self.defs.resolve_all_asset_keys() if result.get_num_requested(key)]
 
     def commit(self, version, *, partition=None, kind=dg.AssetMaterialization, key=UP):
         tags = {"dagster/data_version": f"table@{version}"}
@@ -135,3 +158,318 @@ def test_a_freshness_policy_counts_the_commits_that_the_sensor_reports(instance)
     assert [state(hours) for hours in (0, 1.5, 3)] == ["PASS", "WARN", "FAIL"]
     instance.report_runless_asset_event(dg.AssetObservation(UP, tags={"dagster/data_version": "table@1"}))
     assert state(3) == "FAIL"
+
+
+def started(instance, condition, *, during=lambda: None, **arguments):
+    """An asset that has read version 1 of its upstream asset, and its daemon. ``during`` is called in each of its runs."""
+
+    @dg.asset(deps=[UP], automation_condition=condition)
+    def down() -> None:
+        during()
+
+    daemon = Daemon(instance, dg.AssetSpec("up"), down, **arguments)
+    daemon.commit(1)
+    daemon.run("down")
+    assert daemon.requested() == []
+    return daemon
+
+
+def test_a_change_that_is_stored_while_the_run_works_is_requested_again(instance):
+    changes = []
+    daemon = started(instance, on_new_data_version(), during=lambda: changes and daemon.commit(changes.pop()))
+    daemon.commit(2)
+    assert daemon.requested() == ["down"]
+    changes.append(3)
+    daemon.run("down")
+    assert not changes
+    assert daemon.requested() == ["down"]
+    daemon.run("down")
+    assert [daemon.requested(), daemon.requested()] == [[], []]
+
+
+def test_the_condition_of_dagster_loses_a_change_while_the_run_works(instance):
+    changes = []
+    daemon = started(instance, dg.AutomationCondition.eager(), during=lambda: changes and daemon.commit(changes.pop()))
+    daemon.commit(2)
+    assert daemon.requested() == ["down"]
+    changes.append(3)
+    daemon.run("down")
+    assert [daemon.requested(), daemon.requested()] == [[], []]
+
+
+def test_a_change_between_a_request_and_the_next_tick_is_not_lost(instance):
+    daemon = started(instance, on_new_data_version())
+    daemon.commit(2)
+    assert daemon.requested() == ["down"]
+    daemon.run("down")
+    daemon.commit(3)
+    assert daemon.requested() == ["down"]
+    daemon.run("down")
+    assert daemon.requested() == []
+
+
+class Stores(dg.AutomationCondition):
+    """Always true. Its evaluation stores an event, if there is one to store."""
+
+    def __init__(self, store):
+        self.store = store
+
+    def evaluate(self, context):
+        self.store()
+        return dg.AutomationResult(context, context.candidate_subset)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before the comparison", "after it"])
+def test_a_change_that_is_stored_during_the_evaluation_is_requested_once(instance, first):
+    changes = []
+    stores = Stores(lambda: changes and daemon.commit(changes.pop()))
+    condition = on_new_data_version()
+    daemon = started(instance, stores & condition if first else condition | (stores & ~stores))
+    changes.append(2)
+    requested = daemon.requested()
+    assert not changes
+    found = [requested, daemon.requested(), daemon.requested()]
+    assert sorted(found) == [[], [], ["down"]]
+    daemon.run("down")
+    assert [daemon.requested(), daemon.requested()] == [[], []]
+
+
+def test_a_run_of_both_assets_requests_nothing(instance):
+    @dg.asset
+    def up() -> dg.MaterializeResult:
+        return dg.MaterializeResult(data_version=dg.DataVersion(f"table@{len(runs)}"))
+
+    runs = [1]
+    daemon = Daemon(instance, up, down_of(on_new_data_version()))
+    daemon.run("up", "down")
+    assert daemon.requested() == []
+    runs.append(2)
+    daemon.run("up", "down")
+    assert [daemon.requested(), daemon.requested()] == [[], []]
+    runs.append(3)
+    daemon.run("up")
+    assert daemon.requested() == ["down"]
+
+
+def test_a_failed_run_is_not_requested_again_before_the_next_change(instance):
+    def fail():
+        assert not fails
+
+    fails = []
+    daemon = started(instance, on_new_data_version(), during=fail)
+    daemon.commit(2)
+    assert daemon.requested() == ["down"]
+    fails.append(1)
+    assert not daemon.run("down", raises=False).success
+    assert [daemon.requested(), daemon.requested()] == [[], []]
+    daemon.commit(3)
+    assert daemon.requested() == ["down"]
+
+
+def test_a_commit_from_outside_to_the_asset_does_not_hide_a_change(instance):
+    daemon = started(instance, on_new_data_version())
+    daemon.commit(2)
+    daemon.commit(7, key=dg.AssetKey("down"))
+    assert daemon.requested() == ["down"]
+
+
+def test_the_sensor_evaluates_the_condition_in_the_code_location(instance):
+    sensor = data_version_sensor(dg.AssetSelection.assets("down"))
+    daemon = started(instance, on_new_data_version(), sensors=[sensor])
+    cursor = None
+
+    def tick():
+        nonlocal cursor
+        context = dg.build_sensor_context(
+            instance=instance, cursor=cursor, repository_def=daemon.defs.get_repository_def()
+        )
+        result = sensor.evaluate_tick(context)
+        cursor = result.cursor
+        return [request.asset_selection for request in result.run_requests]
+
+    assert tick() == []
+    daemon.commit(2)
+    assert tick() == [[dg.AssetKey("down")]]
+    assert tick() == []
+
+
+@pytest.fixture
+def upstream_table(catalog):
+    return make_table(catalog.client, "main.default.up")
+
+
+def readers(catalog, instance, *, during=lambda: None):
+    """Two assets that read ``up`` in one run, one after the other; ``during`` is called between them."""
+
+    @dg.asset(automation_condition=on_new_data_version(upstream=dg.AssetSelection.assets("up")))
+    def early(up: Snapshot) -> None:
+        during()
+
+    @dg.asset(deps=[early], automation_condition=on_new_data_version(upstream=dg.AssetSelection.assets("up")))
+    def late(up: Snapshot) -> None: ...
+
+    manager = CatalogManagedDeltaIOManager(catalog=catalog, spark=SparkResource())
+    return Daemon(instance, dg.AssetSpec("up"), early, late, resources={"io_manager": manager})
+
+
+def test_an_asset_that_reads_a_pinned_version_is_requested_for_newer_ones(catalog, instance, upstream_table):
+    def change():
+        if not changed:
+            version = changed.append(commit(upstream_table)) or changed[0]
+            tags = {"dagster/data_version": f"{upstream_table.table_id}@{version}"}
+            instance.report_runless_asset_event(dg.AssetMaterialization(UP, tags=tags))
+
+    changed = []
+    daemon = readers(catalog, instance, during=change)
+    daemon.run("early", "late")
+    (record,) = instance.fetch_materializations(dg.AssetKey("late"), limit=1).records
+    read = record.asset_materialization.metadata["cm_delta/versions_read"].value
+    assert read == {"up": {"table_id": upstream_table.table_id, "version": 0}}
+    assert changed == [1]
+    assert sorted(daemon.requested()) == ["early", "late"]
+    daemon.run("early", "late")
+    assert daemon.requested() == []
+
+
+def test_a_version_that_was_read_before_its_event_was_stored_requests_nothing(catalog, instance, upstream_table):
+    daemon = readers(catalog, instance)
+    version = commit(upstream_table)
+    daemon.run("early", "late")
+    tags = {"dagster/data_version": f"{upstream_table.table_id}@{version}"}
+    instance.report_runless_asset_event(dg.AssetMaterialization(UP, tags=tags))
+    assert [daemon.requested(), daemon.requested()] == [[], []]
+
+
+def test_a_materialization_with_the_same_data_version_after_the_read_requests_nothing(instance):
+    daemon = started(instance, on_new_data_version())
+    daemon.commit(1)
+    assert daemon.requested() == []
+
+
+def test_an_observable_source_requests_with_each_new_data_version(instance):
+    @dg.observable_source_asset
+    def up() -> dg.DataVersion: ...
+
+    daemon = Daemon(instance, up, down_of(on_new_data_version()))
+    daemon.commit(1, kind=dg.AssetObservation)
+    daemon.run("down")
+    daemon.commit(1, kind=dg.AssetObservation)
+    assert daemon.requested() == []
+    daemon.commit(2, kind=dg.AssetObservation)
+    assert daemon.requested() == ["down"]
+
+
+def test_an_asset_without_partitions_follows_all_partitions_of_its_upstream(instance):
+    up = dg.AssetSpec("up", partitions_def=DAYS)
+    daemon = Daemon(instance, up, down_of(on_new_data_version()))
+    for day in DAYS.get_partition_keys():
+        daemon.commit(1, partition=day)
+    daemon.run("down")
+    assert daemon.requested() == []
+    daemon.commit(2, partition="2026-01-02")
+    assert daemon.requested() == ["down"]
+    daemon.run("down")
+    assert daemon.requested() == []
+
+
+@pytest.mark.parametrize(
+    "partitions",
+    [
+        dg.MultiPartitionsDefinition({"day": DAYS, "site": dg.StaticPartitionsDefinition(["a", "b"])}),
+        dg.DynamicPartitionsDefinition(name="sites"),
+        dg.StaticPartitionsDefinition(["a", "b"]),
+    ],
+    ids=["multi", "dynamic", "static"],
+)
+def test_changed_partitions_of_every_kind_are_requested(instance, partitions):
+    instance.add_dynamic_partitions("sites", ["a", "b"])
+    first, second = sorted(partitions.get_partition_keys(dynamic_partitions_store=instance))[:2]
+    up = dg.AssetSpec("up", partitions_def=partitions)
+    daemon = Daemon(instance, up, down_of(on_new_data_version_of_any_partition(), partitions_def=partitions))
+    assert daemon.tick() == []
+    daemon.commit(1, partition=first)
+    daemon.commit(1, partition=second)
+    assert daemon.tick() == [f"down@{first}", f"down@{second}"]
+    daemon.commit(2, partition=second)
+    assert daemon.tick() == [f"down@{second}"]
+    assert daemon.tick() == []
+
+
+def test_a_partition_that_appears_after_its_data_is_requested(instance):
+    sites = dg.DynamicPartitionsDefinition(name="sites")
+    up = dg.AssetSpec("up", partitions_def=sites)
+    daemon = Daemon(instance, up, down_of(on_new_data_version_of_any_partition(), partitions_def=sites))
+    assert daemon.tick() == []
+    daemon.commit(1, partition="a")
+    assert daemon.tick() == []
+    instance.add_dynamic_partitions("sites", ["a"])
+    assert daemon.tick() == ["down@a"]
+
+
+def test_partitions_without_new_events_keep_their_answer(instance, monkeypatch):
+    monkeypatch.setattr(unread_changes, "_LATE_EVENTS", 0)
+    condition = on_new_data_version_of_any_partition()
+    up, other = dg.AssetSpec("up", partitions_def=DAYS), dg.AssetSpec("other", partitions_def=DAYS)
+
+    @dg.asset(deps=["up", "other"], automation_condition=condition, partitions_def=DAYS, key="down")
+    def of_both() -> None: ...
+
+    daemon = Daemon(instance, up, down_of(condition, partitions_def=DAYS))
+    for day in DAYS.get_partition_keys():
+        daemon.commit(1, partition=day)
+        daemon.run("down", partition_key=day)
+    assert daemon.requested() == []
+    daemon.commit(2, partition="2026-01-01")
+    assert daemon.requested() == ["down"]
+    daemon.commit(1, partition="2026-01-03", key=dg.AssetKey("other"))
+    daemon.commit(2, partition="2026-01-02")
+    assert daemon.tick() == ["down@2026-01-02"]
+    assert daemon.tick() == [], "the first day was requested before, the second one was materialized"
+    daemon.commit(3, partition="2026-01-01")
+    assert daemon.tick() == ["down@2026-01-01"]
+    daemon.defs = dg.Definitions(assets=[up, other, of_both])
+    daemon.commit(1, partition="2026-01-01", key=dg.AssetKey("other"))
+    daemon.commit(1, partition="2026-01-02", key=dg.AssetKey("other"))
+    assert daemon.tick() == ["down@2026-01-01", "down@2026-01-02", "down@2026-01-03"]
+
+
+def test_an_upstream_asset_without_its_partitions_requests_nothing(instance):
+    daemon = Daemon(instance, down_of(on_new_data_version_of_any_partition(), partitions_def=DAYS))
+    assert daemon.tick() == []
+    daemon.commit(1, partition="2026-01-02")
+    with pytest.raises(Exception, match="Error while evaluating conditions for down") as raised:
+        daemon.tick()
+    assert "defined in this code location without partitions" in str(raised.value.__cause__)
+
+
+def test_a_graph_is_requested_for_a_change_after_its_first_op_has_read(catalog, instance, upstream_table):
+    changes = []
+
+    @dg.op
+    def reads(up: Snapshot) -> int:
+        if changes:
+            tags = {"dagster/data_version": f"{upstream_table.table_id}@{commit(upstream_table)}"}
+            instance.report_runless_asset_event(dg.AssetMaterialization(UP, tags=tags))
+            changes.pop()
+        return up.version
+
+    @dg.op
+    def returns(version: int) -> int:
+        return version
+
+    @dg.graph_asset(automation_condition=on_new_data_version(), ins={"up": dg.AssetIn("up")})
+    def down(up):
+        return returns(reads(up))
+
+    manager = CatalogManagedDeltaIOManager(catalog=catalog, spark=SparkResource())
+    resources = {"up_manager": manager, "io_manager": dg.mem_io_manager}
+    up = dg.AssetSpec("up", metadata={"dagster/io_manager_key": "up_manager"})
+    daemon = Daemon(instance, up, down, resources=resources)
+    daemon.run("down")
+    assert daemon.requested() == []
+    changes.append(1)
+    daemon.run("down")
+    assert not changes
+    assert daemon.requested() == ["down"]
+    daemon.run("down")
+    assert daemon.requested() == []

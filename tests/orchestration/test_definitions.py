@@ -11,6 +11,8 @@ from cm_delta_dagster.orchestration import (
     CatalogManagedDeltaIOManager,
     SparkResource,
     cm_delta_definitions,
+    data_version_sensor,
+    on_new_data_version,
 )
 from tests.orchestration.log_tables import make_table, resource_at
 
@@ -151,3 +153,32 @@ def test_outputs_that_cannot_be_committed_together_are_found(tmp_path):
     loaded(tmp_path, both)
     with pytest.raises(InvalidArgumentError, match=r"Assets of s__alone: .* has only one output with that key"):
         loaded(tmp_path, both, an_asset("alone", metadata=together))
+
+
+def automated():
+    return an_asset("t", deps=["up"], automation_condition=dg.AutomationCondition.eager() | on_new_data_version())
+
+
+def sensors_of(tmp_path, *assets, sensors=()):
+    manager = CatalogManagedDeltaIOManager(catalog=resource_at(tmp_path), spark=SparkResource(master="local[2]"))
+    found = dg.Definitions(
+        assets=list(assets), resources={"io_manager": manager}, sensors=sensors, executor=dg.in_process_executor
+    )
+    completed = cm_delta_definitions(found, look_up_locations=False)
+    completed.get_repository_def()
+    return {sensor.name: sensor.asset_selection for sensor in completed.sensors}
+
+
+def test_a_condition_that_no_sensor_evaluates_gets_one(tmp_path):
+    eager = an_asset("e", deps=["up"], automation_condition=dg.AutomationCondition.eager())
+    found = sensors_of(tmp_path, automated(), eager)
+    assert found == {"data_version_sensor": dg.AssetSelection.assets(["s", "t"])}
+    assert sensors_of(tmp_path, eager) == {}
+    own = data_version_sensor(dg.AssetSelection.all(), name="own")
+    assert list(sensors_of(tmp_path, automated(), sensors=[own])) == ["own"]
+
+
+def test_a_sensor_that_would_ignore_the_condition_is_refused(tmp_path):
+    ignores = dg.AutomationConditionSensorDefinition("by_the_daemon", target=dg.AssetSelection.all())
+    with pytest.raises(InvalidArgumentError, match=r"Sensor by_the_daemon: it does not evaluate .* of s/t, because"):
+        sensors_of(tmp_path, automated(), sensors=[ignores])

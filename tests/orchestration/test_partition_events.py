@@ -3,8 +3,12 @@
 import dagster as dg
 import pytest
 
-from cm_delta_dagster.client.commits.proposal import CHANGED_PARTITIONS_TAG
+from cm_delta_dagster.catalog.commit_feed import FeedEntry
+from cm_delta_dagster.catalog.ratification import CommitSummary
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.client.commits.changed_partitions import CHANGED_PARTITIONS_TAG, PARTITION_FIGURES_TAG
 from cm_delta_dagster.orchestration import LaunchFor
+from cm_delta_dagster.orchestration.feed_cursor import WatchedCommit
 from tests.orchestration.log_tables import commit, make_table, report
 from tests.orchestration.sensor_bench import KEY, NAME, Ticker, a_run, finish, own, record_by_run, sensor_of
 
@@ -227,3 +231,60 @@ def test_a_removed_partition_is_not_launched_and_does_not_stop_the_sensor(catalo
         result = Ticker(sensor, catalog, instance, defs).tick()
     assert requests_of(result) == [(f"{table.table_id}:1:zoo", "zoo")]
     assert "launches no run for acme" in capsys.readouterr().err
+
+
+FIGURES = ("output_rows", "added_files", "added_bytes", "removed_files", "removed_bytes")
+
+
+def figures_of(instance, version):
+    """What the event of each partition says of the commit: rows, files and bytes added, files and bytes removed."""
+    found = {}
+    for record in instance.fetch_materializations(KEY, limit=1000).records:
+        entries = record.asset_materialization.metadata
+        if entries["cm_delta/commit_version"].value == version:
+            values = [entries.get(f"cm_delta/{name}") for name in FIGURES]
+            found[record.partition_key] = [None if value is None else value.value for value in values]
+    return found
+
+
+def test_the_event_of_a_partition_has_the_rows_and_files_of_its_partition(ticker, table, instance):
+    commit(table, partitions=p("a", "b", "b"))
+    commit(table, partitions=p("b", "c"), replace=True, size=25)
+    ticker.tick()
+    assert figures_of(instance, 1) == {"a": [1, 1, 10, 0, 0], "b": [2, 2, 20, 0, 0]}
+    assert figures_of(instance, 2) == {"a": [0, 0, 0, 1, 10], "b": [1, 1, 25, 2, 20], "c": [1, 1, 25, 0, 0]}
+
+
+def test_the_values_of_a_time_window_are_counted_together(catalog, instance):
+    table = make_table(catalog.client, NAME, by={"day": "date"})
+    months = dg.MonthlyPartitionsDefinition("2026-01-01", end_date="2026-04-01")
+    ticker = Ticker(sensor_of(assets=[watched(months, "day")]), catalog, instance)
+    commit(table, partitions=[{"day": day} for day in ("2026-01-02", "2026-01-30", "2026-02-01")])
+    ticker.tick()
+    assert figures_of(instance, 1) == {"2026-01-01": [2, 2, 20, 0, 0], "2026-02-01": [1, 1, 10, 0, 0]}
+
+
+@pytest.mark.parametrize("text", ["no json", "[[1]]", '[["1", 1, 1, 0, 0]]', "7", '{"a": 1}', "[[1, 2, 3, 4, 5, 6]]"])
+def test_invalid_figures_are_left_out(text):
+    read = WatchedCommit.of(
+        entry_with({CHANGED_PARTITIONS_TAG: '[{"p": "a"}, {"p": "b"}]', PARTITION_FIGURES_TAG: text})
+    )
+    assert read.figures_of([0]) is None
+
+
+def entry_with(tags):
+    summary = CommitSummary(txn_id="t", in_commit_timestamp=1, operation="WRITE", data_change=True, tags=tags)
+    identifier = TableIdentifier.parse("main.s.t")
+    return FeedEntry(
+        position=1, table_id="i", identifier=identifier, version=1, data_version=1, ratified_ms=1, summary=summary
+    )
+
+
+def test_the_figures_of_a_commit_that_waits_for_its_run_are_kept_in_the_cursor(ticker, table, instance):
+    run = a_run(instance)
+    commit(table, tags={**own(run)}, partitions=p("a", "b"))
+    ticker.tick()
+    assert figures_of(instance, 1) == {}
+    finish(instance, run)
+    ticker.tick()
+    assert figures_of(instance, 1) == {"a": [1, 1, 10, 0, 0], "b": [1, 1, 10, 0, 0]}

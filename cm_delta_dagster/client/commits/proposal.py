@@ -3,13 +3,13 @@
 Protocol heading "Commit Protocol".
 """
 
-import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import CommitProposal, CommitSummary
+from cm_delta_dagster.client.commits.changed_partitions import feed_tags
 from cm_delta_dagster.client.commits.transaction import Transaction
 from cm_delta_dagster.client.snapshots.commit_sources import digest_of
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
@@ -18,9 +18,6 @@ from cm_delta_dagster.protocol.actions.actions import Action, Metadata, Protocol
 from cm_delta_dagster.protocol.features.in_commit_timestamps import next_in_commit_timestamp
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.storage.store import Store
-
-CHANGED_PARTITIONS_TAG = "cm_delta/changed_partitions"
-"""Tag of the feed: JSON array with one object for each partition that the commit changed, partition column to text or null."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +103,7 @@ def summary_of(transaction: Transaction, base: Snapshot, in_commit_timestamp: in
     tags = dict(transaction.context.tags)
     partitions = transaction.changed_partitions()
     if partitions is not None:
-        tags[CHANGED_PARTITIONS_TAG] = json.dumps([dict(values) for values in partitions])
+        tags |= feed_tags(partitions)
     return CommitSummary(
         txn_id=transaction.txn_id,
         in_commit_timestamp=in_commit_timestamp,

@@ -60,17 +60,21 @@ def _rows_after(before: TableCounts, adds: Sequence[AddFile], gone: pa.Table) ->
     return None if before.num_rows is None or removed is None else before.num_rows - removed + added
 
 
-def _rows_of(adds: Sequence[AddFile]) -> int | None:
-    records: int | None
+def row_counts(adds: Sequence[AddFile]) -> Sequence[int | None]:
+    """The number of rows of each file, without those that its deletion vector deletes; None if its statistics do not say it."""
     if len(adds) <= _MAX_PARSED_ONE_BY_ONE:
-        counts = [_num_records(add.stats) for add in adds]
-        records = sum(count for count in counts if count is not None) if None not in counts else None
+        records = [_num_records(add.stats) for add in adds]
     else:
-        found = num_records(pa.array([add.stats for add in adds], pa.string()))
-        records = None if found.null_count else int(pc.sum(found).as_py() or 0)
-    if records is None:
-        return None
-    return records - sum(add.deletion_vector.cardinality for add in adds if add.deletion_vector is not None)
+        records = num_records(pa.array([add.stats for add in adds], pa.string())).to_pylist()
+    return [
+        count if count is None or add.deletion_vector is None else count - add.deletion_vector.cardinality
+        for add, count in zip(adds, records, strict=True)
+    ]
+
+
+def _rows_of(adds: Sequence[AddFile]) -> int | None:
+    counts = row_counts(adds)
+    return None if None in counts else sum(count for count in counts if count is not None)
 
 
 def _num_records(stats: str | None) -> int | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from cm_delta_dagster.catalog.ratification import TableCounts
+from cm_delta_dagster.client.commits.changed_partitions import ChangedPartition, changed_partitions
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.commits.table_counts import counts_after
 from cm_delta_dagster.client.commits.transaction_intent import TransactionIntent
@@ -36,7 +37,6 @@ from cm_delta_dagster.protocol.commits.commit_validation import check_commit
 from cm_delta_dagster.protocol.commits.conflicts import IsolationLevel, PendingCommit, ReadSet
 from cm_delta_dagster.protocol.features import row_tracking
 from cm_delta_dagster.protocol.features.clustering import is_clustered
-from cm_delta_dagster.protocol.features.column_mapping import logical_partitions
 from cm_delta_dagster.protocol.features.in_commit_timestamps import with_enablement
 from cm_delta_dagster.protocol.features.protocol_evolution import check_metadata_supported, check_protocol_change
 from cm_delta_dagster.protocol.features.table_features import (
@@ -49,7 +49,6 @@ from cm_delta_dagster.protocol.features.table_properties import CHECKPOINT_PROTE
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.types import parse_schema
 
-MAX_PARTITIONS_IN_FEED = 1000
 _SYSTEM_DOMAINS = "delta."
 
 
@@ -237,11 +236,14 @@ class Transaction:
         changed = any(file.data_change for file in self._adds) or any(file.data_change for file in self._removes)
         return changed or self._metadata is not None
 
-    def changed_partitions(self) -> tuple[Mapping[str, str | None], ...] | None:
-        """Partition values of the files that change data, each once; None if they are unknown or too many for the feed."""
+    def changed_partitions(self) -> tuple[ChangedPartition, ...] | None:
+        """The partitions whose files change data; None if they are unknown or too many for the feed."""
         if self._metadata is not None:
             return None
-        return changed_partitions(self.snapshot, [*self._adds, *self._removes])
+        base = self.snapshot
+        return changed_partitions(
+            self._adds, self._removes, columns=base.partition_columns, schema=base.schema, mapping=base.column_mapping
+        )
 
     def counts_after(self, base: Snapshot) -> TableCounts:
         """Rows, files and bytes of the table after the commit that follows ``base``."""
@@ -402,22 +404,3 @@ class Transaction:
             raise IllegalCommitError("This transaction was already committed; start another one.")
         self._finished = True
         return self.committer.commit(self)
-
-
-def changed_partitions(
-    snapshot: Snapshot, files: Iterable[AddFile | RemoveFile]
-) -> tuple[Mapping[str, str | None], ...] | None:
-    """Partition values of those ``files`` that change data, by logical names, each once; None if they are unknown or too many."""
-    columns, mapping = snapshot.partition_columns, snapshot.column_mapping
-    if not columns:
-        return None
-    changed: dict[tuple[tuple[str, str | None], ...], Mapping[str, str | None]] = {}
-    for file in files:
-        if not file.data_change:
-            continue
-        if file.partition_values is None:
-            return None
-        changed.setdefault(tuple(file.partition_values.items()), file.partition_values)
-        if len(changed) > MAX_PARTITIONS_IN_FEED:
-            return None
-    return tuple(logical_partitions(values, columns, snapshot.schema, mapping) for values in changed.values())

@@ -5,9 +5,8 @@ its metadata, needs no feature that this client lacks, removes only live files, 
 same transaction wrote.
 """
 
-import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,8 +14,7 @@ import pyarrow.compute as pc
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import CommitProposal, CommitSummary
 from cm_delta_dagster.catalog.tables import TableDefinition
-from cm_delta_dagster.client.commits.proposal import CHANGED_PARTITIONS_TAG
-from cm_delta_dagster.client.commits.transaction import MAX_PARTITIONS_IN_FEED
+from cm_delta_dagster.client.commits.changed_partitions import ChangedPartition, changed_partitions, feed_tags
 from cm_delta_dagster.client.snapshots.commit_sources import digest_of
 from cm_delta_dagster.client.snapshots.log_reader import read_checksum
 from cm_delta_dagster.errors import CorruptLogError, ProtocolError
@@ -24,9 +22,9 @@ from cm_delta_dagster.operations.recovery.plan import FoundCommit
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.actions import CommitInfo, Metadata, Protocol
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
-from cm_delta_dagster.protocol.actions.file_columns import dv_ids
+from cm_delta_dagster.protocol.actions.file_columns import dv_ids, table_to_adds, table_to_removes
 from cm_delta_dagster.protocol.actions.paths import file_keys
-from cm_delta_dagster.protocol.features.column_mapping import column_mapping_mode, logical_partitions
+from cm_delta_dagster.protocol.features.column_mapping import column_mapping_mode
 from cm_delta_dagster.protocol.features.table_features import check_readable, check_writable, is_catalog_managed
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log import log_files, version_checksum
@@ -252,7 +250,7 @@ def _proposal(
     tags = dict(info.tags or {})
     changed = _changed_partitions(commit, state)
     if changed is not None:
-        tags[CHANGED_PARTITIONS_TAG] = json.dumps(changed)
+        tags |= feed_tags(changed)
     # The metadata of version 0 creates the table and changes no data.
     redefines = commit.metadata is not None and commit.version > 0
     return CommitProposal(
@@ -275,20 +273,18 @@ def _proposal(
     )
 
 
-def _changed_partitions(commit: CommitActions, state: TableState) -> list[dict[str, str | None]] | None:
-    """Distinct partition values of the files that change data, as in the commit feed; None if not known."""
+def _changed_partitions(commit: CommitActions, state: TableState) -> tuple[ChangedPartition, ...] | None:
+    """The partitions of the files that change data, as in the commit feed; None if not known."""
     columns = state.metadata.partition_columns
     if not columns or (commit.metadata is not None and commit.version > 0):
         return None
-    schema, mode = parse_schema(state.metadata.schema_string), column_mapping_mode(state.protocol, state.metadata)
-    found: dict[str, dict[str, str | None]] = {}
-    for files in (commit.adds, commit.removes):
-        changing = files.filter(pc.fill_null(files["dataChange"], True))
-        for value in changing["partitionValues"].to_pylist():
-            if value is None:
-                return None
-            values = dict(logical_partitions(dict(value), columns, schema, mode))
-            found.setdefault(json.dumps(values, sort_keys=True), values)
-            if len(found) > MAX_PARTITIONS_IN_FEED:
-                return None
-    return list(found.values())
+    adds, removes = (files.filter(pc.fill_null(files["dataChange"], True)) for files in (commit.adds, commit.removes))
+    if adds["partitionValues"].null_count:
+        return None
+    return changed_partitions(
+        [replace(add, data_change=True) for add in table_to_adds(adds)],
+        [replace(remove, data_change=True) for remove in table_to_removes(removes)],
+        columns=columns,
+        schema=parse_schema(state.metadata.schema_string),
+        mapping=column_mapping_mode(state.protocol, state.metadata),
+    )

@@ -11,7 +11,7 @@ import pytest
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitProposal
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.client.commits.proposal import CHANGED_PARTITIONS_TAG
+from cm_delta_dagster.client.commits.changed_partitions import CHANGED_PARTITIONS_TAG
 from cm_delta_dagster.client.commits.transaction import Committed, Transaction
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table

@@ -1,0 +1,97 @@
+"""Which partitions a commit changes, and what it does to each of them, for the catalog's feed.
+
+The figures come from the actions of the commit alone. The rows and files that a partition has afterwards would need the files of
+the whole table, which an append does not read.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
+
+from cm_delta_dagster.client.commits.table_counts import row_counts
+from cm_delta_dagster.protocol.actions.actions import AddFile, RemoveFile
+from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, logical_partitions
+from cm_delta_dagster.protocol.schema.types import StructType
+
+MAX_PARTITIONS_IN_FEED = 1000
+"""The feed names the changed partitions of a commit up to this number."""
+MAX_PARTITIONS_WITH_FIGURES = 250
+"""And has figures of them up to this number, in at most 24 KiB."""
+
+CHANGED_PARTITIONS_TAG = "cm_delta/changed_partitions"
+"""Tag of the feed: JSON array with one object for each partition that the commit changed, partition column to text or null."""
+PARTITION_FIGURES_TAG = "cm_delta/partition_figures"
+"""Tag of the feed: JSON array with the :class:`PartitionFigures` of each of these partitions, in the same order, as arrays."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFigures:
+    """What a commit did to one partition; None for what its actions do not say."""
+
+    added_rows: int | None = 0
+    added_files: int | None = 0
+    added_bytes: int | None = 0
+    removed_files: int | None = 0
+    removed_bytes: int | None = 0
+
+    @classmethod
+    def total(cls, figures: Iterable["PartitionFigures"]) -> "PartitionFigures":
+        """The sum; None for what one of them does not say."""
+        columns = zip(*(astuple(each) for each in figures), strict=True)
+        return cls(*(None if None in column else sum(column) for column in columns))
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedPartition:
+    """A partition that a commit changes.
+
+    Attributes:
+        values: partition column, by its logical name, to text or null.
+    """
+
+    values: Mapping[str, str | None]
+    figures: PartitionFigures
+
+
+def changed_partitions(
+    adds: Sequence[AddFile],
+    removes: Iterable[RemoveFile],
+    *,
+    columns: Sequence[str],
+    schema: StructType,
+    mapping: ColumnMappingMode,
+) -> tuple[ChangedPartition, ...] | None:
+    """The partitions of those files that change data, each once; None if they are unknown or too many.
+
+    Args:
+        columns: partition columns of the table, by logical names.
+        mapping: column mapping of the table.
+    """
+    if not columns:
+        return None
+    changing = [add for add in adds if add.data_change]
+    found: dict[tuple[tuple[str, str | None], ...], list[PartitionFigures]] = {}
+    for add, rows in zip(changing, row_counts(changing), strict=True):
+        found.setdefault(tuple(add.partition_values.items()), []).append(PartitionFigures(rows, 1, add.size))
+    for remove in removes:
+        if not remove.data_change:
+            continue
+        if remove.partition_values is None:
+            return None
+        figures = PartitionFigures(removed_files=1, removed_bytes=remove.size)
+        found.setdefault(tuple(remove.partition_values.items()), []).append(figures)
+    if len(found) > MAX_PARTITIONS_IN_FEED:
+        return None
+    return tuple(
+        ChangedPartition(logical_partitions(dict(values), columns, schema, mapping), PartitionFigures.total(figures))
+        for values, figures in found.items()
+    )
+
+
+def feed_tags(partitions: Sequence[ChangedPartition]) -> dict[str, str]:
+    """The tags of the feed for the changed partitions of a commit."""
+    tags = {CHANGED_PARTITIONS_TAG: json.dumps([dict(each.values) for each in partitions])}
+    if 0 < len(partitions) <= MAX_PARTITIONS_WITH_FIGURES:
+        figures = [astuple(each.figures) for each in partitions]
+        tags[PARTITION_FIGURES_TAG] = json.dumps(figures, separators=(",", ":"))
+    return tags

@@ -1,0 +1,60 @@
+"""What the feed says of the partitions that a commit changes."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.commits.changed_partitions import (
+    CHANGED_PARTITIONS_TAG,
+    MAX_PARTITIONS_WITH_FIGURES,
+    PARTITION_FIGURES_TAG,
+    ChangedPartition,
+    PartitionFigures,
+    feed_tags,
+)
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.protocol.actions.actions import AddFile, RemoveFile
+
+NewTable = Callable[..., Table]
+
+
+def a_file(day: str, *, rows: int | None = 3, size: int = 10) -> AddFile:
+    stats = None if rows is None else json.dumps({"numRecords": rows})
+    name = f"{day}-{rows}-{size}.parquet"
+    return AddFile(path=name, partition_values={"day": day}, size=size, modification_time=0, stats=stats)
+
+
+def figures_after(client: DeltaClient) -> Mapping[str, list[int | None]]:
+    """The figures of the last commit, by the value of its partition."""
+    tags = list(client.catalog.feed(after=0, limit=100))[-1].summary.tags
+    days = [values["day"] for values in json.loads(tags[CHANGED_PARTITIONS_TAG])]
+    return dict(zip(days, json.loads(tags[PARTITION_FIGURES_TAG]), strict=True))
+
+
+def test_the_feed_has_what_a_commit_did_to_each_partition(new_table: NewTable, client: DeltaClient) -> None:
+    table = new_table()
+    first, second = a_file("2026-01-01"), a_file("2026-01-01", rows=4, size=20)
+    transaction = table.start_transaction(table.snapshot(), operation="WRITE")
+    transaction.add_files([first, second, a_file("2026-01-02", rows=None)])
+    transaction.commit()
+    assert figures_after(client) == {"2026-01-01": [7, 2, 30, 0, 0], "2026-01-02": [None, 1, 10, 0, 0]}
+    transaction = table.start_transaction(table.snapshot(), operation="DELETE")
+    gone = RemoveFile(path=first.path, deletion_timestamp=1, partition_values=first.partition_values, size=10)
+    unsized = replace(gone, path=second.path, size=None)
+    transaction.remove_files([gone, unsized])
+    transaction.commit()
+    assert figures_after(client) == {"2026-01-01": [0, 0, 0, 2, None]}
+
+
+@pytest.mark.parametrize(
+    ("number", "has_figures"), [(MAX_PARTITIONS_WITH_FIGURES, True), (MAX_PARTITIONS_WITH_FIGURES + 1, False)]
+)
+def test_figures_are_of_a_limited_size(number: int, has_figures: bool) -> None:
+    largest = PartitionFigures(10**12, 10**6, 10**15, 10**6, 10**15)
+    tags = feed_tags([ChangedPartition({"day": str(position)}, largest) for position in range(number)])
+    assert (PARTITION_FIGURES_TAG in tags) == has_figures
+    assert len(tags.get(PARTITION_FIGURES_TAG, "")) < 24 * 1024
+    assert len(json.loads(tags[CHANGED_PARTITIONS_TAG])) == number
