@@ -173,10 +173,10 @@ class CommitReader:
         sources = self.with_digests(sources)
         if len(sources) <= 2 or interpreter_is_exiting():
             return tuple(self.decode(source) for source in sources)
-        at_once = self._read_at_once(sources)
-        if len(at_once) == len(sources) and len(at_once[-1]) < commit_json.LARGE_COMMIT_BYTES:
-            return self._decoded_together(list(zip(sources, at_once, strict=True)))
-        wanted = list(zip(sources, chain(at_once, repeat(None)), strict=False))
+        first_read = self._read_without_threads(sources)
+        if len(first_read) == len(sources) and len(first_read[-1]) < commit_json.LARGE_COMMIT_BYTES:
+            return self._decoded_together(list(zip(sources, first_read, strict=True)))
+        wanted = list(zip(sources, chain(first_read, repeat(None)), strict=False))
         num_readers = min(self.threads, len(sources))
         some = -(-len(sources) // (_PARTS_OF_READER * num_readers))
         # Many threads may wait for the store. Fewer parse large commits, because each thread keeps the memory it has used.
@@ -201,9 +201,9 @@ class CommitReader:
 
     def decode_in(self, pool: ThreadPoolExecutor, sources: Sequence[CommitSource]) -> tuple[CommitActions, ...]:
         """As :meth:`decode_all`, with the threads of ``pool`` and the digests that ``sources`` have."""
-        at_once = self._read_at_once(sources)
-        rest = pool.map(self.read, sources[len(at_once) :])
-        read = tuple(zip(sources, chain(at_once, rest), strict=True))
+        first_read = self._read_without_threads(sources)
+        rest = pool.map(self.read, sources[len(first_read) :])
+        read = tuple(zip(sources, chain(first_read, rest), strict=True))
         is_large = [len(data) >= commit_json.LARGE_COMMIT_BYTES for _, data in read]
         large = pool.map(lambda item: self._decoded(item[1], item[0]), compress(read, is_large))
         small = iter(
@@ -211,7 +211,7 @@ class CommitReader:
         )
         return tuple(next(large) if is_long else next(small) for is_long in is_large)
 
-    def _read_at_once(self, sources: Sequence[CommitSource]) -> list[bytes]:
+    def _read_without_threads(self, sources: Sequence[CommitSource]) -> list[bytes]:
         """The first of ``sources``, read by this thread: all of them if they are small and in a local file system that is fast.
 
         Handing such a file to another thread takes longer than to read it. Only the last one may be large.

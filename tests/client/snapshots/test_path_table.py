@@ -499,7 +499,7 @@ def test_a_log_that_did_not_change_is_loaded_once(log: ForeignLog, counting: _Co
 
 
 def test_another_table_with_an_equal_listing_is_not_the_one_before(log: ForeignLog) -> None:
-    """CACHE-1: a store may tell times in seconds, in which a table can be deleted and created again."""
+    """CACHE-1: a store may round times to seconds, in which a table can be deleted and created again."""
     table = log.table
     assert "f6" in table.snapshot().files["path"].to_pylist()
     log.commit(6, info(), add("g6"))
