@@ -116,7 +116,7 @@ class _CheckedTable:
 
     Attributes:
         name: full name.
-        op: end of the name of the op. Two calls for one asset have no check in common, so the first one tells them apart.
+        op: end of the name of the op. Two calls for one asset have no check in common, so the first one makes the name unique.
         catalog: key of the CatalogResource.
     """
 
