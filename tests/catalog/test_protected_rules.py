@@ -316,6 +316,27 @@ def test_content_that_is_not_sent_is_committed_by_owners_only(ruled: Ruled) -> N
         assert sent(client, table_id, one, None)["answer"] == "ratified"
 
 
+@pytest.mark.parametrize("way", ["beside a protocol", "without the content"])
+def test_a_forged_definition_does_not_weaken_the_next_check(ruled: Ruled, way: str) -> None:
+    """The rules compare with the metadata that the database has read; a role cannot replace it by other metadata."""
+    table_id, forged = ruled.orders.table_id, json.dumps(action(struct(field("other"))))
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": []}}
+    first = commit_of(2, protocol if way == "beside a protocol" else ADD, mode=CommitMode.STAGED)
+    call = "SELECT cm_delta_commit(ARRAY[%s], ARRAY[%s::jsonb], ARRAY[%s::bytea])"
+    described = dict(protected_catalog.described(table_id, first)) | {"metadata": forged}
+    with raw_client(ruled.url, ruled.role) as client:
+        content = first.content if way == "beside a protocol" else None
+        answer = client.execute(call, (table_id, json.dumps(described), content)).fetchone()[0][0]
+        assert answer["answer"] == "ratified"
+        ruled.owner.set_commit_rule(rule("columns"))
+        second = commit_of(3, changed("id", None))
+        assert sent(client, table_id, second, second.content)["answer"] == "refused"
+        assert ruled.owner.load_table(ORDERS).ratified.latest_version == 2
+    with raw_client(ruled.url, "postgres") as client:
+        stored = client.execute("SELECT metadata FROM cm_delta_definitions").fetchall()
+    assert forged not in str(stored) and len(stored) == (way == "beside a protocol")
+
+
 def test_a_commit_with_two_metadata_actions_is_not_examined(ruled: Ruled) -> None:
     ruled.owner.set_commit_rule(rule("columns"))
     one = commit_of(2, BEFORE, changed("id", None))

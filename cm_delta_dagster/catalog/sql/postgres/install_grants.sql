@@ -203,6 +203,7 @@ DECLARE
     new_metadata text := proposal ->> 'metadata';
     new_protocol text := proposal ->> 'protocol';
     may_delete boolean := cm_delta_holds(of_table, ARRAY['maintain']);
+    is_owner boolean := cm_delta_holds(of_table, ARRAY['own']);
 BEGIN
     SELECT * INTO head FROM cm_delta_tables t WHERE t.table_id = of_table;
     IF kept IS NOT NULL AND proposal ->> 'mode' <> 'inline' AND length(kept) > {cached_bytes} THEN
@@ -210,10 +211,16 @@ BEGIN
     END IF;
     IF content IS NOT NULL THEN
         SELECT coalesce(bool_or((a.name IN ('add', 'remove') AND a.changes_data) OR a.name = 'metaData'), false),
-            coalesce(min(a.line) FILTER (WHERE a.name = 'metaData'), CASE WHEN bool_or(a.name = 'protocol') THEN new_metadata END),
-            coalesce(min(a.line) FILTER (WHERE a.name = 'protocol'), CASE WHEN bool_or(a.name = 'metaData') THEN new_protocol END)
+            coalesce(min(a.line) FILTER (WHERE a.name = 'metaData'), CASE WHEN bool_or(a.name = 'protocol') AND is_owner THEN new_metadata END),
+            coalesce(min(a.line) FILTER (WHERE a.name = 'protocol'), CASE WHEN bool_or(a.name = 'metaData') AND is_owner THEN new_protocol END)
         INTO changes_data, new_metadata, new_protocol
         FROM cm_delta_actions(content) a;
+    ELSIF NOT is_owner AND (new_metadata IS NOT NULL OR new_protocol IS NOT NULL) THEN
+        -- Rules compare later commits with the definition: it is what the database has read, or what an owner states.
+        DELETE FROM cm_delta_definitions d WHERE d.table_id = of_table;
+        UPDATE cm_delta_tables t SET etag = t.etag + 1 WHERE t.table_id = of_table;
+        new_metadata := NULL;
+        new_protocol := NULL;
     END IF;
     reported := greatest(head.published_version, coalesce((proposal ->> 'reported')::bigint, -1));
     first_cached := CASE
