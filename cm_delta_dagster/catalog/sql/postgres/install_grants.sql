@@ -212,7 +212,7 @@ BEGIN
     IF content IS NOT NULL THEN
         SELECT coalesce(bool_or((a.name IN ('add', 'remove') AND a.changes_data) OR a.name = 'metaData'), false),
             coalesce(min(a.line) FILTER (WHERE a.name = 'metaData'), CASE WHEN bool_or(a.name = 'protocol') AND is_owner THEN new_metadata END),
-            coalesce(min(a.line) FILTER (WHERE a.name = 'protocol'), CASE WHEN bool_or(a.name = 'metaData') AND is_owner THEN new_protocol END)
+            coalesce(min(a.line) FILTER (WHERE a.name = 'protocol'), CASE WHEN bool_or(a.name = 'metaData') THEN new_protocol END)
         INTO changes_data, new_metadata, new_protocol
         FROM cm_delta_actions(content) a;
     ELSIF NOT is_owner AND (new_metadata IS NOT NULL OR new_protocol IS NOT NULL) THEN
