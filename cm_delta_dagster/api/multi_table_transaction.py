@@ -1,6 +1,6 @@
 """Transactions over several tables in the Python API: ``with lake.transaction() as tx``."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -17,7 +17,7 @@ class MultiTableTransaction:
 
     Each table takes one write: ``append``, ``overwrite``, ``merge``, ``update`` or ``delete``. Its rows are written at once, and
     no reader sees them. The end of the block commits all writes, each as the next version of its table, or none of them. If the
-    block ends by an exception, nothing is committed and the data files are deleted.
+    block ends by an exception, or a merge builder was not executed, nothing is committed and the data files are deleted.
     """
 
     def __init__(self, connection: HasSession) -> None:
@@ -74,6 +74,9 @@ class TransactionTable(RowWrites):
     @property
     def _target(self) -> DeferredTable:
         return self._deferred
+
+    def _begin_merge(self) -> Callable[[], None]:
+        return self._deferred.begin()
 
     def __repr__(self) -> str:
         return f"TransactionTable({self.name!r})"
