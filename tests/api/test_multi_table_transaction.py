@@ -122,6 +122,8 @@ def test_a_merge_that_is_begun_and_not_executed_fails_the_transaction(lake: Conn
     assert (ids(lake, ORDERS), ids(lake, LOG)) == ([1, 2], [1, 2])
     assert data_files(lake, LOG) == files
     with lake.transaction() as tx:
+        with pytest.raises(AttributeError, match=r"TransactionTable has no attribute 'to_df'.*lake\.table"):
+            getattr(tx.table(ORDERS), "to_df")()  # noqa: B009
         begun = tx.table(ORDERS).merge(frame, "s.id = t.id", source_alias="s", target_alias="t")
         begun.when_not_matched_insert_all().execute()
     assert ids(lake, ORDERS) == [1, 2, 3]
