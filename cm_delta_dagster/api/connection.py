@@ -9,7 +9,7 @@ Each method calls one operation of ``operations``; Dagster is not needed.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import astuple, replace
 from datetime import timedelta, tzinfo
 from types import TracebackType
 from typing import Any, Self
@@ -40,7 +40,7 @@ from cm_delta_dagster.operations.arguments import duration_ms, listed
 from cm_delta_dagster.operations.onboarding.register import registered_location
 from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion, ReadableVersion, load_snapshots
 from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection, DuckDBPyConnection
-from cm_delta_dagster.operations.sql.names import readable_versions
+from cm_delta_dagster.operations.sql.names import readable_versions, unknown_name
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.purge import (
     ABANDONED_AFTER_MS,
@@ -231,7 +231,10 @@ class Connection(
         def load(names: Iterable[TableIdentifier]) -> Mapping[TableIdentifier, ReadableVersion]:
             return {name: in_zone(latest) for name, latest in readable_versions(self.client, names).items()}
 
-        return DuckDBConnection(connection, load)
+        def explain(name: TableIdentifier) -> str:
+            return str(unknown_name(self.client, astuple(name), engine="DuckDB"))
+
+        return DuckDBConnection(connection, load, explain)
 
     def drop(self, name: TableIdentifier | str) -> None:
         """Remove the name from the catalog; log and data files stay until :meth:`purge`. Raises TableNotFoundError."""
