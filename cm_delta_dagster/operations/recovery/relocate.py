@@ -127,6 +127,11 @@ def plan_relocation(client: DeltaClient, *, moved_from: str, moved_to: str, scop
     return RelocationPlan(moved_from=old, moved_to=new, moves=tuple(ordered))
 
 
+def known_locations(client: DeltaClient, scope: str = "") -> tuple[str, ...]:
+    """The locations of the tables that a relocation of ``scope`` may change, sorted."""
+    return tuple(sorted({known.location for known in _known_tables(client, scope)}))
+
+
 def relocate(client: DeltaClient, plan: RelocationPlan) -> tuple[TableMove, ...]:
     """Change the locations in the catalog. Repeating a relocation is safe.
 
