@@ -20,8 +20,8 @@ if typing.TYPE_CHECKING:
     from cm_delta_dagster.api.delta_table import DeltaTable
     from cm_delta_dagster.api.merge_builder import MergeBuilder
     from cm_delta_dagster.api.multi_table_transaction import MultiTableTransaction, TransactionTable
+    from cm_delta_dagster.api.path_delta_table import PathDeltaTable
     from cm_delta_dagster.api.table_alterer import TableAlterer
-    from cm_delta_dagster.api.table_reads import PathDeltaTable
     from cm_delta_dagster.arrow.dataset import DeltaDataset
     from cm_delta_dagster.catalog.access import Caller, CallerSource, Grant, Privilege, Role
     from cm_delta_dagster.catalog.approvals import Approval, ApprovalState
@@ -501,7 +501,7 @@ _MODULES = {
     "OutputMode": "cm_delta_dagster.operations.writing.write_stream",
     "OvertakenCommit": "cm_delta_dagster.operations.recovery.plan",
     "PartitionOverwrite": "cm_delta_dagster.operations.writing.write",
-    "PathDeltaTable": "cm_delta_dagster.api.table_reads",
+    "PathDeltaTable": "cm_delta_dagster.api.path_delta_table",
     "PrimitiveType": "cm_delta_dagster.protocol.schema.types",
     "Privilege": "cm_delta_dagster.catalog.access",
     "Problem": "cm_delta_dagster.operations.doctor.findings",

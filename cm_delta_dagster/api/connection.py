@@ -9,7 +9,7 @@ Each method calls one operation of ``operations``; Dagster is not needed.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import astuple, replace
 from datetime import timedelta, tzinfo
 from types import TracebackType
 from typing import Any, Self
@@ -22,11 +22,11 @@ from cm_delta_dagster.api.delta_table import DeltaTable
 from cm_delta_dagster.api.event_methods import EventMethods
 from cm_delta_dagster.api.multi_table_transaction import MultiTableTransaction
 from cm_delta_dagster.api.onboarding_methods import OnboardingMethods
+from cm_delta_dagster.api.path_delta_table import PathDeltaTable
 from cm_delta_dagster.api.policy_methods import PolicyMethods
 from cm_delta_dagster.api.recovery_methods import RecoveryMethods
 from cm_delta_dagster.api.rule_methods import RuleMethods
 from cm_delta_dagster.api.sql_methods import SqlMethods
-from cm_delta_dagster.api.table_reads import PathDeltaTable
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.engines import DEFAULT_DIRECTORY
 from cm_delta_dagster.catalog.tables import TableIdentifier
@@ -36,11 +36,11 @@ from cm_delta_dagster.client.snapshots.path_table import open_path_table
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.warehouse import absolute_location
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
-from cm_delta_dagster.operations.arguments import duration_ms
+from cm_delta_dagster.operations.arguments import duration_ms, listed
 from cm_delta_dagster.operations.onboarding.register import registered_location
 from cm_delta_dagster.operations.reading.consistent_snapshots import LatestVersion, ReadableVersion, load_snapshots
 from cm_delta_dagster.operations.reading.duckdb_connection import DuckDBConnection, DuckDBPyConnection
-from cm_delta_dagster.operations.sql.names import readable_versions
+from cm_delta_dagster.operations.sql.names import readable_versions, unknown_name
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.purge import (
     ABANDONED_AFTER_MS,
@@ -171,10 +171,11 @@ class Connection(
             The snapshots by ``catalog.schema.table``, in the order of ``names``.
 
         Raises:
+            InvalidArgumentError: ``names`` is a text and not a list.
             TableNotFoundError: one of the tables does not exist.
             VersionNotFoundError: commits of a table in put-if-absent mode came too fast to find such a moment.
         """
-        return load_snapshots(self.client, [TableIdentifier.of(name) for name in names])
+        return load_snapshots(self.client, [TableIdentifier.of(name) for name in listed(names, name="names")])
 
     def tables(self, scope: str = "") -> tuple[str, ...]:
         """Return the sorted names of all tables, or of the tables in ``catalog`` or ``catalog.schema``.
@@ -230,7 +231,10 @@ class Connection(
         def load(names: Iterable[TableIdentifier]) -> Mapping[TableIdentifier, ReadableVersion]:
             return {name: in_zone(latest) for name, latest in readable_versions(self.client, names).items()}
 
-        return DuckDBConnection(connection, load)
+        def explain(name: TableIdentifier) -> str:
+            return str(unknown_name(self.client, astuple(name), engine="DuckDB"))
+
+        return DuckDBConnection(connection, load, explain)
 
     def drop(self, name: TableIdentifier | str) -> None:
         """Remove the name from the catalog; log and data files stay until :meth:`purge`. Raises TableNotFoundError."""

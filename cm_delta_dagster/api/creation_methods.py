@@ -9,8 +9,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from cm_delta_dagster.api.delta_table import DeltaTable
+from cm_delta_dagster.api.path_delta_table import PathDeltaTable
 from cm_delta_dagster.api.session import ClientSession
-from cm_delta_dagster.api.table_reads import PathDeltaTable, TableReads
+from cm_delta_dagster.api.table_reads import TableReads
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, Idempotency
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable

@@ -14,6 +14,7 @@ from cm_delta_dagster.operations.events.deliver_webhooks import (
     DeliveryReport,
     DeliverySettings,
     deliver_webhooks,
+    failures_of,
     redeliver_failures,
 )
 from cm_delta_dagster.operations.events.event_reader import EventReader, event_filter
@@ -102,8 +103,8 @@ class EventMethods:
         return tuple(self.client.webhooks.webhooks())
 
     def webhook_failures(self, name: str) -> tuple[WebhookFailure, ...]:
-        """Return the events that the subscriber did not accept after all attempts."""
-        return tuple(self.client.webhooks.webhook_failures(name))
+        """Return the events that the subscriber did not accept after all attempts. Raises WebhookNotFoundError."""
+        return failures_of(self.client, name)
 
     def deliver_webhooks(self, settings: DeliverySettings | None = None) -> tuple[DeliveryReport, ...]:
         """Deliver to each subscriber what the feed has now, e.g. from a Dagster schedule."""

@@ -1,6 +1,6 @@
 """MERGE with clauses in the Python API: ``table.merge(source, on, source_alias=...)`` returns a builder."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from pyspark.sql import Column
@@ -23,10 +23,18 @@ class MergeBuilder:
     methods are those of ``DeltaMergeBuilder`` of delta-spark and ``TableMerger`` of deltalake.
     """
 
-    def __init__(self, table: WriteTarget, *, change: RowChange, options: CommitOptions = DEFAULT_OPTIONS) -> None:
+    def __init__(
+        self,
+        table: WriteTarget,
+        *,
+        change: RowChange,
+        options: CommitOptions = DEFAULT_OPTIONS,
+        on_execute: Callable[[], None] = lambda: None,
+    ) -> None:
         self._table = table
         self._change = change
         self._options = options
+        self._on_execute = on_execute
 
     def when_matched_update(
         self, assignments: Mapping[str, Expression], condition: Condition | None = None
@@ -75,6 +83,7 @@ class MergeBuilder:
             SchemaMismatchError: a value that its column cannot store, or a column that the source lacks.
             CommitConflictError: a concurrent commit changed rows that the merge read.
         """
+        self._on_execute()
         return merge_rows(self._table, change=self._change, options=self._options)
 
     def _with(
@@ -88,7 +97,7 @@ class MergeBuilder:
         return self._changed(replace(self._change, clauses=(*self._change.clauses, clause)))
 
     def _changed(self, change: RowChange) -> "MergeBuilder":
-        return MergeBuilder(self._table, change=change, options=self._options)
+        return MergeBuilder(self._table, change=change, options=self._options, on_execute=self._on_execute)
 
 
 def merge_condition(on: object) -> Expression:

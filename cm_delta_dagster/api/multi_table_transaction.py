@@ -1,9 +1,11 @@
 """Transactions over several tables in the Python API: ``with lake.transaction() as tx``."""
 
-from collections.abc import Mapping
+import typing
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
+from cm_delta_dagster.api.absent_methods import AbsentMethods
 from cm_delta_dagster.api.row_writes import RowWrites
 from cm_delta_dagster.api.table_reads import HasSession
 from cm_delta_dagster.catalog.tables import TableIdentifier
@@ -17,7 +19,7 @@ class MultiTableTransaction:
 
     Each table takes one write: ``append``, ``overwrite``, ``merge``, ``update`` or ``delete``. Its rows are written at once, and
     no reader sees them. The end of the block commits all writes, each as the next version of its table, or none of them. If the
-    block ends by an exception, nothing is committed and the data files are deleted.
+    block ends by an exception, or a merge builder was not executed, nothing is committed and the data files are deleted.
     """
 
     def __init__(self, connection: HasSession) -> None:
@@ -60,12 +62,17 @@ class MultiTableTransaction:
         return self._results
 
 
-class TransactionTable(RowWrites):
+class TransactionTable(AbsentMethods, RowWrites):
     """One table of a transaction over several tables.
 
     Its methods write as those of :class:`~cm_delta_dagster.api.delta_table.DeltaTable` do, and return a result with the outcome
     ``STAGED``: the transaction commits at its end. They do not see what the transaction has written to other tables.
     """
+
+    _absent: typing.ClassVar[str] = (
+        "a transaction over several tables only writes. Read and maintain the table with lake.table(name), which has what is "
+        "committed."
+    )
 
     def __init__(self, connection: HasSession, target: DeferredTable) -> None:
         self._connection = connection
@@ -74,6 +81,9 @@ class TransactionTable(RowWrites):
     @property
     def _target(self) -> DeferredTable:
         return self._deferred
+
+    def _begin_merge(self) -> Callable[[], None]:
+        return self._deferred.begin()
 
     def __repr__(self) -> str:
         return f"TransactionTable({self.name!r})"

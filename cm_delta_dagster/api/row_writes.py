@@ -1,7 +1,7 @@
 """Methods that change the rows of one table: of a table of the catalog, or of a table in a transaction over several tables."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import overload
 
 from pyspark.sql import Column, DataFrame
@@ -30,6 +30,10 @@ class RowWrites(ABC):
     @abstractmethod
     def _target(self) -> WriteTarget:
         """What the operations write to."""
+
+    def _begin_merge(self) -> Callable[[], None]:
+        """Called when a merge with clauses is begun; the result is called when it is executed."""
+        return lambda: None
 
     def append(
         self,
@@ -151,7 +155,10 @@ class RowWrites(ABC):
                 source=frame, on=merge_condition(on), source_alias=source_alias, target_alias=target_alias
             )
             return MergeBuilder(
-                self._target, change=change, options=CommitOptions(idempotency=idempotency, context=context)
+                self._target,
+                change=change,
+                options=CommitOptions(idempotency=idempotency, context=context),
+                on_execute=self._begin_merge(),
             )
         return merge(
             self._target,

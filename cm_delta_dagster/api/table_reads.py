@@ -15,7 +15,6 @@ from cm_delta_dagster.api.engine_reads import EngineReads
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
-from cm_delta_dagster.client.snapshots.path_table import PathTable
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.operations.arguments import Timestamp, as_predicate, epoch_milliseconds
@@ -437,10 +436,3 @@ class TableReads(EngineReads, typing.Generic[TableT]):
             columns=columns,
             where=where,
         )
-
-
-class PathDeltaTable(TableReads[PathTable]):
-    """A Delta table of another writer, opened by its path to read, compare or import it. It is never written.
-
-    Catalog-managed tables are refused: only their catalog knows which commits are ratified.
-    """

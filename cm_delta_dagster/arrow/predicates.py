@@ -152,6 +152,10 @@ def _compiled(leaf: Predicate, schema: StructType) -> _Answer:
             f"The condition {sql!r} has a time without a time zone, and no Spark session runs whose time zone applies. Write the "
             "zone, as in TIMESTAMP '2026-01-31 12:00:00Z', or give time_zone=... to the read or to connect()."
         )
+    if isinstance(leaf, Opaque) and leaf.invalid_time is not None:
+        raise InvalidArgumentError(
+            f"The condition {sql!r} compares with {leaf.invalid_time!r}, which is not a date or time of the calendar. Correct it."
+        )
     raise InvalidArgumentError(
         f"The condition {sql!r} is SQL that only Spark can evaluate. Read through Spark, or use comparisons of columns "
         "with values, IN, IS NULL, LIKE 'x%', AND, OR and NOT."

@@ -22,6 +22,7 @@ from cm_delta_dagster.operations.events.clean_feed import clean_feed as delete_o
 from cm_delta_dagster.operations.events.deliver_webhooks import (
     DeliverySettings,
     deliver_webhooks,
+    failures_of,
     redeliver_failures,
     run_webhooks,
 )
@@ -235,7 +236,7 @@ def failures(context: click.Context, name: str, redeliver: bool, as_json: bool) 
         if redeliver:
             accepted, refused = redeliver_failures(client, name)
             click.echo(f"{accepted} accepted, {refused} refused.", err=as_json)
-        found = client.webhooks.webhook_failures(name)
+        found = failures_of(client, name)
     if as_json:
         click.echo(json.dumps([asdict(failure) for failure in found], indent=2))
         return

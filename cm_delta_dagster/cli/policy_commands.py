@@ -9,6 +9,7 @@ from cm_delta_dagster.catalog.maintenance import MaintenanceConditions, Maintena
 from cm_delta_dagster.catalog.maintenance_decisions import conditions_text
 from cm_delta_dagster.catalog.maintenance_windows import MaintenanceWindow
 from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.sql.names import scope_parts
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.cli.client import open_catalog
 from cm_delta_dagster.cli.days import DAYS, days_in_ms
@@ -29,6 +30,10 @@ class _Kind(click.ParamType):  # type: ignore[type-arg]  # Generic since a recen
 _KINDS = ", ".join(kind.value for kind in MaintenanceKind)
 
 
+_TABLE_PARTS = 3
+"""catalog.schema.table"""
+
+
 @click.group()
 def policy() -> None:
     """Show and set which maintenance is allowed. The rule of the narrowest scope decides."""
@@ -38,9 +43,13 @@ def policy() -> None:
 @click.argument("name", default="")
 @click.pass_context
 def show(context: click.Context, name: str) -> None:
-    """List every rule, or what applies to the table NAME (catalog.schema.table)."""
+    """List every rule, what applies to the table NAME (catalog.schema.table), or the rules for a catalog or schema NAME.
+
+    The rules for a catalog or schema are those of wider scopes, of its own, and of scopes within it.
+    """
     with open_catalog(context) as catalog:
-        if name:
+        wanted = scope_parts(name) if name else ()
+        if len(wanted) == _TABLE_PARTS:
             identifier = TableIdentifier.parse(name)
             catalog.load_table(identifier)
             for kind in MaintenanceKind:
@@ -48,11 +57,18 @@ def show(context: click.Context, name: str) -> None:
                 click.echo(f"{_verdict(decision.allowed)}  {kind.value:<19}  {decision.decided_by}: {decision.reason}")
             return
         for rule in catalog.maintenance_rules():
+            if not _related(wanted, scope_parts(rule.scope)):
+                continue
             conditions = conditions_text(rule.conditions)
             where = f"{rule.scope} {conditions}".rstrip()
             click.echo(f"{_verdict(rule.allowed)}  {rule.kind.value:<19}  {where}{_suffix(rule.reason)}")
         exempt = ", ".join(kind.value for kind in MaintenanceKind if kind.allowed_by_default)
         click.echo(f"Without a rule: {exempt} are allowed, everything else is denied.")
+
+
+def _related(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether one of two scopes is the other one or contains it; ``()`` contains every scope."""
+    return all(left == right for left, right in zip(one, other, strict=False))
 
 
 _RULE_OPTIONS = (

@@ -1,5 +1,6 @@
 """Commands of ``cm-delta`` that reconcile catalog and storage: ``recover``, ``relocate`` and ``backup``."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -13,9 +14,11 @@ from cm_delta_dagster.operations.recovery.plan import KeptHistory, explain
 from cm_delta_dagster.operations.recovery.recover import plan_recovery
 from cm_delta_dagster.operations.recovery.recover import recover as apply_recovery
 from cm_delta_dagster.operations.recovery.recover_warehouse import plan_warehouse_recovery, recover_warehouse
-from cm_delta_dagster.operations.recovery.relocate import plan_relocation
+from cm_delta_dagster.operations.recovery.relocate import RelocationPlan, known_locations, plan_relocation
 from cm_delta_dagster.operations.recovery.relocate import relocate as apply_relocation
 from cm_delta_dagster.operations.recovery.warehouse_plan import explain_adoption
+
+_MAX_LOCATIONS = 5
 
 
 @click.command()
@@ -135,6 +138,8 @@ def relocate(context: click.Context, scope: str, moved_from: str, moved_to: str,
     """Change the locations of tables after a warehouse moved: of all tables, or of SCOPE (catalog or catalog.schema)."""
     with open_client(context) as client:
         plan = plan_relocation(client, moved_from=moved_from, moved_to=moved_to, scope=scope)
+        if not plan.moves:
+            _refuse_empty(plan, known_locations(client, scope), scope)
         for move in plan.moves:
             click.echo(f"{move.state:<8} {move.identifier}: {move.moved_from} -> {move.moved_to}")
             if move.detail:
@@ -149,11 +154,25 @@ def relocate(context: click.Context, scope: str, moved_from: str, moved_to: str,
                     "these tables."
                 )
                 context.exit(1)
-            advice = " --apply carries out the plan." if plan.moves else ""
-            click.echo(f"{counted(len(plan.moves), 'table')} would be relocated; nothing was changed.{advice}")
+            click.echo(
+                f"{counted(len(plan.moves), 'table')} would be relocated; nothing was changed. --apply carries out the plan."
+            )
             return
         moves = apply_relocation(client, plan)
     click.echo(f"{counted(len(moves), 'table')} relocated. Connect with warehouse={plan.moved_to!r} from now on.")
+
+
+def _refuse_empty(plan: RelocationPlan, locations: Sequence[str], scope: str) -> None:
+    """Refuse a relocation of no table, unless it is the repetition of one that was made."""
+    if any(location.startswith(f"{plan.moved_to}/") for location in locations):
+        return
+    shown = ", ".join(locations[:_MAX_LOCATIONS])
+    more = len(locations) - _MAX_LOCATIONS
+    rest = f" and {more} more" if more > 0 else ""
+    raise click.ClickException(
+        f"No table{f' of {scope}' if scope else ''} lies below {plan.moved_from}; nothing was changed. The locations of the tables "
+        f"are: {shown or 'none'}{rest}."
+    )
 
 
 @click.command()

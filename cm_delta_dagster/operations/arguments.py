@@ -35,6 +35,7 @@ class Identified(typing.Protocol):
 _Table = TypeVar("_Table", bound=Identified)
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
+_Value = TypeVar("_Value")
 
 
 def several(given: str | Iterable[str], *, what: str) -> tuple[str, ...]:
@@ -50,6 +51,37 @@ def several(given: str | Iterable[str], *, what: str) -> tuple[str, ...]:
     if not all(isinstance(each, str) for each in found):
         raise InvalidArgumentError(f"{what} are {given!r}; give a text, or a list of texts. Nothing was changed.")
     return found
+
+
+def listed(given: Iterable[_Value], *, name: str) -> tuple[_Value, ...]:
+    """The values as a tuple.
+
+    Args:
+        name: the argument, for the message.
+
+    Raises:
+        InvalidArgumentError: ``given`` is a text, whose letters would be taken for values, or no list.
+    """
+    if isinstance(given, str):
+        raise InvalidArgumentError(f"{name} is the text {given!r}; give a list, e.g. [{given!r}].")
+    if not isinstance(given, Iterable):
+        raise InvalidArgumentError(f"{name} is {given!r}; give a list.")
+    return tuple(given)
+
+
+def check_plan(plan: object, kind: type, *, method: str) -> None:
+    """Refuse an argument that is not a plan.
+
+    Args:
+        method: what makes such a plan, for the message.
+
+    Raises:
+        InvalidArgumentError: ``plan`` is no value of ``kind``.
+    """
+    if not isinstance(plan, kind):
+        raise InvalidArgumentError(
+            f"plan is {plan!r}; give the {kind.__name__} that {method} returns. Nothing was changed."
+        )
 
 
 def names_table(

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from cm_delta_dagster.client.commits.context import CommitContext
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import CmDeltaError
+from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
 from cm_delta_dagster.orchestration import metadata as facts
 from cm_delta_dagster.orchestration.maintenance_policy import (
     DueTask,
@@ -68,8 +68,17 @@ def build_maintenance_schedules(
         catalog: resource key of the CatalogResource; ``spark``: of the SparkResource.
         jobs: the jobs of :func:`build_maintenance_jobs` for the same policy, if the code location also lists them;
             None: the schedules build their own.
+
+    Raises:
+        InvalidArgumentError: ``jobs`` are not those of the tables of the policy.
     """
     started = jobs if jobs is not None else build_maintenance_jobs(policy, catalog=catalog, spark=spark)
+    given, needed = [job.name for job in started], [job_name(table) for table in policy.tables]
+    if given != needed:
+        raise InvalidArgumentError(
+            f"jobs has {', '.join(given) or 'no job'}, and the tables of the policy need {', '.join(needed) or 'none'}, in this "
+            "order. Give the result of build_maintenance_jobs for the same policy, or None."
+        )
     return [
         _table_schedule(policy, table, job, catalog=catalog, default_status=default_status)
         for table, job in zip(policy.tables, started, strict=True)

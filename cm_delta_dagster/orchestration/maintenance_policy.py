@@ -12,6 +12,7 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.snapshots.log_reader import hinted_version
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.arguments import listed
 from cm_delta_dagster.operations.maintenance.optimize import plan_optimize
 from cm_delta_dagster.operations.maintenance.sizes import size_text
 from cm_delta_dagster.operations.maintenance.vacuum import plan_vacuum
@@ -75,7 +76,8 @@ class MaintenancePolicy:
         cron: when schedules are evaluated, in ``timezone``.
 
     Raises:
-        InvalidArgumentError: two tables have one job name, or ``asset_keys`` names another table.
+        InvalidArgumentError: ``tables`` is a text, two tables have one job name, ``asset_keys`` names another table, or ``cron`` or
+            ``timezone`` is not valid.
     """
 
     tables: tuple[str, ...]
@@ -95,12 +97,29 @@ class MaintenancePolicy:
     timezone: str = "UTC"
 
     def __post_init__(self) -> None:
+        listed(self.tables, name="tables")
         names = [job_name(table) for table in self.tables]
         if len(set(names)) < len(names):
             raise InvalidArgumentError(f"Two tables of the policy have the same job name: {', '.join(sorted(names))}.")
         unknown = sorted(set(self.asset_keys) - set(self.tables))
         if unknown:
             raise InvalidArgumentError(f"asset_keys names tables that the policy does not have: {', '.join(unknown)}.")
+        _check_schedule(self.cron, self.timezone)
+
+
+def _check_schedule(cron: str, timezone: str) -> None:
+    what = (
+        f"cron {cron!r} and timezone {timezone!r} of a MaintenancePolicy make no schedule: give five fields such as '0 * * * *', "
+        "and a name such as 'Europe/Berlin'."
+    )
+    if not isinstance(cron, str) or not isinstance(timezone, str):
+        raise InvalidArgumentError(what)
+    try:
+        dg.ScheduleDefinition(
+            name="maintenance", job_name="maintenance", cron_schedule=cron, execution_timezone=timezone
+        )
+    except dg.DagsterInvalidDefinitionError as error:
+        raise InvalidArgumentError(f"{what} Dagster reports: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

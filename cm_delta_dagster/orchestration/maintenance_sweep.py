@@ -15,6 +15,7 @@ import dagster as dg
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import CommitContext
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.arguments import listed
 from cm_delta_dagster.orchestration import metadata as facts
 from cm_delta_dagster.orchestration.maintenance_policy import MaintenancePolicy, OnDenied, due_tasks
 from cm_delta_dagster.orchestration.maintenance_tasks import TaskReport, perform
@@ -47,9 +48,9 @@ def build_maintenance_sweep(
         catalog: resource key of the CatalogResource; ``spark``: of the SparkResource.
 
     Raises:
-        InvalidArgumentError: a selector does not have three parts, or there is none.
+        InvalidArgumentError: ``selectors`` is a text, a selector does not have three parts, or there is none.
     """
-    wanted = tuple(_selector(text) for text in selectors)
+    wanted = tuple(_selector(text) for text in listed(selectors, name="selectors"))
     if not wanted or budget_seconds <= 0:
         raise InvalidArgumentError(
             "A maintenance sweep needs at least one selector and a budget of more than 0 seconds."

@@ -115,6 +115,15 @@ def test_each_statement_reads_the_latest_versions_and_loads_no_other_table(
     assert lake.client.cached_snapshot(other) is None
     with pytest.raises(duckdb.CatalogException, match="nosuch"):
         connection.sql("select * from main.sales.nosuch")
+    for text in ("select * from main.sales.ordrs", 'select count(*) from main.sales.orders o, "main.sales.ordrs" x'):
+        for run in (connection.sql, connection.execute, connection.cursor().sql):
+            with pytest.raises(
+                duckdb.CatalogException,
+                match=r"no table main\.sales\.ordrs, and DuckDB has.*Did you mean main\.sales\.orders\?",
+            ):
+                run(text)
+    with pytest.raises(duckdb.CatalogException, match="nofunction"):
+        connection.sql("select nofunction(id) from main.sales.orders")
     with pytest.raises(duckdb.ParserException):
         connection.sql("selec 'x")
     connection.close()

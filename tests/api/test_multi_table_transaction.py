@@ -109,3 +109,21 @@ def test_a_conflict_leaves_no_commit_and_no_file(lake: Connection, spark: SparkS
         lake.table(ORDERS).delete("id = 1")
     assert (ids(lake, ORDERS), ids(lake, TOTALS)) == ([2], [1, 2])
     assert data_files(lake, TOTALS) == 1
+
+
+def test_a_merge_that_is_begun_and_not_executed_fails_the_transaction(lake: Connection, spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(3, "c")], "id int, text string").coalesce(1)
+    files = data_files(lake, LOG)
+    refusal = r"merge into main\.sales\.orders was begun.*Nothing was committed"
+    with pytest.raises(InvalidArgumentError, match=refusal), lake.transaction() as tx:
+        tx.table(LOG).append(frame)
+        builder = tx.table(ORDERS).merge(frame, "s.id = t.id", source_alias="s", target_alias="t")
+        builder.when_not_matched_insert_all()
+    assert (ids(lake, ORDERS), ids(lake, LOG)) == ([1, 2], [1, 2])
+    assert data_files(lake, LOG) == files
+    with lake.transaction() as tx:
+        with pytest.raises(AttributeError, match=r"TransactionTable has no attribute 'to_df'.*lake\.table"):
+            getattr(tx.table(ORDERS), "to_df")()  # noqa: B009
+        begun = tx.table(ORDERS).merge(frame, "s.id = t.id", source_alias="s", target_alias="t")
+        begun.when_not_matched_insert_all().execute()
+    assert ids(lake, ORDERS) == [1, 2, 3]

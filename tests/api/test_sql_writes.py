@@ -521,6 +521,20 @@ def test_registered_tables_are_read_and_not_written(lake: Connection, tmp_path: 
     ):
         with pytest.raises(TableNotFoundError, match=r"registered for reading only.*lake\.adopt"):
             lake.sql(text.format(t="main.sales.theirs"))
+    frame = lake.spark.range(1)
+    for create in (
+        lambda name: lake.append(name, frame),
+        lambda name: lake.create_table(name, frame.schema),
+        lambda name: lake.create_table(name, frame.schema, mode="create_or_replace"),
+        lambda name: lake.open_or_create(name, frame.schema),
+        lambda name: lake.rename("main.sales.copied", name),
+        lambda name: lake.sql(f"CREATE OR REPLACE TABLE {name} AS SELECT 1 AS id"),
+        lambda name: lake.clone("main.sales.copied", name, creation="create_or_replace"),
+    ):
+        with pytest.raises(TableAlreadyExistsError, match="registered for reading only"):
+            create("main.sales.theirs")
+    assert lake.tables() == ("main.sales.copied", "main.sales.of_theirs")
+    assert lake.adopt(path, "main.sales.theirs").name == "main.sales.theirs" and lake.registered() == {}
 
 
 def test_a_statement_that_reads_its_table_conflicts_with_a_concurrent_write(

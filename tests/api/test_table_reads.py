@@ -1,5 +1,6 @@
 """Reads of the Python API, on tables of the catalog and on tables of other writers."""
 
+import copy
 import datetime as dt
 import os
 import shutil
@@ -13,6 +14,7 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster import Connection, connect
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import (
     CatalogManagedAccessError,
     InvalidArgumentError,
@@ -136,6 +138,28 @@ def test_what_cannot_be_opened_by_path_says_why(tmp_path: Path, monkeypatch: pyt
             lake.path_table(path).to_arrow(version=7)
         monkeypatch.chdir(tmp_path)
         assert lake.path_table("foreign table").count_rows() == 3
+
+
+def test_what_a_table_by_path_cannot_do_says_where_to_do_it(tmp_path: Path) -> None:
+    with lake_in(tmp_path) as lake:
+        table: Any = lake.path_table(foreign_table(tmp_path))
+        with pytest.raises(AttributeError, match=r"PathDeltaTable has no attribute 'append'.*lake\.adopt"):
+            table.append(None)
+        assert not hasattr(table, "vacuum") and copy.copy(table).name == table.name
+
+
+def test_a_text_in_place_of_a_list_or_a_plan_is_refused(tmp_path: Path) -> None:
+    with lake_in(tmp_path) as lake:
+        methods: Any = lake
+        with pytest.raises(InvalidArgumentError, match=r"names is the text 'main\.s\.t'; give a list"):
+            methods.snapshots("main.s.t")
+        with pytest.raises(InvalidArgumentError, match=r"names is TableIdentifier.*; give a list"):
+            methods.snapshots(TableIdentifier("main", "s", "t"))
+        for method in ("recover", "recover_warehouse", "relocate", "purge"):
+            with pytest.raises(
+                InvalidArgumentError, match=f"plan is 'main.s.t'; give the .* that plan_{method} returns"
+            ):
+                getattr(methods, method)("main.s.t")
 
 
 def test_the_catalogs_tables_answer_arrow_and_spark_alike(spark: SparkSession, tmp_path: Path) -> None:

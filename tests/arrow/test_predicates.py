@@ -28,6 +28,7 @@ from cm_delta_dagster.protocol.predicates.predicates import (
     Predicate,
     StartsWith,
 )
+from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.schema.arrow_types import to_arrow_type
 from cm_delta_dagster.protocol.schema.types import (
     BINARY,
@@ -213,3 +214,28 @@ def test_leaving_out_row_groups_changes_no_answer(rows: list[dict[str, Any]], pr
         data_files.add(table, row_group_size=group)
         found = data_files.read(_SCHEMA, predicate=predicate).to_pylist()
     assert repr(found) == repr(expected)
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        ("day", "2024-05-41"),
+        ("at", "2024-02-30 00:00:00"),
+        ("at", "2024-02-30T00:00:00Z"),
+        ("local", "2024-05-01 25:00:00"),
+    ],
+)
+def test_a_date_that_the_calendar_does_not_have_is_named(column: str, text: str) -> None:
+    schema = StructType(
+        (
+            StructField("day", DATE),
+            StructField("at", TIMESTAMP),
+            StructField("local", TIMESTAMP_NTZ),
+            StructField("n", LONG),
+        )
+    )
+    for where in (f"{column} = '{text}'", f"n > 1 AND NOT {column} < '{text}'"):
+        with pytest.raises(InvalidArgumentError, match=f"compares with '{text}', which is not a date or time"):
+            row_filter(parse_predicate(where, schema, zone=dt.UTC), schema)
+    with pytest.raises(InvalidArgumentError, match="only Spark can evaluate"):
+        row_filter(parse_predicate("day = '0000-01-01'", schema), schema)  # Spark has the year 0.

@@ -18,7 +18,7 @@ from alembic.script import ScriptDirectory
 from cm_delta_dagster.catalog.approvals import ApprovalRequest
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.catalog.ratification import Ratified
-from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.sql import IfMissing, SqlCatalog
 from cm_delta_dagster.catalog.sql.commit_locks import AdvisoryCommitLocks
 from cm_delta_dagster.catalog.sql.database import Database
 from cm_delta_dagster.catalog.sql.migrate import HEAD, VERSION_TABLE, alembic_config
@@ -26,6 +26,7 @@ from cm_delta_dagster.catalog.sql.schema import METADATA
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import (
     CatalogError,
+    CatalogNotFoundError,
     CatalogUnavailableError,
     CatalogVersionError,
     CommitRefusedError,
@@ -247,11 +248,19 @@ def test_local_locations_start_with_three_slashes_and_end_with_none(warehouse: s
     assert location.startswith("file:///data/w/main/sales/orders-") and not location.endswith("/")
 
 
-def test_a_file_that_is_not_a_database_raises_a_catalog_error(tmp_path: Path) -> None:
-    (tmp_path / "catalog.db").write_bytes(b"not a database" * 100)
-    with SqlCatalog(f"sqlite:///{tmp_path}/catalog.db") as catalog, pytest.raises(CatalogError):
+@pytest.mark.parametrize("content", [b"x", b"not a database" * 100])
+@pytest.mark.parametrize("if_missing", list(IfMissing))
+def test_a_file_that_is_not_a_database_raises_a_catalog_error(
+    tmp_path: Path, content: bytes, if_missing: IfMissing
+) -> None:
+    (tmp_path / "catalog.db").write_bytes(content)
+    with (
+        SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", if_missing=if_missing) as catalog,
+        pytest.raises(CatalogError, match="not the database of a catalog") as refused,
+    ):
         catalog.list_tables()
-    assert (tmp_path / "catalog.db").read_bytes().startswith(b"not a database")
+    assert not isinstance(refused.value, CatalogNotFoundError)
+    assert (tmp_path / "catalog.db").read_bytes() == content
 
 
 def test_a_write_waits_for_the_lock_of_another_process(sqlite_url: str) -> None:

@@ -1,6 +1,9 @@
 """``cm-delta feed``, ``clean-feed``, ``leases``, ``expire-lease`` and ``webhooks``."""
 
 import json
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -99,4 +102,22 @@ def test_webhooks_are_set_listed_run_and_removed(run: Runner) -> None:
     assert without_secret.exit_code == 1 and "There is no secret at env:CM_DELTA_TEST_SECRET" in without_secret.output
     assert run("webhooks", "failures", "hook").output == ""
     assert run("webhooks", "remove", "hook").exit_code == 0
-    assert "no webhook 'hook'" in run("webhooks", "remove", "hook").output
+    for gone in (("remove", "hook"), ("failures", "hook"), ("failures", "hook", "--json")):
+        refused = run("webhooks", *gone)
+        assert refused.exit_code == 1 and "no webhook 'hook'" in refused.output
+
+
+def test_each_failed_attempt_of_a_delivery_is_printed(run: Runner, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/"  # Refused once the port is closed.
+    secret = tmp_path / "secret"
+    secret.write_text("whisper")
+    run("webhooks", "set", "hook", url, "--secret", f"file:{secret}", "--after", "0", "--kind", "COMMIT")
+    command = [sys.executable, "-m", "cm_delta_dagster.cli.main", "--catalog", f"sqlite:///{tmp_path}/catalog.db"]
+    done = subprocess.run(
+        [*command, "webhooks", "run", "--once", "--attempts", "2"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "hook: 0 delivered, 1 failed\n")
+    first, last = done.stderr.splitlines()
+    assert "in attempt 1 of 2: " in first and "Connection refused" in first and "The next attempt is in" in first
+    assert "in the last of 2 attempts: " in last and "Connection refused" in last

@@ -128,6 +128,13 @@ def test_policy_is_set_shown_and_reset(url: str) -> None:
     assert run(url, "policy", "deny", "main.sales", "DATA_CLEANUP").exit_code == 0
     assert "allowed  DATA_CLEANUP         main: nightly" in run(url, "policy", "show").output
     assert "denied   DATA_CLEANUP         main.sales: " in run(url, "policy", "show", str(NAME)).output
+    assert run(url, "policy", "deny", "other", "DATA_CLEANUP", "--reason", "elsewhere").exit_code == 0
+    for scope in ("main", "main.sales"):
+        of_scope = run(url, "policy", "show", scope)
+        assert of_scope.exit_code == 0 and "Without a rule" in of_scope.output
+        assert "DATA_CLEANUP         main: nightly" in of_scope.output and "elsewhere" not in of_scope.output
+        assert "denied   DATA_CLEANUP         main.sales" in of_scope.output
+    assert "main.sales" not in run(url, "policy", "show", "main.stock").output
     assert run(url, "policy", "reset", "main.sales", "DATA_CLEANUP").exit_code == 0
     assert "allowed  DATA_CLEANUP         main: nightly" in run(url, "policy", "show", str(NAME)).output
     with SqlCatalog(url) as catalog:

@@ -144,7 +144,11 @@ def test_a_moved_warehouse_is_relocated(house: House) -> None:
         and shown.output.startswith("found    main.test.t")
         and "nothing was changed" in shown.output
     )
-    assert house.run("relocate", "--from", old, "--to", new, "--apply").exit_code == 0
+    for elsewhere in (("nope",), ("nope", "--apply"), (f"{old}2", "main.test")):
+        none = house.run("relocate", *elsewhere[1:], "--from", elsewhere[0], "--to", str(house.root / "lake"))
+        assert none.exit_code == 1 and "lies below" in none.output and f"{old}/main/test/t-" in none.output
+    for _ in range(2):
+        assert house.run("relocate", "--from", old, "--to", new, "--apply").exit_code == 0
     house.warehouse = Path(new)
     assert house.append() == 2
     assert not Path(old).exists()

@@ -4,6 +4,7 @@ Run for each database by ``tests/catalog/test_catalog_contract.py``.
 """
 
 import uuid
+from collections.abc import Callable
 
 import pytest
 
@@ -16,6 +17,8 @@ from cm_delta_dagster.catalog.tables import TableDefinition, TableEntry, TableId
 from cm_delta_dagster.errors import PurgeRefusedError, RecoveryError, TableAlreadyExistsError, TableNotFoundError
 from tests.contracts.catalog_bench import NAME, OTHER, PROTOCOL, Bench, Rule, create, metadata, proposal, summary
 
+NEW = TableIdentifier("main", "sales", "new")
+DROPPED = TableIdentifier("main", "sales", "dropped")
 LOCATION = "memory://elsewhere/orders"
 
 
@@ -120,6 +123,38 @@ def a_table_that_others_need_is_not_released(bench: Bench) -> None:
                 catalog.release_table(unknown)
 
 
+def _is_refused_to_tables(catalog: Catalog) -> None:
+    """``OTHER`` stands for a path, ``NAME`` is a table. No table gets the name ``OTHER``."""
+    reserved = catalog.create_staging_table(NEW)
+    catalog.register_path(NEW, f"{LOCATION}-new")
+    catalog.register_path(DROPPED, f"{LOCATION}-dropped")
+    catalog.unregister_path(DROPPED)
+    dropped = create(catalog, DROPPED)
+    catalog.drop_table(DROPPED)
+    catalog.register_path(DROPPED, f"{LOCATION}-dropped")
+    feed = catalog.latest_feed_position()
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: catalog.create_staging_table(OTHER),
+        lambda: catalog.create_staging_table(OTHER, location="memory://given/orders"),
+        lambda: catalog.register_table(reserved.table_id, NEW, summary=summary(5000)),
+        lambda: catalog.rename_table(catalog.load_table(NAME).table_id, OTHER),
+        lambda: catalog.undrop_table(dropped.table_id),
+        lambda: _adopted(catalog, location="memory://elsewhere/others", name=OTHER),
+    )
+    for call in calls:
+        with pytest.raises(TableAlreadyExistsError, match=r"registered for reading only.*Nothing was changed"):
+            call()
+    assert catalog.list_tables() == (NAME,) and catalog.latest_feed_position() == feed
+
+
+def a_registered_path_that_is_adopted_is_the_name_of_a_table(bench: Bench) -> None:
+    """CM-R1"""
+    with bench.client() as catalog:
+        catalog.register_path(NAME, LOCATION)
+        assert _adopted(catalog).identifier == NAME
+        assert catalog.registered_paths() == {} and catalog.list_tables() == (NAME,)
+
+
 def a_registered_path_is_a_name_for_reading(bench: Bench) -> None:
     """CM-R1"""
     with bench.client() as catalog:
@@ -133,6 +168,7 @@ def a_registered_path_is_a_name_for_reading(bench: Bench) -> None:
         create(catalog)
         with pytest.raises(TableAlreadyExistsError):
             catalog.register_path(NAME, LOCATION)
+        _is_refused_to_tables(catalog)
         catalog.unregister_path(OTHER)
         with pytest.raises(TableNotFoundError):
             catalog.unregister_path(OTHER)
@@ -144,4 +180,5 @@ ONBOARDING_CONTRACT: tuple[Rule, ...] = (
     a_released_table_frees_name_and_location_and_keeps_its_commits,
     a_table_that_others_need_is_not_released,
     a_registered_path_is_a_name_for_reading,
+    a_registered_path_that_is_adopted_is_the_name_of_a_table,
 )

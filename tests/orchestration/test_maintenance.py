@@ -211,6 +211,22 @@ def test_an_invalid_policy_is_refused():
         MaintenancePolicy(tables=("main.a.b_c", "main.a_b.c"))
     with pytest.raises(InvalidArgumentError, match="asset_keys"):
         MaintenancePolicy(tables=(NAME,), asset_keys={"main.s.other": KEY})
+    with pytest.raises(InvalidArgumentError, match=r"tables is the text 'main\.s\.t'; give a list"):
+        MaintenancePolicy(tables=NAME)
+    for wrong in ({"cron": "15 * * *"}, {"timezone": "Europe/Berln"}, {"cron": 5}):
+        with pytest.raises(InvalidArgumentError, match="make no schedule: give five fields"):
+            MaintenancePolicy(tables=(NAME,), **wrong)
+    with pytest.raises(InvalidArgumentError, match=r"selectors is the text 'main\.s\.t'; give a list"):
+        build_maintenance_sweep(NAME, policy=policy_of())
+
+
+def test_schedules_take_the_jobs_of_their_tables():
+    jobs = build_maintenance_jobs(policy_of())
+    assert [schedule.job.name for schedule in build_maintenance_schedules(policy_of(), jobs=jobs)] == [jobs[0].name]
+    others = build_maintenance_jobs(MaintenancePolicy(tables=("main.s.other",)))
+    for wrong in ([], others):
+        with pytest.raises(InvalidArgumentError, match=r"need maintain_main_s_t, in this order"):
+            build_maintenance_schedules(policy_of(), jobs=wrong)
 
 
 def test_an_unknown_action_is_refused(catalog, instance):

@@ -296,6 +296,11 @@ class Database:
         if self._is_sqlite:
             if self._if_missing is IfMissing.REFUSE and not Path(str(self._url.database)).is_file():
                 raise self._missing()
+            if sqlite_files.is_other_file(str(self._url.database)):
+                raise CatalogError(
+                    f"{self.shown_url} is not the database of a catalog: the file is not empty, and it is not a SQLite database. "
+                    "Nothing was changed. Check the URL."
+                )
             return sqlite_engine(self._url, principal=self.principal)
         try:
             return postgresql_engine(self._url, self._server_clock, principal=self.principal)

@@ -16,6 +16,7 @@ from cm_delta_dagster.catalog.sql import (
     guard,
     locations,
     maintenance,
+    registered_paths,
     rule_lock,
     tables,
 )
@@ -35,6 +36,7 @@ from cm_delta_dagster.catalog.sql.schema import (
     VERSION_PINS,
     identifier_of,
 )
+from cm_delta_dagster.catalog.sql.taken_names import name_taken
 from cm_delta_dagster.catalog.tables import InactiveState, InactiveTable, TableEntry, TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError, PurgeRefusedError, TableNotFoundError
 
@@ -72,10 +74,11 @@ def undrop_table(connection: sa.Connection, table_id: str, *, now_ms: int) -> Ta
         raise TableNotFoundError(
             f"{identifier} (table id {table_id}) cannot be restored: it is {_state_text(row.state)}. Create a new table."
         )
+    registered_paths.refuse_registered(connection, identifier)
     try:
         connection.execute(_UNDROP, {"of_table": table_id})
     except sa.exc.IntegrityError as error:
-        raise tables.name_taken(identifier) from error
+        raise name_taken(identifier) from error
     commit_rules.check_covered(connection, table_id, identifier)
     feed_entries.append_event(connection, FeedKind.TABLE_RESTORED, table_id, now_ms=now_ms)
     return tables.load_table(connection, identifier)
@@ -92,10 +95,11 @@ def rename_table(connection: sa.Connection, table_id: str, identifier: TableIden
     before = identifier_of(row)
     if before != identifier:
         guard.require(connection, Operation.CREATE, identifier)
+        registered_paths.refuse_registered(connection, identifier)
         try:
             connection.execute(_RENAME, {"of_table": table_id, **tables.name_parameters(identifier)})
         except sa.exc.IntegrityError as error:
-            raise tables.name_taken(identifier) from error
+            raise name_taken(identifier) from error
         definitions.change_etag(connection, table_id)
         maintenance.carry_denials(connection, before, identifier, now_ms=now_ms)
         commit_rules.carry(connection, before, identifier, now_ms=now_ms)

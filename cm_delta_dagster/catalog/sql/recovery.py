@@ -21,6 +21,7 @@ from cm_delta_dagster.catalog.sql import (
     locations,
     policies,
     protected_catalog,
+    registered_paths,
     tables,
 )
 from cm_delta_dagster.catalog.sql.callers import caller_of
@@ -39,6 +40,7 @@ from cm_delta_dagster.catalog.sql.schema import (
     VERSION_PINS,
     identifier_of,
 )
+from cm_delta_dagster.catalog.sql.taken_names import name_taken
 from cm_delta_dagster.catalog.tables import RelatedTable, TableEntry, TableIdentifier
 from cm_delta_dagster.errors import OperationRefusedError, RecoveryError, Refusal, TableNotFoundError
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
@@ -201,6 +203,8 @@ def adopt_table(connection: sa.Connection, table: AdoptedTable, *, now_ms: int) 
     _refuse_shared(connection, table.location, table_id=table.table_id)
     _check_order(table.history.proposals, first=table.history.proposals[0].version, follows_ms=-1)
     name = table.identifier
+    if table.state is AdoptedState.ACTIVE:
+        registered_paths.replace_registered(connection, name, location=table.location)
     values = {
         "table_id": table.table_id,
         "catalog_name": name.catalog,
@@ -221,7 +225,7 @@ def adopt_table(connection: sa.Connection, table: AdoptedTable, *, now_ms: int) 
     try:
         connection.execute(sa.insert(TABLES), values)
     except sa.exc.IntegrityError as error:
-        raise tables.name_taken(name) from error
+        raise name_taken(name) from error
     policies.adopt(connection, table.table_id)
     if table.sources:
         clones.record(connection, table.table_id, table.sources)

@@ -5,9 +5,10 @@ Functions over an open connection; the caller opens the transaction.
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.sql import guard, tables
+from cm_delta_dagster.catalog.sql import guard
 from cm_delta_dagster.catalog.sql.guard import Operation
 from cm_delta_dagster.catalog.sql.schema import IS_ACTIVE, NAME_COLUMNS, REGISTERED_PATHS, TABLES, identifier_of
+from cm_delta_dagster.catalog.sql.taken_names import name_taken
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import TableAlreadyExistsError, TableNotFoundError
 
@@ -26,12 +27,12 @@ def register(connection: sa.Connection, identifier: TableIdentifier, location: s
         )
     holder = sa.select(TABLES.c.table_id).where(*_of(NAME_COLUMNS, identifier), IS_ACTIVE)
     if connection.execute(holder).first() is not None:
-        raise tables.name_taken(identifier)
+        raise name_taken(identifier)
     values = {"catalog_name": identifier.catalog, "schema_name": identifier.schema, "table_name": identifier.table}
     try:
         connection.execute(sa.insert(REGISTERED_PATHS), {**values, "location": location})
     except sa.exc.IntegrityError as error:  # Another client registered the name concurrently.
-        raise tables.name_taken(identifier) from error
+        raise name_taken(identifier) from error
 
 
 def find(connection: sa.Connection, identifier: TableIdentifier) -> str | None:
@@ -39,6 +40,23 @@ def find(connection: sa.Connection, identifier: TableIdentifier) -> str | None:
     found = connection.execute(sa.select(REGISTERED_PATHS.c.location).where(*_of(_NAME, identifier)))
     location = found.scalar_one_or_none()
     return None if location is None else str(location)
+
+
+def refuse_registered(connection: sa.Connection, identifier: TableIdentifier) -> None:
+    """Refuse a name for a table that stands for a path. Raises TableAlreadyExistsError."""
+    location = find(connection, identifier)
+    if location is not None:
+        raise TableAlreadyExistsError(
+            f"{identifier} cannot be the name of a table of the catalog: it is registered for reading only, for the table at "
+            f"{location}. Nothing was changed. Choose another name, unregister this one first, or adopt the table."
+        )
+
+
+def replace_registered(connection: sa.Connection, identifier: TableIdentifier, *, location: str) -> None:
+    """Delete the name of the path that a table of the catalog gets now. Raises TableAlreadyExistsError for another path."""
+    if find(connection, identifier) == location:
+        connection.execute(sa.delete(REGISTERED_PATHS).where(*_of(_NAME, identifier)))
+    refuse_registered(connection, identifier)
 
 
 def unregister(connection: sa.Connection, identifier: TableIdentifier) -> None:

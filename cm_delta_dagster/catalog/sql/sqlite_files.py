@@ -28,6 +28,7 @@ _NO_FILES = (
     "SQLITE_READONLY_RECOVERY",
     "SQLITE_IOERR_SHM",
 )
+_HEADER = b"SQLite format 3\0"
 _ATTEMPTS = 5
 _BACKOFF_SECONDS = 0.05
 _LITTLE_SPACE = 64 * 1024
@@ -41,6 +42,15 @@ def lacks_files(code: str) -> bool:
         code: ``sqlite_errorname`` of the error.
     """
     return code.startswith(_NO_FILES)
+
+
+def is_other_file(path: str) -> bool:
+    """Whether a file at ``path`` has bytes that are no SQLite database. SQLite overwrites such a file if it is small."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(_HEADER)) not in (b"", _HEADER)
+    except OSError:
+        return False  # There is no file, or SQLite reports why it cannot be read.
 
 
 def obstacle(path: str, code: str) -> str | None:

@@ -14,7 +14,15 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.feed_kinds import FeedKind
 from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
-from cm_delta_dagster.catalog.sql import commits, definitions, feed_entries, guard, locations, policies
+from cm_delta_dagster.catalog.sql import (
+    commits,
+    definitions,
+    feed_entries,
+    guard,
+    locations,
+    policies,
+    registered_paths,
+)
 from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.commit_rows import COMMIT_COLUMNS, ratified_commits_of, unknown_table
 from cm_delta_dagster.catalog.sql.guard import Operation
@@ -30,6 +38,7 @@ from cm_delta_dagster.catalog.sql.schema import (
     TABLES,
     identifier_of,
 )
+from cm_delta_dagster.catalog.sql.taken_names import name_taken
 from cm_delta_dagster.catalog.tables import StagingTable, TableEntry, TableIdentifier
 from cm_delta_dagster.errors import TableAlreadyExistsError, TableNotFoundError
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
@@ -128,6 +137,7 @@ def _reserve(
     guard.require(connection, Operation.CREATE, identifier)
     if connection.execute(_HOLDER, name_parameters(identifier)).first() is not None:
         raise name_taken(identifier)
+    registered_paths.refuse_registered(connection, identifier)
     table_id = str(uuid.uuid4())
     connection.execute(
         sa.insert(TABLES).values(
@@ -172,6 +182,7 @@ def register_table(
             )
         return load_table(connection, identifier)
     guard.require(connection, Operation.CREATE, identifier)
+    registered_paths.refuse_registered(connection, identifier)
     try:
         connection.execute(
             _ACTIVATE,
@@ -287,11 +298,6 @@ def list_tables(connection: sa.Connection, parts: tuple[str, ...]) -> tuple[Tabl
 def name_parameters(identifier: TableIdentifier) -> dict[str, str]:
     """The parameters of a name in the statements of this package."""
     return {"of_catalog": identifier.catalog, "of_schema": identifier.schema, "of_name": identifier.table}
-
-
-def name_taken(identifier: TableIdentifier) -> TableAlreadyExistsError:
-    """The error if another table has the name."""
-    return TableAlreadyExistsError(f"{identifier} exists already: choose another name, or drop that table first.")
 
 
 def _no_such_name(identifier: TableIdentifier) -> TableNotFoundError:

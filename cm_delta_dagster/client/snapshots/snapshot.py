@@ -56,6 +56,14 @@ class Snapshot:
     reported_counts: TableCounts | None = None
     time_zone: tzinfo | None = None
 
+    def __repr__(self) -> str:
+        files = ""
+        if self.reported_counts is not None:
+            files = f", num_files={self.reported_counts.num_files}"
+        elif self.state.files.is_reconciled:
+            files = f", num_files={self.num_files}"
+        return f"{type(self).__name__}({self.identifier!r}, version={self.version}{files})"
+
     @classmethod
     def before_creation(
         cls,

@@ -148,10 +148,16 @@ class _Delivery:
         body = json.dumps({"id": event_id, **facts}, ensure_ascii=False).encode()
         failure, secret = None, secret_of(self._webhook.secret)
         try:
-            self._with_retries(lambda: self._send(secret, event_id, body))
+            self._with_retries(lambda: self._send(secret, event_id, body), event_id)
             self._delivered += 1
         except _RefusedError as error:
-            _log.warning("The webhook %s did not accept the event %s: %s", self._webhook.name, event_id, error)
+            _log.warning(
+                "The webhook %s did not accept the event %s in the last of %d attempts: %s",
+                self._webhook.name,
+                event_id,
+                self._settings.max_attempts,
+                error,
+            )
             failure = WebhookFailure(
                 name=self._webhook.name,
                 position=position,
@@ -164,14 +170,28 @@ class _Delivery:
             # This process was stopped for longer than its lease: the event and later ones may have been delivered.
             raise _StoppedError(f"Another process delivers the webhook {self._webhook.name}, or it was removed.")
 
-    def _with_retries(self, send: Callable[[], None]) -> None:
+    def _with_retries(self, send: Callable[[], None], event_id: str) -> None:
         settings = self._settings
+
+        def report(attempt: RetryCallState) -> None:
+            assert attempt.outcome is not None and attempt.next_action is not None
+            _log.warning(
+                "The webhook %s did not accept the event %s in attempt %d of %d: %s. The next attempt is in %.1f s",
+                self._webhook.name,
+                event_id,
+                attempt.attempt_number,
+                settings.max_attempts,
+                attempt.outcome.exception(),
+                attempt.next_action.sleep,
+            )
+
         Retrying(
             retry=retry_if_exception_type(_RefusedError),
             wait=wait_random_exponential(multiplier=settings.first_wait_s, max=settings.max_wait_s),
             stop=stop_after_attempt(settings.max_attempts),
             sleep=self._sleep,
             before=self._before_attempt,
+            before_sleep=report,
             reraise=True,
         )(send)
 
@@ -218,6 +238,19 @@ class _Delivery:
 def _subscription(client: DeltaClient, name: str) -> Webhook | None:
     """The subscription of that name."""
     return next((webhook for webhook in client.webhooks.webhooks() if webhook.name == name), None)
+
+
+def _known_subscription(client: DeltaClient, name: str) -> Webhook:
+    found = _subscription(client, name)
+    if found is None:
+        raise webhook_not_found(name)
+    return found
+
+
+def failures_of(client: DeltaClient, name: str) -> tuple[WebhookFailure, ...]:
+    """The stored failures of a subscription, by position. Raises WebhookNotFoundError."""
+    _known_subscription(client, name)
+    return tuple(client.webhooks.webhook_failures(name))
 
 
 def send(url: str, secret: bytes, *, event_id: str, body: bytes, now_s: int, timeout_s: float) -> None:
@@ -303,9 +336,7 @@ def redeliver_failures(client: DeltaClient, name: str, *, settings: DeliverySett
         WebhookNotFoundError: the catalog has no such subscription.
         InvalidArgumentError: its secret is missing.
     """
-    webhook = _subscription(client, name)
-    if webhook is None:
-        raise webhook_not_found(name)
+    webhook = _known_subscription(client, name)
     secret, chosen = secret_of(webhook.secret), settings or DeliverySettings()
     accepted = refused = 0
     for failure in client.webhooks.webhook_failures(name):

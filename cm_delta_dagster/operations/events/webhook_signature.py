@@ -25,9 +25,7 @@ def secret_of(reference: str) -> bytes:
     kind, _, place = reference.partition(":")
     try:
         text = os.environ.get(place, "") if kind == "env" else Path(place).read_text(encoding="utf-8").strip()
-        secret = (
-            base64.b64decode(text.removeprefix(_ENCODED), validate=True) if text.startswith(_ENCODED) else text.encode()
-        )
+        secret = _decoded(text)
     except (OSError, ValueError) as error:  # Also of Base64, of text that is not UTF-8, and of a path with U+0000.
         raise InvalidArgumentError(f"The secret at {reference} cannot be read ({type(error).__name__}).") from None
     if not secret:
@@ -37,6 +35,13 @@ def secret_of(reference: str) -> bytes:
     return secret
 
 
+def _decoded(text: str) -> bytes:
+    """The bytes that sign: those of the text, or of its Base64 part after ``whsec_``. Raises ValueError."""
+    if not text.startswith(_ENCODED):
+        return text.encode()
+    return base64.b64decode(text.removeprefix(_ENCODED), validate=True)
+
+
 def signature(secret: bytes, *, event_id: str, timestamp: int, body: bytes) -> str:
     """The value of the header ``webhook-signature``: HMAC-SHA256 of id, timestamp (epoch seconds) and body."""
     signed = b".".join((event_id.encode(), str(timestamp).encode(), body))
@@ -44,18 +49,28 @@ def signature(secret: bytes, *, event_id: str, timestamp: int, body: bytes) -> s
 
 
 def is_authentic_webhook(
-    headers: Mapping[str, str], body: bytes, secret: bytes, *, now_s: float, tolerance_s: float = 300
+    headers: Mapping[str, str], body: bytes, secret: str | bytes, *, now_s: float, tolerance_s: float = 300
 ) -> bool:
     """Whether a received request was signed with ``secret`` at most ``tolerance_s`` seconds ago; for receivers.
 
     Args:
-        headers: with names in lower case.
+        headers: names are compared without case.
+        secret: the text to which the subscription's reference leads, of which a part after ``whsec_`` is Base64-decoded; or the
+            bytes that sign.
         now_s: the receiver's time, epoch seconds.
+
+    Raises:
+        InvalidArgumentError: the text after ``whsec_`` is not Base64. The message does not contain it.
     """
     try:
-        timestamp = int(headers[TIMESTAMP])
-        expected = signature(secret, event_id=headers[ID], timestamp=timestamp, body=body)
-        given = headers[SIGNATURE].split()
+        key = _decoded(secret) if isinstance(secret, str) else secret
+    except ValueError:
+        raise InvalidArgumentError(f"The secret cannot be read: what follows {_ENCODED} is not Base64.") from None
+    found = {name.lower(): value for name, value in headers.items()}
+    try:
+        timestamp = int(found[TIMESTAMP])
+        expected = signature(key, event_id=found[ID], timestamp=timestamp, body=body)
+        given = found[SIGNATURE].split()
     except (KeyError, ValueError):
         return False
     is_recent = abs(now_s - timestamp) <= tolerance_s

@@ -209,10 +209,15 @@ def draft_adoption(client: DeltaClient, location: str, name: TableIdentifier, fo
 def _folder_draft(
     client: DeltaClient, location: str, name: TableIdentifier, options: FolderOptions, absent: TableNotFoundError
 ) -> AdoptDraft:
-    """The draft for Parquet files without a log. Raises ``absent`` if there are none."""
+    """The draft for Parquet files without a log. Raises TableNotFoundError if there are none."""
     store = client.stores.store_for(location)
-    if store.list_from(log_files.log_directory(location)) or not has_parquet_files(store, location):
+    if store.list_from(log_files.log_directory(location)):
         raise absent
+    if not has_parquet_files(store, location):
+        raise TableNotFoundError(
+            f"{location} was not adopted: it is neither a Delta table, whose _delta_log has a commit, nor a directory with Parquet "
+            "files (*.parquet). Nothing was changed. Check the path."
+        ) from absent
     _refuse_taken(client, name, location)
     refuse_part_of_table(store, location, not_done="Nothing was adopted")
     files = read_folder(store, location, name, options, now_ms=client.now_ms())

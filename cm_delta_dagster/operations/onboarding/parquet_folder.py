@@ -262,13 +262,19 @@ class _FolderReader:
         named = [(hive_unescape(key), hive_unescape(text)) for key, equals, text in pairs if equals]
         wanted = [item.name for item in self._partitions]
         if [key for key, _ in named] != wanted or (wanted and len(named) != len(pairs)):
-            shown = ", ".join(f'"{key}": "string"' for key, _ in named)
-            hint = (
-                f"Give partition_by={{{shown}}}, with the types" if named and not wanted else "Move or rename the file"
-            )
+            found = [key for key, _ in named]
+            shown = ", ".join(f'"{key}": "string"' for key in found)
+            give = f"Give partition_by={{{shown}}}, with the types"
+            if not wanted:
+                hint = give
+            elif found and found != wanted and len(named) == len(pairs):
+                hint = f"{give}, or move the file"
+            else:
+                hint = "Move or rename the file"
             raise InvalidArgumentError(
-                f"{self._location} was not adopted: the directories of {relative} do not name the partition columns "
-                f"({', '.join(wanted) or 'none were given'}). Nothing was changed. {hint}."
+                f"{self._location} was not adopted: the directories of {relative} name the columns "
+                f"({', '.join(found) or 'none'}), and the partition columns are ({', '.join(wanted) or 'none were given'}). "
+                f"Nothing was changed. {hint}."
             )
         values: dict[str, str | None] = {}
         for item, (_, text) in zip(self._partitions, named, strict=True):

@@ -35,6 +35,9 @@ __all__ = ["DuckDBConnection", "DuckDBPyConnection", "DuckDBPyRelation", "to_rel
 LoadTables: TypeAlias = Callable[[Iterable[TableIdentifier]], Mapping[TableIdentifier, ReadableVersion]]
 """The tables of these names that exist, at versions of one moment."""
 
+ExplainUnknown: TypeAlias = Callable[[TableIdentifier], str]
+"""What to report of a name that neither the catalog nor DuckDB has, with similar names."""
+
 _Version: TypeAlias = tuple[str, int, tzinfo | None]
 """Id, version and time zone of a table."""
 
@@ -117,11 +120,17 @@ class DuckDBConnection:
         connection: the connection of DuckDB.
     """
 
-    def __init__(self, connection: "DuckDBPyConnection | None", load_tables: LoadTables) -> None:
+    def __init__(
+        self,
+        connection: "DuckDBPyConnection | None",
+        load_tables: LoadTables,
+        explain_unknown: ExplainUnknown | None = None,
+    ) -> None:
         """Wrap ``connection``, or a new database in memory. Raises EngineError without DuckDB."""
         library = import_engine("duckdb")
         self.connection: DuckDBPyConnection = library.connect() if connection is None else connection
         self._load_tables = load_tables
+        self._explain_unknown = explain_unknown
         self._no_such_view: type[Exception] = library.CatalogException
         self._views: dict[str, dict[_Version, _View]] = {}
         # Statements may name variables of the caller, whose frame is behind those of this class.
@@ -175,18 +184,37 @@ class DuckDBConnection:
 
     def cursor(self) -> "DuckDBConnection":
         """Return another connection to the same database, for another thread."""
-        return DuckDBConnection(self.connection.cursor(), self._load_tables)
+        return DuckDBConnection(self.connection.cursor(), self._load_tables, self._explain_unknown)
 
     duplicate = cursor
 
     def _run(
         self, _cm_delta_method: str, _cm_delta_arguments: tuple[Any, ...], _cm_delta_options: dict[str, Any]
     ) -> Any:
+        _cm_delta_given = (*_cm_delta_arguments, _cm_delta_options.get("query"))[0]
         if _cm_delta_arguments and isinstance(_cm_delta_arguments[0], str):
             _cm_delta_arguments = (self._prepared(_cm_delta_arguments[0]), *_cm_delta_arguments[1:])
         elif isinstance(_cm_delta_options.get("query"), str):
             _cm_delta_options = {**_cm_delta_options, "query": self._prepared(_cm_delta_options["query"])}
-        return getattr(self.connection, _cm_delta_method)(*_cm_delta_arguments, **_cm_delta_options)
+        try:
+            return getattr(self.connection, _cm_delta_method)(*_cm_delta_arguments, **_cm_delta_options)
+        except self._no_such_view as _cm_delta_error:
+            _cm_delta_hint = self._hint(_cm_delta_given, _cm_delta_error)
+            if _cm_delta_hint is None:
+                raise
+            raise self._no_such_view(_cm_delta_hint) from _cm_delta_error
+
+    def _hint(self, text: object, error: Exception) -> str | None:
+        """What to report of the name of a table in ``text`` that DuckDB's error is about; None for another error."""
+        if self._explain_unknown is None or not isinstance(text, str):
+            return None
+        named = (name.identifier for name in _names_in(_tokens_of(text)) if str(name.identifier) in str(error))
+        unknown = next(filter(self._is_unknown, named), None)
+        return None if unknown is None else self._explain_unknown(unknown)
+
+    def _is_unknown(self, identifier: TableIdentifier) -> bool:
+        """Whether it can be a name of the catalog, and the catalog has no such table."""
+        return all(map(_PART.fullmatch, astuple(identifier))) and not self._load_tables([identifier])
 
     def _prepared(self, text: str) -> str:
         """The statement with the names that tables of the catalog have in DuckDB; these tables are registered."""

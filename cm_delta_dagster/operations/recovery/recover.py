@@ -14,6 +14,7 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.post_commit.publisher import publish_commits
 from cm_delta_dagster.client.snapshots.log_reader import read_checksum, read_hint
 from cm_delta_dagster.errors import InvalidArgumentError, RecoveryError
+from cm_delta_dagster.operations.arguments import check_plan
 from cm_delta_dagster.operations.recovery.commit_chain import Chain
 from cm_delta_dagster.operations.recovery.compare_history import HistoryComparison, compare_history, own_file
 from cm_delta_dagster.operations.recovery.plan import (
@@ -75,6 +76,7 @@ def recover(client: DeltaClient, plan: RecoveryPlan) -> RecoveryResult:
             checked; or a table has changed since the plan was made. That table is unchanged.
         StorageError, CatalogError: a request failed; make a new plan and carry it out.
     """
+    check_plan(plan, RecoveryPlan, method="plan_recover")
     if plan.undecided:
         raise RecoveryError("\n".join(line for table in plan.undecided for line in explain(table)))
     if len(plan.tables) == 1 and plan.tables[0].problem is not None:

@@ -23,6 +23,7 @@ from cm_delta_dagster.client.warehouse import (
     write_warehouse_marker,
 )
 from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, ProtocolError, RecoveryError, StorageError
+from cm_delta_dagster.operations.arguments import check_plan
 from cm_delta_dagster.operations.recovery.commit_chain import Chain, CommitFileContent, Link, RefusedError, parsed
 from cm_delta_dagster.operations.recovery.log_listing import (
     LogListing,
@@ -87,6 +88,7 @@ def recover_warehouse(client: DeltaClient, plan: WarehousePlan) -> AdoptionResul
         RecoveryError: a conflict is unresolved, or the warehouse has changed since the plan was made. Nothing was changed.
         TableAlreadyExistsError: a name was taken meanwhile; tables before it in the plan are adopted.
     """
+    check_plan(plan, WarehousePlan, method="plan_recover_warehouse")
     if plan.conflicts:
         raise RecoveryError(
             "Nothing was adopted: " + " ".join(f"{table.location}: {table.conflict}" for table in plan.conflicts)

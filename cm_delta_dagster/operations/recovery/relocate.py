@@ -21,6 +21,7 @@ from cm_delta_dagster.errors import (
     RecoveryError,
     StorageError,
 )
+from cm_delta_dagster.operations.arguments import check_plan
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.storage.store import Store
@@ -126,6 +127,11 @@ def plan_relocation(client: DeltaClient, *, moved_from: str, moved_to: str, scop
     return RelocationPlan(moved_from=old, moved_to=new, moves=tuple(ordered))
 
 
+def known_locations(client: DeltaClient, scope: str = "") -> tuple[str, ...]:
+    """The locations of the tables that a relocation of ``scope`` may change, sorted."""
+    return tuple(sorted({known.location for known in _known_tables(client, scope)}))
+
+
 def relocate(client: DeltaClient, plan: RelocationPlan) -> tuple[TableMove, ...]:
     """Change the locations in the catalog. Repeating a relocation is safe.
 
@@ -136,6 +142,7 @@ def relocate(client: DeltaClient, plan: RelocationPlan) -> tuple[TableMove, ...]
         RecoveryError: a table was not found at its new location; nothing was changed. Or another table has that location;
             tables before it in the plan are relocated.
     """
+    check_plan(plan, RelocationPlan, method="plan_relocate")
     again = plan_relocation(client, moved_from=plan.moved_from, moved_to=plan.moved_to)
     now = {move.table_id: move for move in again.moves}
     # Tables that an interrupted run has relocated are no longer at the old location.

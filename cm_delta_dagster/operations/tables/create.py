@@ -180,10 +180,20 @@ def write_or_create(
     except TableNotFoundError:
         try:
             return _create(client, name, design(), write)
-        except TableAlreadyExistsError:
+        except TableAlreadyExistsError as refusal:
+            table = created_meanwhile(client, name, refusal)
             _log.info("Another client created %s concurrently; that table is used", name)
-            table = client.table(name)
     return table, write(table)
+
+
+def created_meanwhile(
+    client: DeltaClient, identifier: TableIdentifier | str, refusal: TableAlreadyExistsError
+) -> Table:
+    """The table that another client created concurrently. Raises ``refusal`` if there is none: the name stands for a path."""
+    try:
+        return client.table(identifier)
+    except TableNotFoundError:
+        raise refusal from None
 
 
 def create_if_missing(

@@ -25,7 +25,7 @@ from cm_delta_dagster.errors import (
     StorageError,
     TableNotFoundError,
 )
-from cm_delta_dagster.operations.arguments import check_milliseconds
+from cm_delta_dagster.operations.arguments import check_milliseconds, check_plan
 from cm_delta_dagster.operations.maintenance.authorization import LeaseTarget, MaintenanceLease, held_lease
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.log_files import CommitFile
@@ -139,6 +139,7 @@ def purge(client: DeltaClient, plan: PurgePlan) -> PurgeResult:
         MaintenanceInProgressError: another run purges a table; the tables before it are purged.
         StorageError: a file could not be deleted; plan and purge again to continue.
     """
+    check_plan(plan, PurgePlan, method="plan_purge")
     purged: list[InactiveTable] = []
     skipped: list[InactiveTable] = []
     num_files = num_bytes = 0

@@ -23,6 +23,7 @@ from cm_delta_dagster.operations.tables.create import (
     clustering_of,
     create_empty,
     create_table_as,
+    created_meanwhile,
     creation_parameters,
     definition_of,
 )
@@ -100,8 +101,8 @@ def create_or_replace(
             raise
         try:
             return _create(client, name, design, frame, options)
-        except TableAlreadyExistsError:  # Another client created it meanwhile.
-            table = client.table(name)
+        except TableAlreadyExistsError as refusal:
+            table = created_meanwhile(client, name, refusal)
     replace_table(table, design=design, frame=frame, mode=mode, options=options)
     return table
 

@@ -20,6 +20,7 @@ from cm_delta_dagster.operations.tables.clone import (
     clone,
     leases_of,
 )
+from cm_delta_dagster.operations.tables.create import created_meanwhile
 from cm_delta_dagster.operations.tables.replace import CreationMode
 from cm_delta_dagster.protocol.features import row_tracking
 from cm_delta_dagster.protocol.features.clustering import clustering_domain, stored_clustering_columns
@@ -52,8 +53,8 @@ def clone_or_replace(
             raise
         try:
             return clone(client, source, identifier=identifier, request=request, context=context)
-        except TableAlreadyExistsError:  # Another client created it meanwhile.
-            table = client.table(identifier)
+        except TableAlreadyExistsError as refusal:
+            table = created_meanwhile(client, identifier, refusal)
     return replace_with_clone(table, client=client, source=source, request=request, context=context)
 
 

@@ -5,7 +5,7 @@ The writes are those of single tables. Each one writes its data files and then w
 
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
@@ -35,6 +35,7 @@ class DeferredWrites:
         self.transaction_id = str(uuid.uuid4())
         self._client = client
         self._staged: dict[str, tuple[Table, Transaction]] = {}
+        self._begun: dict[object, TableIdentifier] = {}
         self._is_open = True
         self._lock = threading.Lock()
 
@@ -61,10 +62,17 @@ class DeferredWrites:
             CommitConflictError, CommitRejectedError, CommitRetriesExceededError: nothing was committed, and the data files were
                 deleted.
             CommitStateUnknownError: the catalog did not answer whether it ratified the commits: all of them, or none.
-            InvalidArgumentError: the transaction has ended.
+            InvalidArgumentError: the transaction has ended; or a write was begun and not executed, and nothing was committed.
         """
         if not self._end():
             raise _ended()
+        if self._begun:
+            self._discard_files()
+            names = ", ".join(sorted({str(identifier) for identifier in self._begun.values()}))
+            raise InvalidArgumentError(
+                f"The transaction was not committed: a merge into {names} was begun, and execute() was not called. Nothing was "
+                "committed to any table. Call execute() on each merge builder within the block."
+            )
         if not self._staged:
             return {}
         commit = MultiTableCommit(
@@ -82,6 +90,18 @@ class DeferredWrites:
             str(table.identifier): _result(transaction, committed[table_id])
             for table_id, (table, transaction) in self._staged.items()
         }
+
+    def begin(self, identifier: TableIdentifier) -> Callable[[], None]:
+        """Note that a write to the table was begun, without which :meth:`commit` fails. Call the result to carry it out."""
+        key = object()
+        with self._lock:
+            self._begun[key] = identifier
+
+        def carry_out() -> None:
+            with self._lock:
+                self._begun.pop(key, None)
+
+        return carry_out
 
     def discard(self) -> None:
         """End the transaction without a commit, and delete the data files. Nothing happens if it has ended."""
@@ -125,6 +145,10 @@ class DeferredTable(TableTarget):
     def __init__(self, owner: DeferredWrites, table: Table) -> None:
         super().__init__(table)
         self._owner = owner
+
+    def begin(self) -> Callable[[], None]:
+        """See :meth:`DeferredWrites.begin`."""
+        return self._owner.begin(self.identifier)
 
     def snapshot(self) -> Snapshot:
         """The latest version of the table, on which the write builds.

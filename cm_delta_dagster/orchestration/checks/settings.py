@@ -6,6 +6,7 @@ from datetime import timedelta
 from enum import StrEnum
 
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.arguments import duration_ms
 from cm_delta_dagster.orchestration.maintenance_policy import MaintenancePolicy
 
 
@@ -104,7 +105,7 @@ class CheckSettings:
             least, most = getattr(self, low), getattr(self, high)
             if least is not None and most is not None and least > most:
                 raise InvalidArgumentError(f"{low} of CheckSettings is {least}, which is above {high} ({most}).")
-        if self.max_age is not None and self.max_age <= timedelta(0):
+        if self.max_age is not None and duration_ms(self.max_age, name="max_age") == 0:
             raise InvalidArgumentError(f"max_age of CheckSettings is {self.max_age}; give a positive duration.")
         if self.overdue_factor < 1:
             raise InvalidArgumentError(f"overdue_factor of CheckSettings is {self.overdue_factor}; give at least 1.")

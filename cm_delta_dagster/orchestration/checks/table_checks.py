@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, TableNotFoundError
+from cm_delta_dagster.operations.arguments import listed
 from cm_delta_dagster.orchestration.checks.evaluation import Outcome, evaluate
 from cm_delta_dagster.orchestration.checks.observation import CheckedAsset, Observation
 from cm_delta_dagster.orchestration.checks.settings import CheckSettings, TableCheck
@@ -60,10 +61,11 @@ def table_checks(
         default_schema: second part of the table's name, as for the IO manager.
 
     Raises:
-        InvalidArgumentError: a check lacks its settings, or metadata does not name a table.
+        InvalidArgumentError: there is no such check or ``asset`` is no asset, a check lacks its settings, or metadata does not
+            name a table.
     """
     limits = CheckSettings() if settings is None else settings
-    chosen = tuple(TableCheck(check) for check in (limits.default_checks() if checks is None else checks))
+    chosen = limits.default_checks() if checks is None else tuple(map(_check, listed(checks, name="checks")))
     for check in chosen:
         missing = limits.missing_for(check)
         if missing is not None:
@@ -85,11 +87,23 @@ def table_checks(
     ]
 
 
+def _check(name: TableCheck | str) -> TableCheck:
+    try:
+        return TableCheck(name)
+    except ValueError:
+        known = ", ".join(check.value for check in TableCheck)
+        raise InvalidArgumentError(f"There is no check {name!r}. The checks are {known}.") from None
+
+
 def _checked_assets(
     asset: dg.AssetsDefinition | dg.AssetSpec | dg.AssetKey, *, table: str | None, names: TableNames
 ) -> Iterator[tuple[CheckedAsset, str]]:
     if isinstance(asset, dg.AssetKey):
         asset = dg.AssetSpec(asset)
+    if not isinstance(asset, dg.AssetSpec | dg.AssetsDefinition):
+        raise InvalidArgumentError(
+            f"asset is {asset!r}; give an asset, an AssetSpec or an AssetKey, such as dg.AssetKey(['sales', 'orders'])."
+        )
     specs = [asset] if isinstance(asset, dg.AssetSpec) else list(asset.specs)
     if table is not None and len(specs) > 1:
         raise InvalidArgumentError(

@@ -67,18 +67,19 @@ class FileState:
         )
         if not layers:
             return self
-        if self._base is not None and not self._is_reconciled and len(self._layers) + len(layers) <= _MAX_LAYERS:
+        if self._base is not None and not self.is_reconciled and len(self._layers) + len(layers) <= _MAX_LAYERS:
             return replace(self, _layers=self._layers + layers)
         return FileState(location=self.location, _base=self._detached(), _layers=layers, index=self.index)
 
     def _detached(self) -> "FileState":
         """The same state without references to the states it was derived from, so that they can be freed."""
-        if self._base is None or not self._is_reconciled:
+        if self._base is None or not self.is_reconciled:
             return self
         return FileState(location=self.location, _given=self._sets, index=self.index)
 
     @property
-    def _is_reconciled(self) -> bool:
+    def is_reconciled(self) -> bool:
+        """Whether the files are known without work."""
         return self._given is not None or "_sets" in self.__dict__
 
     @cached_property

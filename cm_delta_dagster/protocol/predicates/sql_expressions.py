@@ -31,6 +31,7 @@ from cm_delta_dagster.protocol.predicates.predicates import (
 )
 from cm_delta_dagster.protocol.predicates.sql_literals import (
     CONVERSIONS,
+    InvalidTimeError,
     NeedsZoneError,
     NotUnderstoodError,
     cast_number,
@@ -121,7 +122,12 @@ class ExpressionReader:
         try:
             return self._predicate(node)
         except NotUnderstoodError as error:
-            opaque = Opaque(text, columns, needs_zone=isinstance(error, NeedsZoneError))
+            opaque = Opaque(
+                text,
+                columns,
+                needs_zone=isinstance(error, NeedsZoneError),
+                invalid_time=error.text if isinstance(error, InvalidTimeError) else None,
+            )
         # Where the text is NULL, the implied predicate may be false, and NOT would turn that into true.
         weaker = None if negated else self._implied(node)
         return opaque if weaker is None else And((weaker, opaque))

@@ -23,6 +23,14 @@ class NeedsZoneError(NotUnderstoodError):
     """A time without a time zone is compared with a ``timestamp`` column, and no zone is given for such times."""
 
 
+class InvalidTimeError(NotUnderstoodError):
+    """A text has the form of a date or time, and the calendar does not have it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
 def checked(value: Any, *types: type) -> Any:
     """``value``, if it is of one of ``types``; bool does not count as int. Raises NotUnderstoodError otherwise."""
     if isinstance(value, types) and (not isinstance(value, bool) or bool in types):
@@ -102,7 +110,12 @@ def date_of(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise NotUnderstoodError from None
+        raise _invalid_time(text) from None
+
+
+def _invalid_time(text: str) -> NotUnderstoodError:
+    """The error for a text that Python refuses. Engines have the year 0, and Python does not."""
+    return NotUnderstoodError() if text.startswith("0000") else InvalidTimeError(text)
 
 
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)?", re.ASCII)
@@ -116,7 +129,7 @@ def moment_of(text: str, *, zoned: bool) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        raise NotUnderstoodError from None
+        raise _invalid_time(text) from None
 
 
 def moment_in(text: str, zone: tzinfo | None) -> datetime:
@@ -128,8 +141,12 @@ def moment_in(text: str, zone: tzinfo | None) -> datetime:
     """
     try:
         return moment_of(text, zoned=True)
+    except InvalidTimeError:
+        raise
     except NotUnderstoodError:
         found = parse_timestamp(text)
+    if found is None and _MOMENT.fullmatch(text) is not None:
+        raise _invalid_time(text)
     if found is None or found.tzinfo is not None:
         raise NotUnderstoodError
     if zone is None:

@@ -226,3 +226,16 @@ def test_a_version_that_cleanup_removed_is_not_called_corrupt(
         store.delete(f"{table.location}/_delta_log/{version:020d}.json")
     with pytest.raises(VersionNotFoundError, match="oldest readable version is 10"):
         table.snapshot(version=4)
+
+
+def test_the_representation_is_short_and_reads_no_files(
+    client: DeltaClient, store: MemoryStore, new_table: NewTable
+) -> None:
+    table = new_table()
+    append(table, "2024-01-01")
+    append(table, "2024-01-02")
+    name = str(table.identifier)
+    loaded = fresh(client, store, table)
+    assert loaded.reported_counts is None and not loaded.state.files.is_reconciled
+    assert repr(loaded) == f"Snapshot({name!r}, version=2)" and not loaded.state.files.is_reconciled
+    assert loaded.num_files == 2 and repr(loaded) == f"Snapshot({name!r}, version=2, num_files=2)"

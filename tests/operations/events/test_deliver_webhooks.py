@@ -118,10 +118,30 @@ def test_every_event_is_delivered_once_in_order_with_a_signature(lake: Lake, rec
         now_s = int(headers[TIMESTAMP])
         assert now_s == lake.clock.now // 1000
         assert is_authentic_webhook(headers, body, SECRET, now_s=now_s + 10)
+        sent = {name.title(): value for name, value in headers.items()}
+        assert is_authentic_webhook(sent, body, SECRET.decode(), now_s=now_s)
         assert not is_authentic_webhook(headers, body + b" ", SECRET, now_s=now_s)
         assert not is_authentic_webhook(headers, body, b"other", now_s=now_s)
         assert not is_authentic_webhook(headers, body, SECRET, now_s=now_s + 3600)
         assert not is_authentic_webhook({**headers, SIGNATURE: "v1,\u00e4"}, body, SECRET, now_s=now_s)
+
+
+def test_sender_and_receiver_take_the_same_text_as_secret(
+    lake: Lake, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "whsec_d2hpc3Blcg=="  # The Base64 form of "whisper".
+    monkeypatch.setenv("HOOK_SECRET", text)
+    lake.new_table()
+    subscribe(lake, receiver)
+    with receiver.serving():
+        deliver_webhooks(lake.client, settings=QUICK)
+    headers, body = receiver.requests[0]
+    now_s = int(headers[TIMESTAMP])
+    assert all(is_authentic_webhook(headers, body, secret, now_s=now_s) for secret in (text, "whisper", b"whisper"))
+    assert not is_authentic_webhook(headers, body, text.encode(), now_s=now_s)
+    with pytest.raises(InvalidArgumentError, match="not Base64") as refused:
+        is_authentic_webhook(headers, body, "whsec_a", now_s=now_s)
+    assert "whsec_a" not in str(refused.value)
 
 
 def test_only_the_wanted_events_are_delivered(lake: Lake, receiver: Receiver) -> None:

@@ -192,7 +192,7 @@ def _other_warehouse(lake: Lake) -> str:
 
 
 BAD = [
-    (_no_table, TableNotFoundError, "no Delta table"),
+    (_no_table, TableNotFoundError, "neither a Delta table.*nor a directory with Parquet"),
     (_taken_name, TableAlreadyExistsError, "exists already"),
     (_inside_a_table, RecoveryError, "overlaps"),
     (_above_a_table, RecoveryError, "overlaps"),

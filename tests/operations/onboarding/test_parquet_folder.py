@@ -30,6 +30,7 @@ from tests.operations.onboarding.worlds import NAME, objects
 from tests.support.lake import Lake
 
 ROOT = "memory://lake/raw/events"
+MISSPELT = FolderOptions(partition_by={"dayy": "date"})
 BY_DAY = FolderOptions(partition_by={"day": "date", "country": "string"})
 
 
@@ -186,7 +187,7 @@ BAD = [
     (_delta_table_below, None, InvalidArgumentError, "which of the Parquet files are live"),
     (_inside_delta_table, None, InvalidArgumentError, "below the Delta table memory://lake/raw,"),
     (_streaming_sink, None, InvalidArgumentError, "which of the Parquet files are live"),
-    (_nothing, None, TableNotFoundError, "no Delta table"),
+    (_nothing, None, TableNotFoundError, "neither a Delta table.*nor a directory with Parquet"),
     (_other_type, None, SchemaMismatchError, "'id' is int in b.parquet"),
     (_other_case, None, SchemaMismatchError, "'ID'"),
     (_nanoseconds, None, InvalidArgumentError, "nanoseconds"),
@@ -196,6 +197,18 @@ BAD = [
     (_undeclared, None, InvalidArgumentError, 'partition_by={"day": "string"}'),
     (_mixed, BY_DAY, InvalidArgumentError, "b.parquet"),
     (_wrong_order, BY_DAY, InvalidArgumentError, "country=de/day"),
+    (
+        _wrong_order,
+        BY_DAY,
+        InvalidArgumentError,
+        r"columns \(country, day\), and the partition columns are \(day, country\)",
+    ),
+    (
+        _undeclared,
+        MISSPELT,
+        InvalidArgumentError,
+        r'Give partition_by=\{"day": "string"\}, with the types, or move the file',
+    ),
     (_wrong_value, BY_DAY, InvalidDataError, "'monday'"),
     (_bad_name, None, SchemaMismatchError, "a b"),
     (_only_partitions, BY_DAY, InvalidArgumentError, "partition column"),

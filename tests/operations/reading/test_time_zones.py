@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.api.connection import Connection, connect
-from cm_delta_dagster.api.table_reads import PathDeltaTable
+from cm_delta_dagster.api.path_delta_table import PathDeltaTable
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.predicates.predicates import raw_sql

@@ -319,11 +319,18 @@ def test_a_damaged_log_fails_the_checks_that_read_it(catalog, instance):
         ({"checks": [TableCheck.FRESHNESS]}, "needs the setting max_age"),
         ({"checks": [TableCheck.MAINTENANCE]}, "needs the setting maintenance"),
         ({"checks": []}, "No check is chosen"),
+        ({"checks": ["row_counts"]}, r"no check 'row_counts'\. The checks are health, .*row_count,"),
+        ({"checks": "row_count"}, r"checks is the text 'row_count'; give a list"),
     ],
 )
 def test_checks_without_their_settings_are_refused(arguments, message):
     with pytest.raises(InvalidArgumentError, match=message):
         table_checks(SPEC, **arguments)
+
+
+def test_checks_of_what_is_no_asset_are_refused():
+    with pytest.raises(InvalidArgumentError, match="give an asset, an AssetSpec or an AssetKey"):
+        table_checks("sales/orders")
 
 
 @pytest.mark.parametrize(
@@ -332,6 +339,7 @@ def test_checks_without_their_settings_are_refused(arguments, message):
         ({"max_staged_commits": -1}, "max_staged_commits"),
         ({"min_rows": 2, "max_rows": 1}, "above max_rows"),
         ({"max_age": timedelta(0)}, "positive duration"),
+        ({"max_age": 26}, "max_age is 26, which has no unit"),
         ({"overdue_factor": 0.5}, "at least 1"),
     ],
 )
