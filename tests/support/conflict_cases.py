@@ -37,10 +37,20 @@ def _file(name: str, partition: str, low: int | None = None, high: int | None = 
     return add_file(f"{name}.parquet", partition_values={"p": partition}, size=100, stats=json.dumps(statistics))
 
 
+def _vector(role: str) -> DeletionVectorDescriptor:
+    name = {
+        "earlier": "ab^-aqEH.-t@S}K{vb[*ke",
+        "loser": "ab^-aqEH.-t@S}K{vb[*k^",
+        "winner": "ab^-aqEH.-t@S}K{vb[*kk",
+    }[role]
+    return DeletionVectorDescriptor(storage_type="u", path_or_inline_dv=name, size_in_bytes=40, cardinality=1, offset=1)
+
+
 BASE: Mapping[str, AddFile] = {
     "a1": _file("a1", "a", 1, 3),
     "a4": _file("a4", "a", 4, 6),
     "b1": _file("b1", "b", 1, 3),
+    "c1": replace(_file("c1", "c", 1, 3), deletion_vector=_vector("earlier")),
 }
 """The files of the snapshot that both transactions read, by name."""
 
@@ -102,14 +112,13 @@ class Act:
         return made
 
 
-def _vector(role: str) -> DeletionVectorDescriptor:
-    name = {"loser": "ab^-aqEH.-t@S}K{vb[*k^", "winner": "ab^-aqEH.-t@S}K{vb[*kk"}[role]
-    return DeletionVectorDescriptor(storage_type="u", path_or_inline_dv=name, size_in_bytes=40, cardinality=1, offset=1)
-
-
 def _with_properties(**properties: str) -> Callable[[Metadata], Metadata]:
     named = {f"delta.{name}": value for name, value in properties.items()}
     return lambda metadata: replace(metadata, configuration={**metadata.configuration, **named})
+
+
+def _unchanged(metadata: Metadata) -> Metadata:
+    return metadata
 
 
 def _with_column(metadata: Metadata) -> Metadata:
@@ -126,17 +135,21 @@ ROW_ACTS: Mapping[str, Act] = {
     "del x": Act(reads=("x = 5",), removes=("a4",), adds=(("a", 4, 6),)),
     "mark": Act(reads=("p = 'a' AND x = 2",), marks=("a1",)),
     "upd": Act(reads=("p = 'a' AND x = 2",), marks=("a1",), adds=(("a", 2, 2),)),
-    "ovw": Act(reads=(WHOLE_TABLE,), removes=("a1", "a4", "b1"), adds=(("a", 1, 3),)),
+    "ovw": Act(reads=(WHOLE_TABLE,), removes=("a1", "a4", "b1", "c1"), adds=(("a", 1, 3),)),
     "ovw b": Act(reads=("p = 'b'",), removes=("b1",), adds=(("b", 1, 3),)),
     "mrg 7": Act(reads=("x >= 7 AND x <= 9",), adds=(("a", 7, 9),)),
     "mrg 4": Act(reads=("x >= 4 AND x <= 5",), removes=("a4",), adds=(("a", 4, 6),)),
     "mrg a": Act(reads=("p = 'a' AND x >= 1 AND x <= 2",), removes=("a1",), adds=(("a", 1, 3),)),
     "mrg b": Act(reads=("p = 'b' AND x >= 1 AND x <= 2",), removes=("b1",), adds=(("b", 1, 3),)),
     "opt a": Act(reads=("p = 'a'",), removes=("a1", "a4"), adds=(("a", 1, 6),), rearranges=True),
+    "org c": Act(reads=("p = 'c'",), removes=("c1",), adds=(("c", 1, 3),), rearranges=True),
+    "mrk c": Act(reads=("p = 'c' AND x = 2",), marks=("c1",)),
+    "rst": Act(reads=(WHOLE_TABLE,), removes=("a4",), adds=(("b", 4, 6),), metadata=_unchanged),
 }
 """Transactions that change rows or files: blind appends (the third without statistics), an append of rows that were read,
 deletes by rewriting and by a deletion vector, an update by a deletion vector, overwrites, merges on new keys, existing keys and
-keys of one partition, and an OPTIMIZE.
+keys of one partition, an OPTIMIZE, a REORG that rewrites the file with a deletion vector, a delete that replaces this vector, and
+a RESTORE, which always writes the metadata.
 """
 
 STATE_ACTS: Mapping[str, Act] = {
@@ -251,22 +264,25 @@ def base_metadata(table_id: str, table: CaseTable, isolation: IsolationLevel) ->
 
 
 _ROWS = """
-      | add a | add b | add ? | copy  | del a | del x | mark  | upd   | ovw   | ovw b | mrg 7 | mrg 4 | mrg a | mrg b | opt a
-add a | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..
-add b | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..
-add ? | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..    | ..
-copy  | ..    | .A    | ..    | ..    | ..    | ..    | ..    | ..    | RR    | AA    | ..    | ..    | ..    | AA    | ..
-del a | .A    | ..    | .A    | AA    | RR    | AA    | AA    | AA    | AA    | ..    | AA    | AA    | AA    | ..    | DDrAA
-del x | ..s.A | ..s.A | .A    | ..sAA | RR    | AA    | ..sAA | ..sAA | RRsAA | ..sAA | ..sAA | AA    | ..sAA | ..sAA | DDrAA
-mark  | .A    | ..    | .A    | AA    | RR    | ..sAA | AA    | AA    | AA    | ..    | ..sAA | ..sAA | AA    | ..    | DDrAA
-upd   | .A    | ..    | .A    | AA    | RR    | ..sAA | AA    | AA    | AA    | ..    | ..sAA | ..sAA | AA    | ..    | DDrAA
-ovw   | .A    | .A    | .A    | AA    | RR    | AA    | AA    | AA    | AA    | AA    | AA    | AA    | AA    | AA    | DDrAA
-ovw b | ..    | .A    | ..    | ..    | ..    | ..    | ..    | ..    | RR    | AA    | ..    | ..    | ..    | AA    | ..
-mrg 7 | ..s.A | ..s.A | .A    | ..sAA | ..sRR | ..sAA | ..sAA | ..sAA | ..sAA | ..sAA | AA    | ..sAA | ..sAA | ..sAA | ..rAA
-mrg 4 | ..s.A | ..s.A | .A    | ..sAA | RR    | AA    | ..sAA | ..sAA | RRsAA | ..sAA | ..sAA | AA    | ..sAA | ..sAA | DDrAA
-mrg a | .A    | ..    | .A    | AA    | RR    | ..sAA | AA    | AA    | AA    | ..    | ..sAA | ..sAA | AA    | ..    | DDrAA
-mrg b | ..    | .A    | ..    | ..    | ..    | ..    | ..    | ..    | RR    | AA    | ..    | ..    | ..    | AA    | ..
-opt a | ..    | ..    | ..    | ..    | RR    | RR    | RR    | RR    | RR    | ..    | ..    | RR    | RR    | ..    | DDrRR
+     | add a| add b| add ?| copy | del a| del x| mark | upd  | ovw  | ovw b| mrg 7| mrg 4| mrg a| mrg b| opt a| org c| mrk c| rst
+add a| ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..
+add b| ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..
+add ?| ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..
+copy | ..   | .A   | ..   | ..   | ..   | ..   | ..   | ..   | RR   | AA   | ..   | ..   | ..   | AA   | ..   | ..   | ..   | AA
+del a| .A   | ..   | .A   | AA   | RR   | AA   | AA   | AA   | AA   | ..   | AA   | AA   | AA   | ..   | DDrAA| ..   | ..   | RR
+del x| ..s.A| ..s.A| .A   | ..sAA| RR   | AA   | ..sAA| ..sAA| RRsAA| ..sAA| ..sAA| AA   | ..sAA| ..sAA| DDrAA| ..rAA| ..sAA| AA
+mark | .A   | ..   | .A   | AA   | RR   | ..sAA| AA   | AA   | AA   | ..   | ..sAA| ..sAA| AA   | ..   | DDrAA| ..   | ..   | ..sRR
+upd  | .A   | ..   | .A   | AA   | RR   | ..sAA| AA   | AA   | AA   | ..   | ..sAA| ..sAA| AA   | ..   | DDrAA| ..   | ..   | ..sRR
+ovw  | .A   | .A   | .A   | AA   | RR   | AA   | AA   | AA   | AA   | AA   | AA   | AA   | AA   | AA   | DDrAA| DDrAA| AA   | AA
+ovw b| ..   | .A   | ..   | ..   | ..   | ..   | ..   | ..   | RR   | AA   | ..   | ..   | ..   | AA   | ..   | ..   | ..   | AA
+mrg 7| ..s.A| ..s.A| .A   | ..sAA| ..sRR| ..sAA| ..sAA| ..sAA| ..sAA| ..sAA| AA   | ..sAA| ..sAA| ..sAA| ..rAA| ..rAA| ..sAA| ..sAA
+mrg 4| ..s.A| ..s.A| .A   | ..sAA| RR   | AA   | ..sAA| ..sAA| RRsAA| ..sAA| ..sAA| AA   | ..sAA| ..sAA| DDrAA| ..rAA| ..sAA| AA
+mrg a| .A   | ..   | .A   | AA   | RR   | ..sAA| AA   | AA   | AA   | ..   | ..sAA| ..sAA| AA   | ..   | DDrAA| ..   | ..   | ..sRR
+mrg b| ..   | .A   | ..   | ..   | ..   | ..   | ..   | ..   | RR   | AA   | ..   | ..   | ..   | AA   | ..   | ..   | ..   | ..sAA
+opt a| ..   | ..   | ..   | ..   | RR   | RR   | RR   | RR   | RR   | ..   | ..   | RR   | RR   | ..   | DDrRR| ..   | ..   | RR
+org c| ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | RR   | ..   | ..   | ..   | ..   | ..   | ..   | DDrRR| RR   | ..
+mrk c| ..   | ..   | ..   | ..   | ..   | ..   | ..   | ..   | RR   | ..   | ..   | ..   | ..   | ..   | ..   | DDrAA| AA   | ..
+rst  | AA   | AA   | AA   | AA   | RR   | AA   | AA   | AA   | AA   | AA   | AA   | AA   | AA   | AA   | DDrAA| ..rAA| AA   | MM
 """
 
 _STATE = """
