@@ -52,7 +52,9 @@ class ConstraintMethods:
             default: SQL expression without columns, e.g. ``'new'`` with its quotes, or ``current_date()``.
 
         Raises:
-            InvalidArgumentError: there is no such column, or its values cannot be those of the expression.
+            InvalidArgumentError: there is no such column, its values cannot be those of the expression, or the table lacks the
+                feature ``allowColumnDefaults``; see :meth:`enable_feature`.
+            InvalidDataError: the column cannot hold the value of the expression.
         """
         spark = self._connection.spark
         return set_default(self._table, spark=spark, column=column, default=default, context=self._context)

@@ -24,7 +24,8 @@ from cm_delta_dagster.protocol.schema.types import (
     StructType,
     data_type_text,
 )
-from cm_delta_dagster.spark.errors import Violation, root_cause
+from cm_delta_dagster.spark.align import converted
+from cm_delta_dagster.spark.errors import Violation, root_cause, spark_errors
 from cm_delta_dagster.spark.partition_text import stored_sql
 from cm_delta_dagster.spark.row_rules import Rule, row_message
 from cm_delta_dagster.spark.schema import from_spark, quoted, same_shape, sql_type, to_spark
@@ -134,7 +135,8 @@ def check_expression_types(session: SparkSession, schema: StructType) -> None:
 
     Raises:
         InvalidArgumentError: Spark does not accept an expression, the type of a generation expression is not that of its column,
-            or a default cannot be stored in its column.
+            or the type of a default cannot be stored in its column.
+        InvalidDataError: the value of a default cannot be.
     """
     for item in schema.fields:
         name = item.name
@@ -155,6 +157,9 @@ def check_expression_types(session: SparkSession, schema: StructType) -> None:
                     f"The default {text!r} of column {name!r} is of type {found.simpleString()}, which cannot be stored as "
                     f"{data_type_text(item.type)}. Nothing was written. Cast the default."
                 )
+            with spark_errors(f"evaluating {what}"):
+                value = converted(parsed(text, what), _delta_type(found), item.type)
+                session.sql("SELECT 1 FROM VALUES (1)").select(value).collect()
 
 
 def expression_type(session: SparkSession, schema: StructType, text: str, what: str) -> DataType:

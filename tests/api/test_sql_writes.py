@@ -259,14 +259,14 @@ def test_rows_are_updated_deleted_and_merged(lake: Connection) -> None:
 
 
 def test_default_is_a_value_in_every_statement(lake: Connection) -> None:
-    """DEF-2, DEF-5, GEN-2: DEFAULT is the default, the identity or the generated value, or NULL."""
+    """DEF-2, DEF-5, IDENT-3: DEFAULT is the default or the identity value of the column, or NULL."""
     name = "main.sales.defaults"
     lake.sql(f"""
         CREATE TABLE {name} (
             `i-d` int, s string DEFAULT 'new', n bigint GENERATED ALWAYS AS IDENTITY, g int GENERATED ALWAYS AS (`i-d` + 1), p int
         )
     """)
-    lake.sql(f"INSERT INTO {name} VALUES (1, 'a', DEFAULT, DEFAULT, DEFAULT)")
+    lake.sql(f"INSERT INTO {name} (`i-d`, s, n, p) VALUES (1, 'a', DEFAULT, DEFAULT)")
     lake.sql(f"INSERT INTO {name} (`i-d`, s) SELECT 2, DEFAULT")
     lake.sql(f"UPDATE {name} SET s = DEFAULT, p = 5 WHERE `i-d` = 1")
     lake.sql(f"""
@@ -275,6 +275,27 @@ def test_default_is_a_value_in_every_statement(lake: Connection) -> None:
     """)
     found = rows(lake, f"SELECT `i-d`, s, n > 0, g, p FROM {name} ORDER BY 1")
     assert found == [(1, "new", True, 2, 5), (2, None, True, 3, None), (3, "new", True, 4, None)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO {t} VALUES (1, DEFAULT)",
+        "INSERT INTO {t} SELECT 1, DEFAULT",
+        "UPDATE {t} SET g = DEFAULT",
+        "MERGE INTO {t} t USING (SELECT 1 AS id) s ON t.id = s.id WHEN MATCHED THEN UPDATE SET G = DEFAULT",
+        "MERGE INTO {t} t USING (SELECT 1 AS id) s ON false WHEN NOT MATCHED THEN INSERT (id, g) VALUES (s.id, DEFAULT)",
+    ],
+)
+def test_default_is_not_a_value_of_a_generated_column(lake: Connection, statement: str) -> None:
+    """GEN-2: for delta-spark it is NULL, which is not the value of the expression."""
+    name = "main.sales.computed"
+    lake.sql(f"CREATE OR REPLACE TABLE {name} (id int, g int GENERATED ALWAYS AS (id + 1))")
+    lake.sql(f"INSERT INTO {name} (id) VALUES (1)")
+    version = lake.table(name).version()
+    with pytest.raises(InvalidArgumentError, match="DEFAULT is given as the value of the generated column 'g'"):
+        lake.sql(statement.format(t=name))
+    assert (lake.table(name).version(), rows(lake, f"SELECT * FROM {name}")) == (version, [(1, 2)])
 
 
 def test_overwrites_replace_partitions_conditions_and_keys(lake: Connection, spark: SparkSession) -> None:

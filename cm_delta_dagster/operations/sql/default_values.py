@@ -9,7 +9,7 @@ from cm_delta_dagster.operations.sql.rewriting import Replacement
 from cm_delta_dagster.operations.sql.words import Span
 from cm_delta_dagster.protocol.features.default_columns import default_of
 from cm_delta_dagster.protocol.features.expressions import checked_text
-from cm_delta_dagster.protocol.features.generated_columns import generated_columns
+from cm_delta_dagster.protocol.features.generated_columns import check_no_default
 from cm_delta_dagster.protocol.features.identity_columns import identity_columns
 from cm_delta_dagster.protocol.schema.types import StructField, StructType, data_type_text
 
@@ -24,7 +24,7 @@ class WithoutDefault:
 
     Attributes:
         text: of the query.
-        computed: positions of columns that the table computes for every row; the query has NULL there.
+        computed: positions of identity columns, which the table computes for every row; the query has NULL there.
     """
 
     text: str
@@ -38,7 +38,7 @@ def without_default(query: Span, fields: Sequence[StructField], schema: StructTy
         fields: the columns that get the values, in order.
 
     Raises:
-        InvalidArgumentError: DEFAULT for a column that the table computes, in some of the rows.
+        InvalidArgumentError: DEFAULT for a generated column, or for an identity column in some of the rows.
     """
     if not any(lexeme.word == "DEFAULT" for lexeme in query.lexemes):
         return WithoutDefault(text=query.text)
@@ -50,14 +50,15 @@ def without_default(query: Span, fields: Sequence[StructField], schema: StructTy
             if [lexeme.word for lexeme in item] != ["DEFAULT"]:
                 continue
             field = fields[position]
-            if field.name in generated_columns(schema) or field.name in identity_columns(schema):
+            check_no_default(schema, field.name)
+            if field.name in identity_columns(schema):
                 computed[position] = computed.get(position, 0) + 1
             start = item[0].start - query.start
             replaced.append(Replacement(start=start, end=start + len("DEFAULT"), before=_text(field)))
     for position, count in computed.items():
         if count != len(rows):
             raise InvalidArgumentError(
-                f"The column {fields[position].name!r}, which the table computes, is DEFAULT in {count} of {len(rows)} rows. "
+                f"The identity column {fields[position].name!r} is DEFAULT in {count} of {len(rows)} rows. "
                 "Nothing was written. Write DEFAULT in every row, or insert the other rows with another statement."
             )
     return WithoutDefault(text=_with(query.text, replaced), computed=frozenset(computed))

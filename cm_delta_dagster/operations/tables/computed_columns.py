@@ -6,21 +6,25 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.reading.read import read_snapshot
 from cm_delta_dagster.operations.tables.alter import AlterResult
 from cm_delta_dagster.operations.tables.constraints import altered
-from cm_delta_dagster.protocol.features.default_columns import has_defaults, with_default
+from cm_delta_dagster.protocol.features.default_columns import with_default
 from cm_delta_dagster.protocol.features.generated_columns import generated_columns
 from cm_delta_dagster.protocol.features.identity_columns import identity_columns, with_high_water_marks
-from cm_delta_dagster.protocol.features.protocol_evolution import with_features
+from cm_delta_dagster.protocol.features.table_features import supports
+from cm_delta_dagster.protocol.features.table_properties import FEATURE_PREFIX
 from cm_delta_dagster.protocol.schema.types import StructType, schema_to_json
 from cm_delta_dagster.spark.cancellation import collected_rows
 from cm_delta_dagster.spark.constraints import check_expression_types
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.schema import quoted
+
+_FEATURE = "allowColumnDefaults"
 
 
 @names_table
@@ -29,11 +33,11 @@ def set_default(
 ) -> AlterResult:
     """Set the default of a column for later writes; None drops it. Commits nothing if the table is already as wanted.
 
-    The commit adds the feature ``allowColumnDefaults`` if the table lacks it.
-
     Raises:
-        InvalidArgumentError: there is no such column, it is generated or an identity column, or the default is not an expression
-            without columns whose value can be stored in it.
+        InvalidArgumentError: there is no such column, it is generated or an identity column, the default is not an expression
+            without columns whose type can be stored in it, or the table does not have the feature ``allowColumnDefaults``, without
+            which writers that do not know defaults may write to it.
+        InvalidDataError: the value of the default cannot be stored in the column.
         CommitConflictError: a concurrent commit changed the metadata.
     """
     snapshot = table.snapshot()
@@ -46,16 +50,24 @@ def set_default(
             "was changed."
         )
     if default is not None:
+        _check_feature(snapshot, item.name)
         check_expression_types(spark, StructType((item,)))
-    protocol = with_features(snapshot.protocol, ["allowColumnDefaults"] if has_defaults(schema) else [])
-    if schema == snapshot.schema and protocol == snapshot.protocol:
+    if schema == snapshot.schema:
         return AlterResult(table_id=table.table_id, version=snapshot.version, snapshot=snapshot)
     parameters = {"column": item.name, "default": "" if default is None else default}
     transaction = table.start_transaction(snapshot, operation="CHANGE COLUMN", parameters=parameters, context=context)
-    if protocol != snapshot.protocol:
-        transaction.set_protocol(protocol)
     transaction.set_metadata(replace(snapshot.metadata, schema_string=schema_to_json(schema)))
     return altered(table, transaction.commit())
+
+
+def _check_feature(snapshot: Snapshot, column: str) -> None:
+    if not supports(snapshot.protocol, _FEATURE):
+        raise InvalidArgumentError(
+            f"Column {column!r} of {snapshot.identifier} cannot get a default, because the table does not have the feature "
+            f"{_FEATURE}; writers that do not know it would store NULL. Nothing was changed. Enable it first, as with delta-spark: "
+            f"table.alter.enable_feature({_FEATURE!r}), or ALTER TABLE ... SET TBLPROPERTIES ('{FEATURE_PREFIX}{_FEATURE}' = "
+            "'supported')."
+        )
 
 
 @names_table

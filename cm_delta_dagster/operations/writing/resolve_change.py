@@ -17,6 +17,7 @@ from cm_delta_dagster.operations.writing.row_change import DEFAULT, Expression, 
 from cm_delta_dagster.operations.writing.target_shape import TargetShape, shape_with_schema
 from cm_delta_dagster.protocol.changes.change_data_feed import FEATURE as CHANGE_DATA_FEED
 from cm_delta_dagster.protocol.features.enablement import without_own_metadata
+from cm_delta_dagster.protocol.features.generated_columns import check_no_default
 from cm_delta_dagster.protocol.features.identity_columns import check_not_given, identity_columns
 from cm_delta_dagster.protocol.features.table_features import is_active
 from cm_delta_dagster.protocol.features.type_widening import widening_in_writes
@@ -327,6 +328,8 @@ class _Resolution:
                     f"An insert gives a value to the nested field {name!r}. Nothing was written. Give the whole column "
                     f"{path[0]!r}, e.g. by named_struct(...)."
                 )
+            if _is_default(expression):
+                check_no_default(self.shape.schema, path[0])
             # The values of a merge are computed once; those of other changes are refused as by delta-spark.
             may_vary = self.change.source is not None
             value = F.lit(None) if _is_default(expression) else self._column(expression, side, may_vary=may_vary)

@@ -7,7 +7,7 @@ expression. Readers ignore defaults.
 from dataclasses import replace
 
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.protocol.features.expressions import checked_text, columns_of_expression
+from cm_delta_dagster.protocol.features.expressions import check_constant, columns_of_expression
 from cm_delta_dagster.protocol.schema.evolution import CURRENT_DEFAULT
 from cm_delta_dagster.protocol.schema.types import StructField, StructType, walk_fields
 
@@ -27,7 +27,8 @@ def check_defaults(schema: StructType) -> None:
     """Refuse defaults that a write could not evaluate.
 
     Raises:
-        InvalidArgumentError: a nested field has a default, the text is not an expression, or it uses a column.
+        InvalidArgumentError: a nested field has a default, the text is not an expression, its value differs from one evaluation to
+            the next (except for the current time), or it uses a column, a lambda function or a function over several rows.
     """
     top = {item.name for item in schema.fields}
     for path, item in walk_fields(schema):
@@ -44,7 +45,7 @@ def check_defaults(schema: StructType) -> None:
 
 def check_default(text: str, name: str) -> None:
     """Refuse the default of one column. Raises InvalidArgumentError as :func:`check_defaults`."""
-    checked_text(text)
+    check_constant(text, what=f"the default of column {name!r}")
     used = [path for path in columns_of_expression(text) if path]
     if used:
         raise InvalidArgumentError(

@@ -12,7 +12,7 @@ from sqlglot import TokenType, exp
 from sqlglot.errors import SqlglotError
 
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.protocol.predicates.sql_functions import OVER_ROWS
+from cm_delta_dagster.protocol.predicates.sql_functions import OVER_ROWS, VARYING
 from cm_delta_dagster.protocol.predicates.sql_tokens import (
     Token,
     source_of,
@@ -64,6 +64,30 @@ def check_deterministic(text: str, *, what: str) -> None:
             f"The expression {text!r} of {what} calls {_calls(over_rows)}, which computes a value from several rows. Nothing was "
             "written. Use an expression of one row."
         )
+
+
+def check_constant(text: str, *, what: str) -> None:
+    """Refuse an expression that Spark does not evaluate when it plans a write, as it does the current time.
+
+    Args:
+        what: what the expression defines, for the message.
+
+    Raises:
+        InvalidArgumentError: it calls a function over several rows or one whose value varies, or has a lambda function.
+    """
+    checked_text(text)
+    called = sorted(name for name in _called(text) if name in VARYING | OVER_ROWS)
+    if called or has_lambda(text):
+        reason = f"calls {_calls(called)}" if called else "has a lambda function"
+        raise InvalidArgumentError(
+            f"The expression {text!r} of {what} {reason}, so it is not a constant. Nothing was written. Use an expression of "
+            "literals and built-in functions of them, such as 1 + 1 or current_date()."
+        )
+
+
+def has_lambda(text: str) -> bool:
+    """Whether an expression contains a lambda function, such as ``x -> x + 1``; Spark gives ``array_sort`` one of its own."""
+    return "array_sort" in _called(text) or any(token.token_type == TokenType.ARROW for token in tokens_of(text))
 
 
 def columns_of_expression(text: str) -> tuple[Path, ...]:

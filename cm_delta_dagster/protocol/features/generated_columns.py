@@ -5,7 +5,7 @@ that expression; a value that is given must equal it.
 """
 
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.protocol.features.expressions import check_deterministic, known_columns
+from cm_delta_dagster.protocol.features.expressions import check_deterministic, has_lambda, known_columns
 from cm_delta_dagster.protocol.schema.evolution import CURRENT_DEFAULT, GENERATION_EXPRESSION, IDENTITY_PREFIX
 from cm_delta_dagster.protocol.schema.types import StructField, StructType, walk_fields
 
@@ -25,8 +25,9 @@ def check_generated_columns(schema: StructType) -> None:
     """Refuse generation expressions that the text shows to be invalid; Spark checks their types.
 
     Raises:
-        InvalidArgumentError: a nested field is generated, an expression is not deterministic, contains a query or a function over
-            several rows, or uses a generated column; or a generated column has a default or is an identity column too.
+        InvalidArgumentError: a nested field is generated, an expression is not deterministic, contains a query, a lambda function
+            or a function over several rows, or uses a generated column; or a generated column has a default or is an identity
+            column too.
     """
     generated = generated_columns(schema)
     for path, item in walk_fields(schema):
@@ -45,12 +46,32 @@ def check_generated_columns(schema: StructType) -> None:
                 "them."
             )
         check_deterministic(text, what=f"the generated column {name!r}")
+        if has_lambda(text):
+            raise InvalidArgumentError(
+                f"The expression {text!r} of the generated column {name!r} has a lambda function (x -> ..., or array_sort, which "
+                "Spark computes by one). Delta-spark refuses it and could not write to the table. Nothing was written. Compute the "
+                "value before the write and store it in an ordinary column; sort_array can replace array_sort."
+            )
         others = [used[0] for used in known_columns(text, schema) if used[0] in generated]
         if others:
             raise InvalidArgumentError(
                 f"The expression {text!r} of the generated column {name!r} uses {others[0]!r}, which is generated itself. Nothing "
                 f"was written. Repeat its expression instead: {generated[others[0]]}"
             )
+
+
+def check_no_default(schema: StructType, column: str) -> None:
+    """Refuse DEFAULT as the value of a generated column. Raises InvalidArgumentError.
+
+    Args:
+        column: as the schema spells it.
+    """
+    text = generated_columns(schema).get(column)
+    if text is not None:
+        raise InvalidArgumentError(
+            f"DEFAULT is given as the value of the generated column {column!r}, which has no default: its value is always {text}. "
+            "Nothing was written. Leave the column out; the table then computes it."
+        )
 
 
 def sources_of(schema: StructType, name: str) -> tuple[str, ...]:

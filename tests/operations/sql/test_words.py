@@ -158,7 +158,7 @@ def test_default_becomes_the_default_of_its_column() -> None:
     assert (text, computed) == ("values (CAST(('new') AS string), 1), ('x', NULL)", frozenset())
     assert without("select 1, default from t where default", numbered, new)[0].startswith("select 1, CAST(('new')")
     assert without("values (default), (default) as t(a)", numbered) == ("values (NULL), (NULL) as t(a)", frozenset([0]))
-    with pytest.raises(InvalidArgumentError, match="'n', which the table computes, is DEFAULT in 1 of 2 rows"):
+    with pytest.raises(InvalidArgumentError, match="identity column 'n' is DEFAULT in 1 of 2 rows"):
         without("values (default), (3)", numbered)
 
 

@@ -19,6 +19,8 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.maintenance.optimize import optimize
 from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.tables.alter import alter_table
+from cm_delta_dagster.operations.tables.alterations import EnableFeature
 from cm_delta_dagster.operations.tables.computed_columns import set_default, sync_identity
 from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.writing.delete import delete
@@ -87,6 +89,28 @@ def test_missing_columns_get_their_defaults(
         set_default(table, spark=spark, column="n", default="'text'")
     with pytest.raises(InvalidArgumentError, match="depend on columns"):
         set_default(table, spark=spark, column="n", default="id + 1")
+    for default, value in (("5000000000", "5000000000"), ("CAST('x' AS INT)", "'x'")):
+        with pytest.raises(InvalidDataError, match=f"evaluating the default.*{value}|cannot be stored as int.*{value}"):
+            set_default(table, spark=spark, column="n", default=default)
+    assert len(set_default(table, spark=spark, column="n", default="7L").versions) == 1
+
+
+def test_a_default_needs_its_feature_first(
+    make: Callable[..., Table], rows: Callable[..., DataFrame], spark: SparkSession
+) -> None:
+    """DEF-1: as with delta-spark; nothing is changed, and no default need be dropped."""
+    table = make(Column("id", "bigint"), Column("s", "string"))
+    before = table.snapshot()
+    with pytest.raises(
+        InvalidArgumentError, match=r"feature allowColumnDefaults.*enable_feature\('allowColumnDefaults'\)"
+    ):
+        set_default(table, spark=spark, column="s", default="'new'")
+    assert set_default(table, spark=spark, column="s", default=None).versions == ()
+    assert table.snapshot().version == before.version
+    alter_table(table, EnableFeature(feature="allowColumnDefaults"))
+    set_default(table, spark=spark, column="s", default="'new'")
+    append(table, frame=rows("id long", (1,)))
+    assert stored(table, spark) == [(1, "new")]
 
 
 def test_generated_columns_are_computed_or_checked(
@@ -288,6 +312,10 @@ class _Interleaved:
         (Column("g", "int", generated="my_function(id)"), "my_function"),
         (Column("g", "int", generated="h + 1"), "generated itself"),
         (Column("g", "int", generated="id", default="1"), "also has a default"),
+        (Column("g", "int", generated="size(filter(array(id), x -> x > 1))"), "lambda function"),
+        (Column("g", "array<int>", generated="array_sort(array(id))"), "lambda function"),
+        (Column("g", "string", default="uuid()"), r"calls uuid\(\), so it is not a constant"),
+        (Column("g", "array<int>", default="transform(array(1), x -> x + 1)"), "has a lambda function"),
         (Column("g", "int", identity=Identity()), "bigint"),
         (Column("g", "bigint", default="id"), "depend on columns"),
         (Column("g", "nothing"), "not the type"),
