@@ -5,11 +5,13 @@ cannot hold is an error when it is stored.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import SchemaMismatchError
+from cm_delta_dagster.protocol.features.type_widening import Widens, never_widens
 from cm_delta_dagster.protocol.schema.types import (
     STRING,
     VOID,
@@ -31,11 +33,14 @@ _TIMES = frozenset(("date", "timestamp", "timestamp_ntz"))
 _NESTED = StructType | ArrayType | MapType
 
 
-def by_position(frame: DataFrame, fields: Sequence[StructField], *, evolves: bool = False) -> DataFrame:
+def by_position(
+    frame: DataFrame, fields: Sequence[StructField], *, evolves: bool = False, widens: Widens = never_widens
+) -> DataFrame:
     """The columns of ``frame`` as ``fields``, in order. Fields of structs are matched by position too.
 
     Args:
         evolves: further columns keep their names; otherwise they are an error.
+        widens: whether the type of a column (first argument) may become that of the query (second), which then stays.
 
     Raises:
         SchemaMismatchError: there are fewer or more columns, or a type that cannot be assigned.
@@ -49,18 +54,19 @@ def by_position(frame: DataFrame, fields: Sequence[StructField], *, evolves: boo
         )
     names = [f"c{number}" for number in range(len(offered))]
     columns = [
-        assigned(F.col(name), have.type, want.type, path=want.name, by_name=False).alias(want.name)
+        _Assignment(by_name=False, widens=widens).value(F.col(name), have.type, want.type, want.name).alias(want.name)
         for name, have, want in zip(names, offered, fields, strict=False)
     ]
     more = [F.col(name).alias(item.name) for name, item in zip(names, offered, strict=True)][len(fields) :]
     return frame.toDF(*names).select(*columns, *more)
 
 
-def by_name(frame: DataFrame, schema: StructType, *, evolves: bool = False) -> DataFrame:
+def by_name(frame: DataFrame, schema: StructType, *, evolves: bool = False, widens: Widens = never_widens) -> DataFrame:
     """The columns of ``frame`` with the types of the columns of the same names; names of other columns stay.
 
     Args:
         evolves: nested values stay as they are, so that they can have new fields.
+        widens: as in :func:`by_position`.
 
     Raises:
         SchemaMismatchError: two columns have the same name, or a type that cannot be assigned.
@@ -72,56 +78,60 @@ def by_name(frame: DataFrame, schema: StructType, *, evolves: bool = False) -> D
         want = schema.field(have.name)
         column = F.col(quoted(have.name))
         if want is not None and not (evolves and isinstance(have.type, _NESTED)):
-            column = assigned(column, have.type, want.type, path=want.name, by_name=True).alias(want.name)
+            column = _Assignment(by_name=True, widens=widens).value(column, have.type, want.type, want.name)
+            column = column.alias(want.name)
         columns.append(column)
     return frame.select(*columns)
 
 
-def assigned(value: Column, have: DataType, want: DataType, *, path: str, by_name: bool) -> Column:
-    """``value`` of type ``have`` as a value of type ``want``.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Assignment:
+    """How values are assigned.
 
-    Args:
-        path: of the column, for messages.
+    Attributes:
         by_name: how the fields of structs are matched.
-
-    Raises:
-        SchemaMismatchError: the type cannot be assigned.
+        widens: as in :func:`by_position`.
     """
-    if same_shape(have, want):
-        return value
-    match have, want:
-        case StructType(), StructType():
-            pairs = _paired(have, want, path, by_name=by_name)
-            fields = [
-                assigned(
-                    value.getField(one.name), one.type, other.type, path=f"{path}.{other.name}", by_name=by_name
-                ).alias(other.name)
-                for one, other in pairs
-            ]
-            return F.when(value.isNotNull(), F.struct(*fields))
-        case ArrayType(), ArrayType():
-            return F.transform(
-                value,
-                lambda item: assigned(
-                    item, have.element_type, want.element_type, path=f"{path}.element", by_name=by_name
-                ),
+
+    by_name: bool
+    widens: Widens
+
+    def value(self, value: Column, have: DataType, want: DataType, path: str) -> Column:
+        """``value`` of type ``have`` as a value of type ``want``, or unchanged where the column becomes wider.
+
+        Args:
+            path: of the column, for messages.
+
+        Raises:
+            SchemaMismatchError: the type cannot be assigned.
+        """
+        if same_shape(have, want) or self.widens(want, have):
+            return value
+        match have, want:
+            case StructType(), StructType():
+                pairs = _paired(have, want, path, by_name=self.by_name)
+                fields = [
+                    self.value(value.getField(one.name), one.type, other.type, f"{path}.{other.name}").alias(other.name)
+                    for one, other in pairs
+                ]
+                return F.when(value.isNotNull(), F.struct(*fields))
+            case ArrayType(), ArrayType():
+                element = f"{path}.element"
+                return F.transform(value, lambda item: self.value(item, have.element_type, want.element_type, element))
+            case MapType(), MapType():
+                # Keys first: transform_keys fails on duplicate keys, so that no entry is lost silently.
+                keyed = F.transform_keys(
+                    value, lambda key, _: self.value(key, have.key_type, want.key_type, f"{path}.key")
+                )
+                return F.transform_values(
+                    keyed, lambda _, item: self.value(item, have.value_type, want.value_type, f"{path}.value")
+                )
+        if not may_assign(have, want):
+            raise SchemaMismatchError(
+                f"A value of type {data_type_text(have)} cannot be assigned to the column {path!r} of type "
+                f"{data_type_text(want)}. Nothing was written. Cast the value."
             )
-        case MapType(), MapType():
-            # Keys first: transform_keys fails on duplicate keys, so that no entry is lost silently.
-            keyed = F.transform_keys(
-                value,
-                lambda key, _: assigned(key, have.key_type, want.key_type, path=f"{path}.key", by_name=by_name),
-            )
-            return F.transform_values(
-                keyed,
-                lambda _, item: assigned(item, have.value_type, want.value_type, path=f"{path}.value", by_name=by_name),
-            )
-    if not may_assign(have, want):
-        raise SchemaMismatchError(
-            f"A value of type {data_type_text(have)} cannot be assigned to the column {path!r} of type {data_type_text(want)}. "
-            "Nothing was written. Cast the value."
-        )
-    return converted(value, have, want)
+        return converted(value, have, want)
 
 
 def may_assign(have: DataType, want: DataType) -> bool:

@@ -16,6 +16,7 @@ from cm_delta_dagster.operations.sql.statements import Statement
 from cm_delta_dagster.operations.sql.targets import PinnedTable, SqlSession, open_together, source_query
 from cm_delta_dagster.operations.sql.words import Span, Words
 from cm_delta_dagster.operations.writing.write import PartitionOverwrite, append, overwrite
+from cm_delta_dagster.protocol.features.type_widening import never_widens, widening_in_writes
 from cm_delta_dagster.protocol.schema.column_paths import path_text
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.protocol.schema.types import StructField, StructType
@@ -167,11 +168,12 @@ def _fields(read: Insert, snapshot: Snapshot, static: Mapping[str, str]) -> list
 
 def _assigned(frame: DataFrame, read: Insert, fields: Sequence[StructField], snapshot: Snapshot) -> DataFrame:
     """The rows with the names and types of the table; columns that get no value and that the table does not compute are NULL."""
+    widens = widening_in_writes(snapshot.properties) if read.evolves else never_widens
     if read.by_name:
-        found = by_name(frame, snapshot.schema, evolves=read.evolves)
+        found = by_name(frame, snapshot.schema, evolves=read.evolves, widens=widens)
     else:
         schema_of(frame)
-        found = by_position(frame, fields, evolves=read.evolves)
+        found = by_position(frame, fields, evolves=read.evolves, widens=widens)
     offered = from_spark(found.schema)
     computed = computed_columns(snapshot.schema)
     for item in snapshot.schema.fields:

@@ -113,13 +113,7 @@ def change_type(table: TableDefinition, path: Sequence[str], wanted: ColumnType)
             f"{text}: the table does not have {type_widening.ENABLED} = true. Nothing was changed. Set the property first; "
             "readers must then support the table feature typeWidening."
         )
-    if any(_is_true(table, key) for key in type_widening.ICEBERG_KEYS) and not type_widening.iceberg_reads(
-        before, after
-    ):
-        raise InvalidArgumentError(
-            f"{text}: Iceberg does not have this change, and the table has Iceberg compatibility enabled. Nothing was changed. "
-            "Disable the compatibility first."
-        )
+    _check_iceberg_reads(table, found.path, before, after)
     if GENERATION_EXPRESSION in found.field.metadata:
         raise InvalidArgumentError(
             f"{text}: it is a generated column, whose type is that of its expression "
@@ -137,7 +131,8 @@ def check_widened_columns(table: TableDefinition, schema: StructType) -> None:
         schema: of the table after the write, which records the changes of types.
 
     Raises:
-        InvalidArgumentError: a generated column, a constraint or an invariant uses a column whose type changes.
+        InvalidArgumentError: a generated column, a constraint or an invariant uses a column whose type changes, or the table has
+            Iceberg compatibility and Iceberg does not have the change.
     """
     before = dict(walk_fields(table.schema))
     for path, item in walk_fields(schema):
@@ -146,6 +141,18 @@ def check_widened_columns(table: TableDefinition, schema: StructType) -> None:
             type_widening.TYPE_CHANGES
         ):
             _refuse_dependents(table, path, "changed to a wider type")
+            for inside, narrow, wide in type_widening.widenings(old.type, item.type):
+                _check_iceberg_reads(table, (*path, *inside), narrow, wide)
+
+
+def _check_iceberg_reads(table: TableDefinition, path: Sequence[str], before: DataType, after: DataType) -> None:
+    compatible = any(_is_true(table, key) for key in type_widening.ICEBERG_KEYS)
+    if compatible and not type_widening.iceberg_reads(before, after):
+        raise InvalidArgumentError(
+            f"Column {path_text(path)!r} cannot change from {data_type_text(before)} to {data_type_text(after)}: Iceberg does not "
+            "have this change, and the table has Iceberg compatibility enabled. Nothing was changed. Cast the values, or disable "
+            "the compatibility first."
+        )
 
 
 def set_not_null(table: TableDefinition, path: Sequence[str], *, has_rows: bool) -> TableDefinition:

@@ -4,7 +4,7 @@ The metadata of a field records the changes as ``delta.typeChanges``. The scans 
 decides which changes this client makes, and records them.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -122,37 +122,30 @@ _DIGITS_BEFORE_POINT: Mapping[DataType, int] = {BYTE: 10, SHORT: 10, INTEGER: 10
 
 def may_widen(before: DataType, after: DataType) -> bool:
     """Whether a column of type ``before`` may be changed to the different type ``after``."""
-    if may_widen_in_writes(before, after):
+    if after in _SAME_KIND.get(before, ()):
         return True
     if after == DOUBLE:
         return before in (BYTE, SHORT, INTEGER)
-    digits = _DIGITS_BEFORE_POINT.get(before)
-    return digits is not None and isinstance(after, DecimalType) and after.precision - after.scale >= digits
-
-
-def may_widen_in_writes(before: DataType, after: DataType) -> bool:
-    """Whether a write that merges schemas may change the type: only to a wider type of the same kind.
-
-    From an integer to a decimal or a double is a decision that the user makes.
-    """
-    if after in _SAME_KIND.get(before, ()):
-        return True
-    if not isinstance(before, DecimalType) or not isinstance(after, DecimalType) or before == after:
+    if not isinstance(after, DecimalType) or before == after:
         return False
-    more_digits = after.precision - before.precision
-    return after.scale >= before.scale and more_digits >= after.scale - before.scale
+    if isinstance(before, DecimalType):
+        more_digits = after.precision - before.precision
+        return after.scale >= before.scale and more_digits >= after.scale - before.scale
+    digits = _DIGITS_BEFORE_POINT.get(before)
+    return digits is not None and after.precision - after.scale >= digits
+
+
+def never_widens(before: DataType, after: DataType) -> bool:
+    """The rule of a write that changes no type."""
+    return False
 
 
 def widening_in_writes(properties: TableProperties) -> Widens:
-    """Which types a write to a table with these properties may change."""
-    if properties.configuration.get(ENABLED, "").lower() != "true":
-        return lambda before, after: False
-    iceberg = any(properties.configuration.get(key, "").lower() == "true" for key in ICEBERG_KEYS)
+    """Which types a write that merges schemas may change on a table with these properties: the same as a user.
 
-    def widens(before: DataType, after: DataType) -> bool:
-        return may_widen_in_writes(before, after) and (not iceberg or iceberg_reads(before, after))
-
-    return widens
+    With Iceberg compatibility, a change that Iceberg does not know is refused when the metadata is checked.
+    """
+    return may_widen if properties.configuration.get(ENABLED, "").lower() == "true" else never_widens
 
 
 def iceberg_reads(before: DataType, after: DataType) -> bool:
@@ -171,8 +164,8 @@ def _recorded(before: StructField | None, item: StructField) -> StructField:
     if before is None:
         return item
     changes = [
-        {"fromType": old, "toType": new, **({"fieldPath": ".".join(path)} if path else {})}
-        for path, old, new in _type_changes(before.type, item.type, ())
+        {"fromType": _log_name(old), "toType": _log_name(new), **({"fieldPath": ".".join(path)} if path else {})}
+        for path, old, new in widenings(before.type, item.type)
     ]
     metadata = item.metadata
     if changes:
@@ -180,16 +173,18 @@ def _recorded(before: StructField | None, item: StructField) -> StructField:
     return replace(item, type=_inside(before.type, item.type), metadata=metadata)
 
 
-def _type_changes(before: DataType, after: DataType, path: Sequence[str]) -> Iterator[tuple[Sequence[str], str, str]]:
-    """Changes of a type outside of structs, whose fields have their own record."""
+def widenings(
+    before: DataType, after: DataType, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], DataType, DataType]]:
+    """Path, old and new type of the parts of a type that become wider, outside of structs, whose fields have their own record."""
     match before, after:
         case ArrayType(), ArrayType():
-            yield from _type_changes(before.element_type, after.element_type, (*path, "element"))
+            yield from widenings(before.element_type, after.element_type, (*path, "element"))
         case MapType(), MapType():
-            yield from _type_changes(before.key_type, after.key_type, (*path, "key"))
-            yield from _type_changes(before.value_type, after.value_type, (*path, "value"))
+            yield from widenings(before.key_type, after.key_type, (*path, "key"))
+            yield from widenings(before.value_type, after.value_type, (*path, "value"))
         case _ if may_widen(before, after):
-            yield path, _log_name(before), _log_name(after)
+            yield path, before, after
 
 
 def _inside(before: DataType, after: DataType) -> DataType:

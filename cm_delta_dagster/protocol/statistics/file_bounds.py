@@ -152,7 +152,9 @@ def _loosened(bounds: pa.Array, column: DataColumn, direction: int) -> pa.Array:
     if isinstance(column.type, DecimalType):
         return _loosened_decimals(bounds, direction) if column.type.precision > _EXACT_DIGITS else bounds
     if column.was_float:
-        singles = bounds.to_numpy(zero_copy_only=False).astype(np.float32)
+        with np.errstate(over="ignore"):
+            # A bound that no single can hold becomes an infinity, and then, if it moves inwards, the largest single.
+            singles = bounds.to_numpy(zero_copy_only=False).astype(np.float32)
         moved = np.nextafter(singles, np.float32(direction * math.inf)).astype(np.float64)
         return pa.array(moved, mask=bounds.is_null().to_numpy(zero_copy_only=False))
     if direction > 0 and isinstance(column.type, PrimitiveType):
