@@ -39,7 +39,7 @@ from cm_delta_dagster.protocol.schema.types import StructField, StructType, pars
 
 COLUMN_MAPPING_MODE = "delta.columnMapping.mode"
 
-_ENABLED_BY_HAND = frozenset(("timestampNtz", "variantType", "allowColumnDefaults"))
+_ENABLED_BY_HAND = frozenset(("timestampNtz", "allowColumnDefaults"))
 """Features that a change of a table does not add by itself, because they exclude older readers or writers for one column."""
 
 NewName = Callable[[str], str]

@@ -7,7 +7,7 @@ that expression; a value that is given must equal it.
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.features.expressions import check_deterministic, has_lambda, known_columns
 from cm_delta_dagster.protocol.schema.evolution import CURRENT_DEFAULT, GENERATION_EXPRESSION, IDENTITY_PREFIX
-from cm_delta_dagster.protocol.schema.types import StructField, StructType, walk_fields
+from cm_delta_dagster.protocol.schema.types import VARIANT, StructField, StructType, walk_fields, walk_types
 
 
 def generation_expression(item: StructField) -> str | None:
@@ -26,8 +26,8 @@ def check_generated_columns(schema: StructType) -> None:
 
     Raises:
         InvalidArgumentError: a nested field is generated, an expression is not deterministic, contains a query, a lambda function
-            or a function over several rows, or uses a generated column; or a generated column has a default or is an identity
-            column too.
+            or a function over several rows, or uses a generated column; or a generated column has a default, is an identity column
+            too, or has the type variant.
     """
     generated = generated_columns(schema)
     for path, item in walk_fields(schema):
@@ -39,6 +39,11 @@ def check_generated_columns(schema: StructType) -> None:
             raise InvalidArgumentError(
                 f"The nested field {name!r} has a generation expression; only top-level columns can. Nothing was written. Leave it "
                 "out."
+            )
+        if VARIANT in walk_types(item.type):
+            raise InvalidArgumentError(
+                f"The generated column {name!r} has the type variant, whose values cannot be compared with those of the expression. "
+                "Nothing was written. Store the variant in an ordinary column, and generate a column of another type from it."
             )
         if CURRENT_DEFAULT in item.metadata or any(key.startswith(IDENTITY_PREFIX) for key in item.metadata):
             raise InvalidArgumentError(

@@ -28,6 +28,7 @@ from cm_delta_dagster.protocol.schema.types import (
     INTEGER,
     LONG,
     TIMESTAMP_NTZ,
+    VARIANT,
     StructField,
     StructType,
     schema_to_json,
@@ -191,6 +192,10 @@ def test_features_that_only_a_user_enables() -> None:
         check_enabled_by_hand(table.protocol, after.protocol)
     enabled = changed_definition(table, table, new_name=Names(), features=["timestampNtz"])
     check_enabled_by_hand(enabled.protocol, changed_definition(enabled, wanted, new_name=Names()).protocol)
+    variant = table.with_schema(add_column(table.schema, (), StructField("v", VARIANT)))
+    with_variant = changed_definition(table, variant, new_name=Names())
+    check_enabled_by_hand(table.protocol, with_variant.protocol)
+    assert "variantType" in (with_variant.protocol.reader_features or ())
 
 
 def test_the_mode_of_a_definition_is_that_of_its_property() -> None:
