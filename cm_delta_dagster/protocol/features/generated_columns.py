@@ -42,7 +42,7 @@ def check_generated_columns(schema: StructType) -> None:
             )
         if VARIANT in walk_types(item.type):
             raise InvalidArgumentError(
-                f"The generated column {name!r} has the type variant, whose values cannot be compared with those of the expression. "
+                f"The generated column {name!r} has the type variant, whose values cannot be compared with that of its expression. "
                 "Nothing was written. Store the variant in an ordinary column, and generate a column of another type from it."
             )
         if CURRENT_DEFAULT in item.metadata or any(key.startswith(IDENTITY_PREFIX) for key in item.metadata):
