@@ -115,7 +115,8 @@ class OurWriter:
 
     def fresh(self, design: Design) -> None:
         if self._table is not None:
-            shutil.rmtree(_local(self._table))
+            # The checksum of the last commit may still be written.
+            shutil.rmtree(_local(self._table), ignore_errors=True)
         column = self._package.Column
         columns = [
             column(name, kind, nullable=not (design.checked and name == "label"))

@@ -34,6 +34,7 @@ from cm_delta_dagster.protocol.schema.types import (
 from cm_delta_dagster.spark.cancellation import collected_rows
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.schema import quoted
+from cm_delta_dagster.spark.session import temporary_settings
 
 _AS_THEY_ARE = (BYTE, SHORT, INTEGER, LONG, STRING)
 _MOST_PARTITIONS = 100
@@ -72,7 +73,9 @@ def source_range(
     ]
     with spark_errors("looking at the source of a merge"):
         totals = frame.select(*columns, F.lit(1).alias("one")).agg(F.count("one").alias("rows"), *found)
-        (row,) = collected_rows(totals)
+        # The frame is cached and the result is one row: adaptive execution would only plan the query three times.
+        with temporary_settings(frame.sparkSession, {"spark.sql.adaptive.enabled": "false"}):
+            (row,) = collected_rows(totals)
     return SourceRange(
         num_rows=int(row["rows"]), key_range=key_range([(item.name, item.type) for _, item in keys], row.asDict())
     )

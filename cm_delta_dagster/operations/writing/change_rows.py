@@ -35,6 +35,8 @@ from cm_delta_dagster.storage.deletion_vector_reader import read_deletion_vector
 
 _FEW_ROWS = 100_000
 """Up to this many rows are searched by one task, and up to this many rows with partners are sent to every task."""
+_ROWS_OF_ONE_FILE = 500_000
+"""Up to this many rows of a single file are searched by one task: Spark would hardly divide the file, and a stage is saved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -216,7 +218,8 @@ class RowChangeRun:
         if not self.candidates.num_rows:
             return {}
         num_rows = logical_row_count(self.candidates)
-        few = num_rows is not None and num_rows <= _FEW_ROWS
+        most = _ROWS_OF_ONE_FILE if self.candidates.num_rows == 1 else _FEW_ROWS
+        few = num_rows is not None and num_rows <= most
         found = self.query.find(self._scan_by_name(self.candidates), few=few)
         if found.num_ambiguous and not self.may_match_twice:
             raise InvalidDataError(
