@@ -5,8 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 from cm_delta_dagster.catalog.access import Privilege
+from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind
 from cm_delta_dagster.catalog.sql import SqlCatalog
-from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.errors import InvalidArgumentError, PermissionDeniedError
+from tests.contracts.catalog_bench import create
 from tests.support.database_roles import create_role, raw_client, url_as
 
 pytestmark = pytest.mark.postgres
@@ -67,3 +70,22 @@ def test_a_member_of_the_role_that_owns_the_tables_is_an_owner(
     with SqlCatalog(url_as(postgres_url, member)) as catalog:
         catalog.grant([Privilege.READ], "main", "public")
         assert ("main", "public") in {(one.scope, one.grantee) for one in catalog.grants()}
+
+
+def test_other_roles_learn_which_role_they_can_ask(owner: SqlCatalog, owner_role: str, postgres_url: str) -> None:
+    """What grants permit and the database does not: to own a table does not mean to change the catalog's tables."""
+    pipeline = create_role(postgres_url, "pipeline")
+    orders = create(owner)
+    owner.enable_grants()
+    owner.grant([Privilege.ALTER, Privilege.OWN], "main", pipeline)
+    rule = CommitRule(scope="main", name="keep", kind=CommitRuleKind.APPEND_ONLY)
+    with SqlCatalog(url_as(postgres_url, pipeline), warehouse="memory://w") as catalog:
+        for refused in (
+            lambda: catalog.create_staging_table(TableIdentifier("main", "sales", "new")),
+            lambda: catalog.drop_table(orders.identifier),
+            lambda: catalog.grant([Privilege.READ], "main", "public"),
+            lambda: catalog.set_commit_rule(rule),
+        ):
+            with pytest.raises(PermissionDeniedError, match=rf"permission denied.*Ask {owner_role} to do it") as caught:
+                refused()
+            assert "Grant the user" not in str(caught.value)

@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from cm_delta_dagster.catalog.sql import backup, feed_entries, migrate, postgres_session, sqlite_files
+from cm_delta_dagster.catalog.sql import backup, feed_entries, migrate, owning_role, postgres_session, sqlite_files
 from cm_delta_dagster.catalog.sql.callers import checked_principal
 from cm_delta_dagster.catalog.sql.commit_locks import AdvisoryCommitLocks, file_commit_lock
 from cm_delta_dagster.catalog.sql.database_errors import (
@@ -321,8 +321,7 @@ class Database:
             )
         if is_denied(error):
             return PermissionDeniedError(
-                f"The catalog {self.shown_url} denied this user the operation: {detail}. "
-                "Grant the user write permission."
+                f"The catalog {self.shown_url} denied this user the operation: {detail}. {self._whom_to_ask()}"
             )
         if is_unavailable(error):
             return CatalogUnavailableError(
@@ -331,6 +330,18 @@ class Database:
         return CatalogError(
             f"The catalog {self.shown_url} failed: {detail}. Check that the URL is that of a catalog of this package."
         )
+
+    def _whom_to_ask(self) -> str:
+        """What a user can do who lacks a right in the database."""
+        with suppress(sa.exc.SQLAlchemyError, CatalogError):
+            owner = None if self._is_sqlite else self._read_once(owning_role.of)
+            if owner is not None and owner.enforces and not owner.is_member:
+                return (
+                    "Nothing was changed. While PostgreSQL enforces grants, only the role that owns the catalog's tables, "
+                    f"{owner.name}, and its members can create, adopt, rename, drop and release tables, and change grants, roles, "
+                    f"rules and policies. Ask {owner.name} to do it."
+                )
+        return "Grant the user write permission."
 
     def _before_fork(self) -> None:
         self._lock.acquire()

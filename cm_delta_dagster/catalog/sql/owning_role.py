@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 _OWNER = sa.text(
-    "SELECT pg_catalog.pg_get_userbyid(c.relowner) AS name, pg_catalog.pg_has_role(session_user, c.relowner, 'USAGE') AS is_member, "
+    "SELECT pg_catalog.pg_get_userbyid(c.relowner) AS name, "
+    "pg_catalog.pg_has_role(session_user, c.relowner, 'USAGE') AS is_member, "
     "pg_catalog.to_regproc('cm_delta_place') IS NOT NULL AS enforces "
     "FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass('cm_delta_tables')"
 )
