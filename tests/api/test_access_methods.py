@@ -57,3 +57,13 @@ def test_maintenance_without_the_privilege_names_the_privilege(tmp_path: Path) -
         lake.table("main.sales.orders").vacuum()
     assert "does not have the privilege maintain on main.sales.orders" in str(refused.value)
     assert "policy allow" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["enable", "disable"])
+def test_a_refused_change_of_the_enforcement_names_itself(tmp_path: Path, name: str) -> None:
+    url = f"sqlite:///{tmp_path}/catalog.db"
+    with connect(url, principal="ana") as lake:
+        lake.enable_grants()
+    refused = pytest.raises(OperationRefusedError, match=rf"The operation {name} grants on \*")
+    with connect(url, principal="bob") as lake, refused:
+        getattr(lake, f"{name}_grants")()

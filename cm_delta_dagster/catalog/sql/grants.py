@@ -95,7 +95,7 @@ def enable(connection: sa.Connection, *, owner: str | None, lock_out: bool, now_
 def disable(connection: sa.Connection, *, now_ms: int) -> None:
     """Deactivate the check and the guard."""
     rule_lock.acquire(connection)
-    guard.require(connection, Operation.ENABLE_GRANTS, WHOLE_CATALOG)
+    guard.require(connection, Operation.DISABLE_GRANTS, WHOLE_CATALOG)
     if guard.is_enabled(connection):
         if connection.dialect.name == "postgresql":
             protected_catalog.remove(connection)

@@ -61,6 +61,7 @@ class Operation(StrEnum):
     MANAGE_ROLES = "manage roles"
     MANAGE_WEBHOOKS = "manage webhooks"
     ENABLE_GRANTS = "enable grants"
+    DISABLE_GRANTS = "disable grants"
     RECOVER = "recover"
     READ_AUDIT = "read audit"
 
@@ -93,6 +94,7 @@ REQUIRED: Mapping[Operation, tuple[Privilege, ...]] = MappingProxyType(
         Operation.MANAGE_ROLES: (Privilege.OWN,),
         Operation.MANAGE_WEBHOOKS: (Privilege.OWN,),
         Operation.ENABLE_GRANTS: (Privilege.OWN,),
+        Operation.DISABLE_GRANTS: (Privilege.OWN,),
         Operation.READ_AUDIT: (Privilege.OWN,),
     }
 )
