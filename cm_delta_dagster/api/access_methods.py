@@ -124,12 +124,12 @@ class AccessMethods:
         """Make a principal or a role the owner of a table. Raises TableNotFoundError, OperationRefusedError."""
         self.client.access.transfer_table(self._table_id(name), to, reason=reason)
 
-    def audit(self, scope: str = "", *, after: int = 0, limit: int = 1000) -> tuple[AuditEntry, ...]:
-        """Return who changed grants, roles and rules, and what was refused, oldest first.
+    def audit(self, scope: str = "", *, after: int | None = None, limit: int = 1000) -> tuple[AuditEntry, ...]:
+        """Return who changed grants, roles and rules, and what was refused: the newest entries, in the order of time.
 
         Args:
             scope: only entries of this catalog, schema or table; all by default.
-            after: only entries with a larger ``entry_id``.
+            after: only entries with a larger ``entry_id``, and of these the oldest: to read the whole audit from 0 on.
             limit: largest number of entries.
 
         Raises:

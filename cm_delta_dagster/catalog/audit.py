@@ -43,8 +43,10 @@ class AuditEntry:
 class AuditLog(typing.Protocol):
     """Reads the audit, which the catalog writes in the transaction of each change."""
 
-    def audit(self, *, scope: str = "", after: int = 0, limit: int = 1000) -> Sequence[AuditEntry]:
-        """The entries with ids above ``after``, ascending; with ``scope`` only those at or below it.
+    def audit(self, *, scope: str = "", after: int | None = None, limit: int = 1000) -> Sequence[AuditEntry]:
+        """The newest ``limit`` entries, ascending; with ``scope`` only those at or below it.
+
+        With ``after`` the oldest ``limit`` entries with ids above it, so that a caller can read the whole audit from 0 on.
 
         Raises InvalidArgumentError for a malformed scope.
         """

@@ -176,12 +176,12 @@ def owner(context: click.Context, name: str, to: str | None, reason: str) -> Non
 
 @click.command()
 @click.option("--scope", default="", help="Only entries of this catalog, schema or table.")
-@click.option("--after", default=0, type=click.IntRange(min=0), help="Only entries with a larger id.")
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(min=1), help="How many to show.")
+@click.option("--after", type=click.IntRange(min=0), help="Only entries with a larger id, and of these the oldest.")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(min=1), help="How many to show at most.")
 @_as_json
 @click.pass_context
-def audit(context: click.Context, scope: str, after: int, limit: int, as_json: bool) -> None:
-    """Show who changed grants, roles and rules, and what was refused, oldest first."""
+def audit(context: click.Context, scope: str, after: int | None, limit: int, as_json: bool) -> None:
+    """Show who changed grants, roles and rules, and what was refused: the newest entries, in the order of time."""
     with open_catalog(context) as catalog:
         found = catalog.audit(scope=scope, after=after, limit=limit)
     heads = ("ID", "TIME", "PRINCIPAL", "OUTCOME", "ACTION", "SCOPE", "WHAT")

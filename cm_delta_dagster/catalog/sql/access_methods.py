@@ -109,16 +109,17 @@ class AccessMethods:
             lambda connection: grants.transfer_table(connection, table_id, name, reason=why, now_ms=now_ms)
         )
 
-    def audit(self, *, scope: str = "", after: int = 0, limit: int = 1000) -> tuple[AuditEntry, ...]:
+    def audit(self, *, scope: str = "", after: int | None = None, limit: int = 1000) -> tuple[AuditEntry, ...]:
         """Entries of the audit. Raises InvalidArgumentError, OperationRefusedError."""
         if scope == WHOLE_CATALOG:
             scope = ""
         if scope != "":
             names.scope_parts(scope)
-        whole = isinstance(limit, int) and isinstance(after, int)
-        if not whole or not 0 < limit <= _MAX_LIMIT or not 0 <= after <= names.LARGEST:
+        start = 0 if after is None else after
+        whole = isinstance(limit, int) and isinstance(start, int)
+        if not whole or not 0 < limit <= _MAX_LIMIT or not 0 <= start <= names.LARGEST:
             raise InvalidArgumentError(
-                f"The audit was asked for {limit} entries after {after}; give a limit from 1 to {_MAX_LIMIT} and an id of at least "
+                f"The audit was asked for {limit} entries after {start}; give a limit from 1 to {_MAX_LIMIT} and an id of at least "
                 "0."
             )
 

@@ -85,9 +85,10 @@ def _feed_entry(connection: sa.Connection, change: Change, *, outcome: AuditOutc
     )
 
 
-def entries(connection: sa.Connection, *, scope: str, after: int, limit: int) -> tuple[AuditEntry, ...]:
-    """Entries above the id ``after``, ascending; with a scope, those at or below it."""
-    found = sa.select(AUDIT).where(AUDIT.c.entry_id > after).order_by(AUDIT.c.entry_id).limit(limit)
+def entries(connection: sa.Connection, *, scope: str, after: int | None, limit: int) -> tuple[AuditEntry, ...]:
+    """The oldest entries above the id ``after``, or without it the newest; ascending. With a scope, those at or below it."""
+    oldest = sa.select(AUDIT).where(AUDIT.c.entry_id > (after or 0)).order_by(AUDIT.c.entry_id).limit(limit)
+    found = oldest if after is not None else sa.select(AUDIT).order_by(AUDIT.c.entry_id.desc()).limit(limit)
     if scope:
         below = sa.func.substr(AUDIT.c.scope, 1, len(scope) + 1) == f"{scope}."
         found = found.where(sa.or_(AUDIT.c.scope == scope, below))
@@ -104,5 +105,5 @@ def entries(connection: sa.Connection, *, scope: str, after: int, limit: int) ->
             reason=row.reason,
             outcome=AuditOutcome(row.outcome),
         )
-        for row in connection.execute(found)
+        for row in sorted(connection.execute(found), key=lambda row: row.entry_id)
     )
