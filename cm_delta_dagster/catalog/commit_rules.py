@@ -68,6 +68,11 @@ class CommitRule:
         return f"{self.name!r} of {self.scope}"
 
     @property
+    def label(self) -> str:
+        """The name with the kind; the kind alone if it is the name, which is the default."""
+        return self.name if self.name == self.kind.value else f"{self.name} ({self.kind.value})"
+
+    @property
     def demand(self) -> str:
         """What the rule demands under which name, as text: an approval holds for a rule as long as this stays the same.
 
@@ -92,8 +97,9 @@ class RuleViolation:
     def __str__(self) -> str:
         rule = self.rule
         because = f": {rule.reason}" if rule.reason else ""
-        set_by = f", set by {rule.set_by}" if rule.set_by else ""
-        return f"it {self.what}, which the rule {rule} ({rule.kind.value}{set_by}) does not permit{because}"
+        kind = "" if rule.name == rule.kind.value else rule.kind.value
+        details = ", ".join(text for text in (kind, f"set by {rule.set_by}" if rule.set_by else "") if text)
+        return f"it {self.what}, which the rule {rule}{f' ({details})' if details else ''} does not permit{because}"
 
 
 def names_of(given: Mapping[str, object], key: str, *, kind: CommitRuleKind) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.access import Privilege
 from cm_delta_dagster.catalog.audit import AuditOutcome
 from cm_delta_dagster.catalog.commit_policy import CommitMode
-from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
+from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation, RuleViolation
 from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified, TableCounts
 from cm_delta_dagster.catalog.sql import SqlCatalog, commits, protected_catalog, rule_check
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
@@ -285,11 +285,12 @@ VIOLATIONS = {
 def test_a_raw_client_does_not_break_a_rule(ruled: Ruled, name: str) -> None:
     """It sends the digest of the rules, as if it had checked them; a commit that satisfies the rule is ratified."""
     table_id, one = ruled.orders.table_id, proposed(VIOLATIONS[name])
-    ruled.owner.set_commit_rule(rule(name), confirmed=True)
+    stored = ruled.owner.set_commit_rule(rule(name), confirmed=True)
+    named = str(RuleViolation(rule=stored, what="")).removeprefix("it ")  # As the package names the rule.
     audited = len(ruled.owner.audit())
     with raw_client(ruled.url, ruled.role) as client:
         answer = sent(client, table_id, one, one.content)
-        assert (answer["answer"], answer["rule"]) == ("refused", f"{name} ({RULES[name][0]})")
+        assert (answer["answer"], answer["rule"]) == ("refused", stored.label) and named in answer["reason"]
         assert ruled.owner.load_table(ORDERS).ratified.latest_version == 1
         refusals = [(entry.principal, entry.outcome) for entry in ruled.owner.audit()[audited:]]
         assert refusals == [(ruled.role, AuditOutcome.REFUSED)]

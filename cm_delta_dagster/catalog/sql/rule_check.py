@@ -91,7 +91,7 @@ def refuse(context: CommitContext, found: Sequence[RuleViolation]) -> None:
 
 def _refusal(context: CommitContext, found: Sequence[RuleViolation]) -> Refusal:
     rule = found[0].rule
-    refusal = context.refusal(rule=f"{rule.name} ({rule.kind.value})", scope=rule.scope, reason=_reason(found))
+    refusal = context.refusal(rule=rule.label, scope=rule.scope, reason=_reason(found))
     return replace(refusal, set_by=rule.set_by or None, ask=(rule.whom_to_ask,))
 
 

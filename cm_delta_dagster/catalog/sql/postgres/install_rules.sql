@@ -335,12 +335,12 @@ BEGIN
         done := cm_delta_violation(of_table, rule.kind, rule.arguments::jsonb, facts);
         IF done IS NOT NULL THEN
             found := found || jsonb_build_object(
-                'rule', rule.name || ' (' || rule.kind || ')', 'scope', rule.scope, 'does', done, 'reason', rule.reason,
+                'rule', rule.name || coalesce(' (' || nullif(rule.kind, rule.name) || ')', ''), 'scope', rule.scope, 'does', done, 'reason', rule.reason,
                 'set_by', nullif(rule.set_by, ''), 'ask', coalesce(nullif(rule.contact, ''), nullif(rule.set_by, '')),
                 'can_wait', rule.on_violation = 'approval',
                 'demand', jsonb_build_object('scope', rule.scope, 'name', rule.name, 'kind', rule.kind, 'arguments', rule.arguments::jsonb),
-                'text', format('it %s, which the rule %L of %s (%s%s) does not permit%s', done, rule.name, rule.scope, rule.kind,
-                    CASE WHEN rule.set_by <> '' THEN ', set by ' || rule.set_by ELSE '' END,
+                'text', format('it %s, which the rule %L of %s%s does not permit%s', done, rule.name, rule.scope,
+                    coalesce(' (' || nullif(concat_ws(', ', nullif(rule.kind, rule.name), 'set by ' || nullif(rule.set_by, '')), '') || ')', ''),
                     CASE WHEN rule.reason <> '' THEN ': ' || rule.reason ELSE '' END));
         END IF;
     END LOOP;
