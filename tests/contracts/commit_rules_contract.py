@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import pytest
 
+from cm_delta_dagster.catalog.access import Privilege
 from cm_delta_dagster.catalog.approvals import ApprovalRequest, ApprovalState
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyKind, CommitPolicyRule
@@ -224,9 +225,28 @@ def a_rule_that_locks_everybody_out_is_asked_for_twice(bench: Bench) -> None:
         catalog.add_to_role("stewards", ["ada"])
         catalog.remove_from_role("stewards", ["ada"])
         locked = rule(CommitRuleKind.SCHEMA_CHANGE, principals=("stewards",))
-        with pytest.raises(InvalidArgumentError, match=r"have no member.*confirm=True"):
-            catalog.set_commit_rule(locked)
-        assert catalog.set_commit_rule(locked, confirmed=True).arguments == {"principals": ("stewards",)}
+        misspelt = rule(CommitRuleKind.SCHEMA_CHANGE, principals=("stewarts", "adda"))
+        for each in (locked, misspelt):
+            with pytest.raises(InvalidArgumentError, match=r"none is a role with members.*confirm=True"):
+                catalog.set_commit_rule(each)
+            assert catalog.set_commit_rule(each, confirmed=True).arguments == each.arguments
+        catalog.grant([Privilege.READ], "main", "adda")
+        assert catalog.set_commit_rule(misspelt).arguments == misspelt.arguments
+
+
+def a_role_that_can_act_may_be_the_only_one_to_change_columns(bench: Bench) -> None:
+    with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
+        table_id = create(owner).table_id
+        owner.enable_grants()
+        name = writer.whoami().principal
+        assert name is not None
+        owner.grant([Privilege.APPEND], str(NAME), name)
+        writer.commit(table_id, with_actions(1))
+        owner.revoke([Privilege.APPEND], str(NAME), name)
+        owner.add_to_role("stewards", ["ada"])
+        for principals in ((name,), ("ghost", "stewards"), ("public",), ("ada",)):
+            allowed = rule(CommitRuleKind.SCHEMA_CHANGE, principals=principals)
+            assert owner.set_commit_rule(allowed).arguments == {"principals": principals}
 
 
 def _request(catalog: Catalog, table_id: str, one: CommitProposal, **more: object) -> str:
@@ -363,6 +383,7 @@ COMMIT_RULES_CONTRACT: tuple[Rule, ...] = (
     a_rename_carries_the_rules_of_the_name,
     a_rename_out_of_a_schema_permits_nothing,
     a_rule_that_locks_everybody_out_is_asked_for_twice,
+    a_role_that_can_act_may_be_the_only_one_to_change_columns,
     a_commit_waits_and_is_ratified_with_the_end_of_its_request,
     an_approval_holds_for_the_rules_of_its_request_alone,
     an_approval_ends_with_the_arguments_of_its_rules,

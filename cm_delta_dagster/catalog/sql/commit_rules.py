@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.commit_policy import NOT_THROUGH_CATALOG
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.catalog.rules.required_user_metadata import PORTABLE_PATTERN
-from cm_delta_dagster.catalog.sql import audit, commit_checks, guard, rule_lock
+from cm_delta_dagster.catalog.sql import audit, commit_checks, guard, known_principals, rule_lock
 from cm_delta_dagster.catalog.sql import commit_rule_rows as rows
 from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.schema import (
@@ -22,8 +22,6 @@ from cm_delta_dagster.catalog.sql.schema import (
     COMMIT_RULES,
     IS_ACTIVE,
     NAME_COLUMNS,
-    ROLE_MEMBERS,
-    ROLES,
     TABLES,
     identifier_of,
 )
@@ -175,8 +173,11 @@ def _refuse_unknown_to_database(connection: sa.Connection, rule: CommitRule) -> 
 def _lock_out(connection: sa.Connection, rule: CommitRule) -> str | None:
     """Why no principal could make or approve what the rule stops, as a clause; None if a principal could."""
     principals = rule.arguments.get("principals")
-    if isinstance(principals, tuple) and not any(_exists(connection, name) for name in principals):
-        return f"no principal could change the schema: the roles {', '.join(principals)} have no member"
+    if isinstance(principals, tuple) and not any(known_principals.can_act(connection, name) for name in principals):
+        return (
+            f"no principal could change the schema: of {', '.join(principals)} none is a role with members, or a principal that "
+            "the catalog knows"
+        )
     needs_owner = rule.on_violation is OnViolation.APPROVAL or (
         rule.kind is CommitRuleKind.SCHEMA_CHANGE and principals is None
     )
@@ -185,13 +186,6 @@ def _lock_out(connection: sa.Connection, rule: CommitRule) -> str | None:
         if not guard.owners(connection, rule.scope, table_id):
             return f"{rule.scope} has no owner who could permit what the rule stops"
     return None
-
-
-def _exists(connection: sa.Connection, name: str) -> bool:
-    """Whether ``name`` is a role with members, or no role: a principal needs no entry."""
-    if connection.execute(sa.select(ROLE_MEMBERS.c.member).where(ROLE_MEMBERS.c.role == name)).first() is not None:
-        return True
-    return connection.execute(sa.select(ROLES.c.role).where(ROLES.c.role == name)).first() is None
 
 
 def _record(
