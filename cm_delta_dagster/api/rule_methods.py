@@ -26,7 +26,8 @@ class RuleMethods(ClientSession):
     ) -> CommitRule:
         """Demand something of all commits to the tables of ``catalog``, ``catalog.schema`` or ``catalog.schema.table``.
 
-        All rules of a table, its schema and its catalog apply. A rule of the same scope and name is replaced.
+        All rules of a table, its schema and its catalog apply. A rule of the same scope and name is replaced; without ``name`` only
+        if it has the same arguments.
 
         Args:
             kind: e.g. ``append_only``; see :class:`CommitRuleKind`.
@@ -34,7 +35,8 @@ class RuleMethods(ClientSession):
             on_violation: ``refuse``, or ``approval``: the catalog keeps the commit until an owner approves or rejects it.
             reason: shown in refusals.
             contact: whom to ask, free text; by default the principal who sets the rule.
-            confirm: set the rule although no principal could make, or approve, the commits that it stops.
+            confirm: set the rule although no principal could make, or approve, the commits that it stops, or although the table of
+                the scope does not have the columns or constraints.
             future: set the rule for a scope that has no table yet.
             arguments: of the kind: ``columns``, ``properties``, ``constraints``, ``tags``, ``principals`` (names), ``rows`` or
                 ``files`` (a number), ``fraction`` (of the table, 0 to 1), ``pattern`` (a regular expression).
@@ -43,8 +45,9 @@ class RuleMethods(ClientSession):
             The rule as the catalog stored it.
 
         Raises:
-            InvalidArgumentError: an unknown kind or argument; a table of the scope is committed put-if-absent; the rule locks
-                everybody out, without ``confirm``; or the scope names nothing.
+            InvalidArgumentError: an unknown kind or argument; a table of the scope is committed put-if-absent; the scope names
+                nothing; the rule would replace another one, and no ``name`` was given; or, without ``confirm``, the rule locks
+                everybody out or names what the table does not have.
             OperationRefusedError: the caller does not own the scope.
         """
         checked = rule_kind(kind)
@@ -59,7 +62,7 @@ class RuleMethods(ClientSession):
         )
         if not future:
             check_scope(self.client, scope, remedy=IF_MEANT)
-        return self.client.commit_rules.set_commit_rule(rule, confirmed=confirm)
+        return self.client.commit_rules.set_commit_rule(rule, confirmed=confirm, may_replace=name is not None)
 
     def remove_commit_rule(self, scope: str, name: str, *, reason: str = "") -> None:
         """Delete the rule of that scope and name. Raises InvalidArgumentError if there is none, OperationRefusedError."""

@@ -12,15 +12,17 @@ class CommitRuleRegistry(typing.Protocol):
     that are made by creating their published file cannot be refused; therefore no rule covers such a table.
     """
 
-    def set_commit_rule(self, rule: CommitRule, *, confirmed: bool = False) -> CommitRule:
+    def set_commit_rule(self, rule: CommitRule, *, confirmed: bool = False, may_replace: bool = True) -> CommitRule:
         """Create a rule, or replace the one of that scope and name; returns it as stored.
 
         Args:
-            confirmed: set it although no principal could make, or approve, the commits that it stops.
+            confirmed: set it although no principal could make, or approve, the commits that it stops, or although it names columns
+                or constraints that the table of its scope does not have.
+            may_replace: False to replace a rule of that scope and name only if kind and arguments are the same.
 
         Raises:
             InvalidArgumentError: malformed; or it covers a table or a scope whose commits are made put-if-absent; or it locks
-                everybody out and is not ``confirmed``.
+                everybody out, or names what the table does not have, and is not ``confirmed``; or it would replace another one.
             OperationRefusedError: the caller is not an owner of the scope.
         """
         ...

@@ -55,7 +55,11 @@ def list_rules(context: click.Context, scope: str, as_json: bool) -> None:
 )
 @click.option("--reason", default="", help="Shown in refusals.")
 @click.option("--contact", default="", help="Whom to ask; by default the principal who sets the rule.")
-@click.option("--confirm", is_flag=True, help="Set the rule although it locks everybody out.")
+@click.option(
+    "--confirm",
+    is_flag=True,
+    help="Set the rule although it locks everybody out, or names what the table does not have.",
+)
 @click.pass_context
 def add_rule(context: click.Context, /, **given: Any) -> None:
     """Set a rule of KIND for SCOPE; names in a VALUE are separated by commas, e.g. columns=id,day."""
@@ -69,7 +73,7 @@ def add_rule(context: click.Context, /, **given: Any) -> None:
         contact=given["contact"],
     )
     with open_catalog(context) as catalog:
-        stored = catalog.set_commit_rule(rule, confirmed=given["confirm"])
+        stored = catalog.set_commit_rule(rule, confirmed=given["confirm"], may_replace=bool(given["name"]))
     click.echo(f"The rule {stored} is set.")
 
 

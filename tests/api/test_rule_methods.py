@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from cm_delta_dagster import Connection, connect
@@ -70,3 +71,44 @@ def test_an_id_that_no_request_has_is_an_argument_error(lake: Connection, wrong:
         lake.reject(wrong, "no")
     with pytest.raises(InvalidArgumentError):
         lake.reject("unknown", wrong)
+
+
+SCHEMA = pa.schema([("order_id", pa.int64()), ("amount", pa.float64()), ("at", pa.struct([("city", pa.string())]))])
+
+
+def test_a_second_rule_of_a_kind_does_not_replace_the_first_unasked(lake: Connection) -> None:
+    lake.create_table("main.sales.orders", SCHEMA)
+    first = lake.add_commit_rule("main.sales.orders", "protected_columns", columns=["order_id"])
+    with pytest.raises(InvalidArgumentError, match=r"order_id.*name='protected_columns' to replace"):
+        lake.add_commit_rule("main.sales.orders", "protected_columns", columns=["amount"])
+    assert lake.commit_rules() == (first,)
+    lake.add_commit_rule("main.sales.orders", "protected_columns", columns=["order_id"], reason="a key")
+    lake.add_commit_rule("main.sales.orders", "protected_columns", name="amounts", columns=["amount"])
+    assert [(one.name, one.reason) for one in lake.commit_rules()] == [("amounts", ""), ("protected_columns", "a key")]
+    lake.add_commit_rule("main.sales.orders", "protected_columns", name="protected_columns", columns=["at.city"])
+    assert [one.arguments["columns"] for one in lake.commit_rules()] == [("amount",), ("at.city",)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "message"),
+    [
+        ("protected_columns", {"columns": ["order_id", "amuont"]}, r"column 'amuont' \(did you mean 'amount'\?\)"),
+        ("protected_columns", {"columns": ["at.town"]}, r"column 'at\.town' \(it has at\.city\)"),
+        (
+            "required_constraints",
+            {"constraints": ["positiv"]},
+            r"CHECK constraint 'positiv' \(did you mean 'positive'\?\)",
+        ),
+    ],
+)
+def test_what_the_table_does_not_have_is_asked_for_twice(
+    lake: Connection, kind: str, arguments: dict[str, Any], message: str
+) -> None:
+    properties = {"delta.constraints.positive": "amount > 0"}
+    lake.create_table("main.sales.orders", SCHEMA, properties=properties)
+    with pytest.raises(InvalidArgumentError, match=message):
+        lake.add_commit_rule("main.sales.orders", kind, **arguments)
+    assert lake.commit_rules() == ()
+    lake.add_commit_rule("main.sales", kind, **arguments)
+    lake.add_commit_rule("main.sales.orders", kind, confirm=True, **arguments)
+    assert [one.scope for one in lake.commit_rules()] == ["main.sales", "main.sales.orders"]

@@ -62,6 +62,14 @@ def test_rules_are_added_listed_and_removed(run: Runner) -> None:
     assert "No commit rule applies to other." in run("rules", "list", "other").output
 
 
+def test_a_rule_is_replaced_only_by_its_name(run: Runner) -> None:
+    run("rules", "add", "main.test", "max_removed_rows", "rows=5")
+    refused = run("rules", "add", "main.test", "max_removed_rows", "rows=6")
+    assert refused.exit_code == 1 and "rows=5" in refused.output and "--name" in refused.output
+    assert run("rules", "add", "main.test", "max_removed_rows", "rows=6", "--name", "max_removed_rows").exit_code == 0
+    assert [each["arguments"] for each in json.loads(run("rules", "list", "--json").output)] == [{"rows": 6}]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -12,10 +12,11 @@ from cm_delta_dagster.catalog.rules.protected_properties import PROTECTED_PROPER
 from cm_delta_dagster.catalog.rules.required_constraints import REQUIRED_CONSTRAINTS
 from cm_delta_dagster.catalog.rules.required_tags import REQUIRED_TAGS
 from cm_delta_dagster.catalog.rules.required_user_metadata import REQUIRED_USER_METADATA
-from cm_delta_dagster.catalog.rules.rule_kind import Arguments, GuardedCommit, RuleKind
+from cm_delta_dagster.catalog.rules.rule_kind import Absent, Arguments, GuardedCommit, RuleKind
 from cm_delta_dagster.catalog.rules.schema_change import SCHEMA_CHANGE
 from cm_delta_dagster.catalog.texts import checked_text
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.actions.actions import Metadata
 
 KINDS: Mapping[CommitRuleKind, RuleKind] = {
     kind.kind: kind
@@ -81,6 +82,11 @@ def checked_rule(rule: CommitRule) -> CommitRule:
         reason=checked_text(rule.reason, what="the reason of a rule"),
         contact=checked_text(rule.contact, what="the contact of a rule"),
     )
+
+
+def absent_names(rule: CommitRule, metadata: Metadata) -> tuple[Absent, ...]:
+    """What the rule names and a table with that metadata does not have."""
+    return tuple(KINDS[rule.kind].absent(rule.arguments, metadata))
 
 
 def violations(rules: Iterable[CommitRule], commit: GuardedCommit) -> tuple[RuleViolation, ...]:

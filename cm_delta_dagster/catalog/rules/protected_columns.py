@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 
 from cm_delta_dagster.catalog.commit_rules import CommitRuleKind, names_of
-from cm_delta_dagster.catalog.rules.rule_kind import Arguments, GuardedCommit, RuleKind, texts
+from cm_delta_dagster.catalog.rules.rule_kind import Absent, Arguments, GuardedCommit, RuleKind, texts
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.actions.actions import Metadata
 from cm_delta_dagster.protocol.features.column_mapping import PHYSICAL_NAME
 from cm_delta_dagster.protocol.predicates.predicates import column_path
+from cm_delta_dagster.protocol.schema.column_paths import path_text
 from cm_delta_dagster.protocol.schema.types import (
     ArrayType,
     DataType,
@@ -38,6 +40,21 @@ def _violation(arguments: Arguments, commit: GuardedCommit) -> str | None:
     before, after = parse_schema(commit.before.schema_string), parse_schema(commit.actions.metadata.schema_string)
     found = (_change(column, before, after) for column in texts(arguments["columns"]))
     return next((change for change in found if change is not None), None)
+
+
+def _absent(arguments: Arguments, metadata: Metadata) -> list[Absent]:
+    schema = parse_schema(metadata.schema_string)
+    found = []
+    for column in texts(arguments["columns"]):
+        path = column_path(column)
+        if _field(schema, path) is not None:
+            continue
+        parent = _parent(schema, path)
+        before = [*path[:-1]] if isinstance(parent, StructType) else []
+        inside = parent if isinstance(parent, StructType) else schema
+        known = tuple(path_text((*before, item.name)) for item in inside.fields)
+        found.append(Absent(what="column", name=column, known=known))
+    return found
 
 
 def _change(column: str, before: StructType, after: StructType) -> str | None:
@@ -113,5 +130,6 @@ PROTECTED_COLUMNS = RuleKind(
     takes=("columns",),
     arguments=_arguments,
     violation=_violation,
+    absent=_absent,
     summary="columns that no commit drops, renames, replaces, or gives another type",
 )

@@ -6,9 +6,9 @@ A commit that only changes metadata may leave one out that was missing before, s
 from collections.abc import Mapping
 
 from cm_delta_dagster.catalog.commit_rules import CommitRuleKind, names_of
-from cm_delta_dagster.catalog.rules.rule_kind import Arguments, GuardedCommit, RuleKind, quoted, texts
+from cm_delta_dagster.catalog.rules.rule_kind import Absent, Arguments, GuardedCommit, RuleKind, quoted, texts
 from cm_delta_dagster.protocol.actions.actions import Metadata
-from cm_delta_dagster.protocol.features.constraints import constraint_key
+from cm_delta_dagster.protocol.features.constraints import check_constraints, constraint_key
 
 
 def _arguments(given: Mapping[str, object]) -> Arguments:
@@ -31,6 +31,12 @@ def _violation(arguments: Arguments, commit: GuardedCommit) -> str | None:
     return f"writes to a table without the CHECK constraint {quoted(missing)}"
 
 
+def _absent(arguments: Arguments, metadata: Metadata) -> list[Absent]:
+    known = tuple(one.name for one in check_constraints(metadata.configuration))
+    missing = _missing(texts(arguments["constraints"]), metadata)
+    return [Absent(what="CHECK constraint", name=name, known=known) for name in missing]
+
+
 def _missing(wanted: tuple[str, ...], metadata: Metadata) -> list[str]:
     return [name for name in wanted if constraint_key(metadata.configuration, name) is None]
 
@@ -40,5 +46,6 @@ REQUIRED_CONSTRAINTS = RuleKind(
     takes=("constraints",),
     arguments=_arguments,
     violation=_violation,
+    absent=_absent,
     summary="CHECK constraints that a table must have when rows are written",
 )

@@ -1,6 +1,7 @@
 """What a kind of commit rules consists of, and what it is evaluated on."""
 
-from collections.abc import Callable, Mapping
+import difflib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.commit_rules import CommitRuleKind, RuleArgument
@@ -50,6 +51,25 @@ Arguments = Mapping[str, RuleArgument]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Absent:
+    """A name in the arguments of a rule that a table does not have, and the names of its kind that the table has.
+
+    Attributes:
+        what: e.g. ``column``.
+    """
+
+    what: str
+    name: str
+    known: tuple[str, ...]
+
+    def __str__(self) -> str:
+        near = difflib.get_close_matches(self.name.lower(), {one.lower() for one in self.known}, n=1)
+        meant = next((one for one in self.known if near and one.lower() == near[0]), None)
+        has = f"it has {', '.join(self.known[:20])}" if self.known else "it has none"
+        return f"the {self.what} {self.name!r}" + (f" (did you mean {meant!r}?)" if meant else f" ({has})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RuleKind:
     """One kind.
 
@@ -58,6 +78,7 @@ class RuleKind:
         arguments: the checked arguments of a rule. Raises InvalidArgumentError.
         violation: what the commit does against a rule with these arguments, a clause without subject; None if nothing.
         summary: one line for people, e.g. in the help of a command.
+        absent: what a rule with these arguments names and a table does not have; nothing for kinds that name nothing of a table.
     """
 
     kind: CommitRuleKind
@@ -65,6 +86,7 @@ class RuleKind:
     arguments: Callable[[Mapping[str, object]], Arguments]
     violation: Callable[[Arguments, GuardedCommit], str | None]
     summary: str
+    absent: Callable[[Arguments, Metadata], Sequence[Absent]] = lambda _arguments, _metadata: ()
 
 
 def texts(value: RuleArgument) -> tuple[str, ...]:

@@ -13,10 +13,12 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.commit_policy import NOT_THROUGH_CATALOG
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
+from cm_delta_dagster.catalog.rules.kinds import absent_names
 from cm_delta_dagster.catalog.rules.required_user_metadata import PORTABLE_PATTERN
 from cm_delta_dagster.catalog.sql import audit, commit_checks, guard, known_principals, rule_lock
 from cm_delta_dagster.catalog.sql import commit_rule_rows as rows
 from cm_delta_dagster.catalog.sql.callers import caller_of
+from cm_delta_dagster.catalog.sql.definitions import metadata_of
 from cm_delta_dagster.catalog.sql.schema import (
     COMMIT_POLICIES,
     COMMIT_RULES,
@@ -29,8 +31,10 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 
 
-def set_rule(connection: sa.Connection, rule: CommitRule, *, confirmed: bool, now_ms: int) -> CommitRule:
-    """Insert or replace the rule of that scope and name."""
+def set_rule(
+    connection: sa.Connection, rule: CommitRule, *, confirmed: bool, may_replace: bool, now_ms: int
+) -> CommitRule:
+    """Insert or replace the rule of that scope and name; see :class:`~cm_delta_dagster.catalog.commit_rule_registry`."""
     rule_lock.acquire(connection)
     guard.require_on_scope(connection, guard.Operation.SET_POLICY, rule.scope)
     unguarded = _put_if_absent(connection, rule.scope)
@@ -40,13 +44,15 @@ def set_rule(connection: sa.Connection, rule: CommitRule, *, confirmed: bool, no
             "the catalog cannot refuse them. Set the commit mode to staged, inline or auto first, or choose a narrower scope."
         )
     _refuse_unknown_to_database(connection, rule)
-    lock_out = None if confirmed else _lock_out(connection, rule)
-    if lock_out is not None:
+    before = rows.rule(connection, rule.scope, rule.name)
+    if before is not None and not may_replace:
+        _refuse_replacement(before, rule)
+    doubt = None if confirmed else _lock_out(connection, rule) or _absent(connection, rule)
+    if doubt is not None:
         raise InvalidArgumentError(
-            f"The rule {rule} was not set: {lock_out}. To set it nevertheless, repeat the call with confirm=True (--confirm)."
+            f"The rule {rule} was not set: {doubt}. To set it nevertheless, repeat the call with confirm=True (--confirm)."
         )
     stored = replace(rule, set_by=caller_of(connection) or "", set_ms=now_ms)
-    before = rows.rule(connection, rule.scope, rule.name)
     connection.execute(sa.delete(COMMIT_RULES).where(*rows.same(rule.scope, rule.name)))
     connection.execute(sa.insert(COMMIT_RULES).values(rows.values(stored)))
     commit_checks.activate(connection, rows.CHECK, rule.scope)
@@ -168,6 +174,24 @@ def _refuse_unknown_to_database(connection: sa.Connection, rule: CommitRule) -> 
             f"The rule {rule} was not set: its pattern {pattern!r} has parts that PostgreSQL, which examines the commits, does not "
             "evaluate as Python does. Use characters, classes in brackets, \\d \\s \\w, groups, alternatives and repetitions."
         )
+
+
+def _refuse_replacement(before: CommitRule, rule: CommitRule) -> None:
+    """Refuse to replace a rule that demands something else, if the caller did not name the rule."""
+    if (before.kind, before.arguments) == (rule.kind, rule.arguments):
+        return
+    raise InvalidArgumentError(
+        f"The rule {rule} was not set: {rule.scope} has a rule of that name, {rows.described(before)}. Nothing was changed. Give "
+        f"another name for a second rule (name=..., --name), or name={rule.name!r} to replace that one."
+    )
+
+
+def _absent(connection: sa.Connection, rule: CommitRule) -> str | None:
+    """What the rule names and the table of its scope does not have, as a clause; None if nothing, or if it is not known."""
+    table_id = guard.table_id_of(connection, rule.scope)
+    metadata = None if table_id is None else metadata_of(connection, table_id)
+    found = () if metadata is None else absent_names(rule, metadata)
+    return f"{rule.scope} does not have {', '.join(map(str, found))}" if found else None
 
 
 def _lock_out(connection: sa.Connection, rule: CommitRule) -> str | None:

@@ -27,12 +27,14 @@ class RuleMethods:
     _database: Database
     _now_ms: Callable[[], int]
 
-    def set_commit_rule(self, rule: CommitRule, *, confirmed: bool = False) -> CommitRule:
+    def set_commit_rule(self, rule: CommitRule, *, confirmed: bool = False, may_replace: bool = True) -> CommitRule:
         """Create or replace the rule. Raises InvalidArgumentError, OperationRefusedError."""
         names.scope_parts(rule.scope)
         checked, now_ms = checked_rule(rule), self._now_ms()
         return self._database.write(
-            lambda connection: commit_rules.set_rule(connection, checked, confirmed=confirmed, now_ms=now_ms)
+            lambda connection: commit_rules.set_rule(
+                connection, checked, confirmed=confirmed, may_replace=may_replace, now_ms=now_ms
+            )
         )
 
     def remove_commit_rule(self, scope: str, name: str, *, reason: str = "") -> None:
