@@ -41,10 +41,15 @@ def request_approval(
 def approval_required(approval: Approval, *, is_repeated: bool) -> ApprovalRequiredError:
     """The error of a write whose commit waits as ``approval``."""
     ask = " or ".join(approval.contacts)
+    retry = (
+        "a retry without idempotency makes another request"
+        if approval.app_id is None
+        else "a retry finds the same request"
+    )
     return ApprovalRequiredError(
         f"{approval.operation} on {approval.identifier} waits for an approval, and nothing was committed: "
         f"{'; '.join(approval.what)}. It is kept as request {approval.approval_id} until {utc_text(approval.expires_ms)}. Ask "
-        f"{ask} to run `cm-delta approve {approval.approval_id}`, or `cm-delta reject`; a retry finds the same request.",
+        f"{ask} to run `cm-delta approve {approval.approval_id}`, or `cm-delta reject`; {retry}.",
         approval_id=approval.approval_id,
         what=approval.what,
         ask=approval.contacts,

@@ -194,9 +194,19 @@ def test_the_same_work_finds_the_request_that_waits(lake: Lake, table: Table) ->
 
     first, second = attempt(), attempt()
     assert (first.approval_id, first.is_repeated) == (second.approval_id, False) and second.is_repeated
+    assert "a retry finds the same request" in str(first)
     found = lake.sql_catalog.find_approval(table.table_id, app_id="job", app_version=7)
     assert found is not None and found.approval_id == first.approval_id
     assert len(lake.sql_catalog.approvals()) == 1
+
+
+def test_work_without_idempotency_makes_a_request_each_time(lake: Lake, table: Table) -> None:
+    found = set()
+    for _ in range(2):
+        with pytest.raises(ApprovalRequiredError, match="without idempotency makes another request") as caught:
+            removal(lake, table, "a.parquet", "b.parquet").commit()
+        found.add(caught.value.approval_id)
+    assert found == {one.approval_id for one in lake.sql_catalog.approvals()} and len(found) == 2
 
 
 def test_maintenance_keeps_the_files_of_a_commit_that_waits(lake: Lake, table: Table) -> None:
