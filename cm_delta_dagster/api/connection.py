@@ -31,6 +31,7 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.engines import DEFAULT_DIRECTORY
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.path_table import open_path_table
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
@@ -70,6 +71,7 @@ def connect(
     settings: ClientSettings | None = None,
     time_zone: tzinfo | str | None = None,
     principal: str | None = None,
+    context: CommitContext = NO_CONTEXT,
 ) -> "Connection":
     """Open a catalog; the first use creates its database. Use the result in a ``with`` block, or close it.
 
@@ -90,6 +92,8 @@ def connect(
             ``timestamp``: a region such as ``"Europe/Berlin"``, an offset or a ``tzinfo``. By default that of the Spark session.
         principal: who uses the connection, for grants and the audit: the name of a user or a pipeline. By default that of the
             environment variable CM_DELTA_PRINCIPAL. On PostgreSQL it is the role that logs in.
+        context: tags and user metadata that every commit of the connection records, unless an operation is given its own, e.g.
+            ``CommitContext(tags={"owner": "etl"})``. SQL statements, maintenance and creations have them, too.
 
     Raises:
         InvalidArgumentError: an unusable URL or warehouse, contradicting storage options, or an argument of another type.
@@ -98,6 +102,11 @@ def connect(
         raise InvalidArgumentError(
             f"settings is of type {type(settings).__name__}; give ClientSettings, e.g. "
             "connect(..., settings=ClientSettings(max_commit_attempts=50))."
+        )
+    if not isinstance(context, CommitContext):
+        raise InvalidArgumentError(
+            f"context is of type {type(context).__name__}; give CommitContext, e.g. "
+            'connect(..., context=CommitContext(tags={"owner": "etl"})).'
         )
     if warehouse is None and catalog_url == DEFAULT_CATALOG_URL:
         warehouse = DEFAULT_WAREHOUSE
@@ -110,7 +119,7 @@ def connect(
         settings = replace(settings or ClientSettings(), time_zone=time_zone)
     options = StorageOptions.of(storage_options, warehouse=warehouse)
     catalog = SqlCatalog(catalog_url, warehouse=warehouse, principal=principal)
-    client = DeltaClient(catalog, stores=Stores(storage_options=options), settings=settings)
+    client = DeltaClient(catalog, stores=Stores(storage_options=options), settings=settings, context=context)
     return Connection(client, spark=spark)
 
 

@@ -11,6 +11,7 @@ import click
 
 from cm_delta_dagster.catalog.sql import IfMissing, SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.errors import CatalogNotFoundError, CmDeltaError
 from cm_delta_dagster.storage.storage_options import StorageOptions
 from cm_delta_dagster.storage.stores import Stores
@@ -23,6 +24,7 @@ class CommandOptions:
     url: str | None
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     principal: str | None = None
+    context: CommitContext = NO_CONTEXT
 
 
 def parse_storage_options(pairs: Iterable[str], environment: str | None) -> dict[str, Any]:
@@ -41,6 +43,17 @@ def parse_storage_options(pairs: Iterable[str], environment: str | None) -> dict
             raise click.UsageError("--storage-option takes KEY=VALUE, e.g. endpoint_url=https://host.")
         options[key] = _decoded(separator[1:] + value, key)
     return options
+
+
+def parse_tags(pairs: Iterable[str]) -> dict[str, str]:
+    """Tags of ``KEY=VALUE`` pairs. Raises click.UsageError for a pair without ``=``."""
+    tags: dict[str, str] = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not separator or not key:
+            raise click.UsageError(f"--tag takes KEY=VALUE, e.g. owner=etl; given was {pair!r}.")
+        tags[key] = value
+    return tags
 
 
 def _decoded_environment(text: str) -> dict[str, Any]:
@@ -124,7 +137,7 @@ def _errors_as_messages() -> Iterator[None]:
 @contextmanager
 def _closing_client(catalog: SqlCatalog, context: click.Context, warehouse: str | None) -> Iterator[DeltaClient]:
     options = StorageOptions.of(context.obj.storage_options, warehouse=warehouse)
-    client = DeltaClient(catalog, stores=Stores(storage_options=options))
+    client = DeltaClient(catalog, stores=Stores(storage_options=options), context=context.obj.context)
     try:
         yield client
     finally:

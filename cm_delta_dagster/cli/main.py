@@ -21,7 +21,7 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.cli.access_commands import ACCESS_COMMANDS
 from cm_delta_dagster.cli.alter_commands import alter
-from cm_delta_dagster.cli.client import CommandOptions, open_catalog, open_client, parse_storage_options
+from cm_delta_dagster.cli.client import CommandOptions, open_catalog, open_client, parse_storage_options, parse_tags
 from cm_delta_dagster.cli.clone_command import clone
 from cm_delta_dagster.cli.days import DAYS, days_in_ms, days_of
 from cm_delta_dagster.cli.event_commands import EVENT_COMMANDS
@@ -34,6 +34,7 @@ from cm_delta_dagster.cli.recovery_commands import RECOVERY_COMMANDS
 from cm_delta_dagster.cli.restore_command import restore
 from cm_delta_dagster.cli.rule_commands import RULE_COMMANDS
 from cm_delta_dagster.cli.spark_commands import spark_jars
+from cm_delta_dagster.client.commits.context import CommitContext
 from cm_delta_dagster.client.warehouse import absolute_location
 from cm_delta_dagster.operations.doctor import Depth, RepairPlan
 from cm_delta_dagster.operations.doctor import doctor as check_table
@@ -72,12 +73,19 @@ _PAGE = 1000
     help="Who runs the command: the name of a user or a pipeline. Default: environment variable CM_DELTA_PRINCIPAL. On PostgreSQL "
     "it is the role that logs in.",
 )
+@click.option(
+    "--tag", "tags", multiple=True, metavar="KEY=VALUE", help="Tag of the commits of the command; may be repeated."
+)
+@click.option("--user-metadata", help="User metadata of the commits of the command.")
 @click.version_option(__version__, prog_name="cm-delta")
 @click.pass_context
-def main(context: click.Context, url: str | None, storage_options: tuple[str, ...], principal: str | None) -> None:
+def main(context: click.Context, /, **given: Any) -> None:
     """Catalog-managed Delta tables."""
-    options = parse_storage_options(storage_options, os.environ.get("CM_DELTA_STORAGE_OPTIONS"))
-    context.obj = CommandOptions(url=url, storage_options=options, principal=principal)
+    options = parse_storage_options(given["storage_options"], os.environ.get("CM_DELTA_STORAGE_OPTIONS"))
+    recorded = CommitContext(tags=parse_tags(given["tags"]), user_metadata=given["user_metadata"])
+    context.obj = CommandOptions(
+        url=given["url"], storage_options=options, principal=given["principal"], context=recorded
+    )
 
 
 @main.command()

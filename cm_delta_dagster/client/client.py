@@ -23,6 +23,7 @@ from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
 from cm_delta_dagster.catalog.version_pins import VersionPins
 from cm_delta_dagster.catalog.webhooks import Webhooks
 from cm_delta_dagster.client.clock import CheckedClock
+from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.post_commit.scheduler import BackgroundWork
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
@@ -49,6 +50,7 @@ class DeltaClient:
 
     Attributes:
         catalog: the whole catalog, for those who create another client of it.
+        context: tags, user metadata and writer that commits record unless an operation says otherwise.
         now_ms: clock of the client and its operations, epoch milliseconds: the one that is passed, or the catalog's if the two
             differ too much (``ClientSettings.max_clock_difference_ms``).
         compact: compacts the table of that name, in the background after a write; None if the client cannot, which is so until
@@ -61,6 +63,7 @@ class DeltaClient:
         *,
         stores: StoreRegistry,
         settings: ClientSettings | None = None,
+        context: CommitContext = NO_CONTEXT,
         now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:
         self.catalog = catalog
@@ -80,6 +83,7 @@ class DeltaClient:
         self.audit_log: AuditLog = catalog
         self.stores = stores
         self.settings = settings or ClientSettings()
+        self.context = context
         self.now_ms: Callable[[], int] = CheckedClock(
             now_ms, catalog=catalog, max_difference_ms=self.settings.max_clock_difference_ms
         )

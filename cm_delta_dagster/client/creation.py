@@ -164,7 +164,7 @@ class CreateTransaction:
             committer=_CreationCommitter(self),
             operation=operation,
             parameters=self._parameters,
-            context=context,
+            context=context.with_defaults(self.services.context),
         )
 
 

@@ -11,6 +11,7 @@ from cm_delta_dagster.catalog.maintenance_policies import MaintenancePolicies
 from cm_delta_dagster.catalog.table_registry import TableRegistry
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.catalog.version_pins import VersionPins
+from cm_delta_dagster.client.commits.context import CommitContext
 from cm_delta_dagster.client.post_commit.scheduler import BackgroundWork
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
@@ -38,6 +39,11 @@ class Services(typing.Protocol):
     def pins(self) -> VersionPins: ...
     @property
     def settings(self) -> ClientSettings: ...
+    @property
+    def context(self) -> CommitContext:
+        """What commits record unless an operation says otherwise."""
+        ...
+
     @property
     def now_ms(self) -> Callable[[], int]: ...
     @property

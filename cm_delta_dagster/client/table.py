@@ -216,6 +216,7 @@ class Table(VersionLookup):
         """
         self.refuse_if_known_behind()
         self.require_storage(snapshot.published_version)
+        context = context.with_defaults(self.services.context)
         return Transaction(
             snapshot=snapshot, committer=self.committer, operation=operation, parameters=parameters, context=context
         )
@@ -232,10 +233,7 @@ class Table(VersionLookup):
         self.committer.create(self.start_transaction(snapshot, operation=BARRIER_OPERATION), snapshot)
 
     def ratified(self) -> RatifiedCommits:
-        """The catalog's state of the table, including put-if-absent commits that it had not recorded.
-
-        Delayed publications and reports of this client are done first.
-        """
+        """The catalog's state, after delayed publications and reports, with put-if-absent commits that it had not recorded."""
         self.post_commit.publication.flush()
         self.services.background.flush(self.table_id)
         return self.catalog_answer()

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.commits.context import CommitContext
 from cm_delta_dagster.client.settings import ClientSettings, OnCatalogBehind
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.orchestration.run_checks import check_session
@@ -103,6 +104,11 @@ class CatalogResource(dg.ConfigurableResource[Any]):
         description="Who the runs are, for grants and the audit. Default: environment variable CM_DELTA_PRINCIPAL. On PostgreSQL "
         "it is the role that logs in.",
     )
+    commit_tags: dict[str, str] = Field(
+        default_factory=dict,
+        description="Tags that the commits of the runs record in commitInfo, beside those of the run.",
+    )
+    user_metadata: str | None = Field(default=None, description="User metadata that the commits record in commitInfo.")
     settings: ClientSettingsConfig = Field(
         default_factory=ClientSettingsConfig,
         description="Settings of the Delta client: retries, threads, delays, caches.",
@@ -149,6 +155,7 @@ class CatalogResource(dg.ConfigurableResource[Any]):
             SqlCatalog(self.url, warehouse=self.warehouse, principal=self.principal),
             stores=Stores(storage_options=options),
             settings=self.settings.client_settings(),
+            context=CommitContext(tags=self.commit_tags, user_metadata=self.user_metadata),
         )
 
 

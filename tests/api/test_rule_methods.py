@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cm_delta_dagster import Connection, connect
+from cm_delta_dagster import CommitContext, Connection, connect
 from cm_delta_dagster.catalog.commit_rules import CommitRuleKind, OnViolation
-from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.errors import CommitRefusedError, InvalidArgumentError
 
 
 @pytest.fixture
@@ -112,3 +112,37 @@ def test_what_the_table_does_not_have_is_asked_for_twice(
     lake.add_commit_rule("main.sales", kind, **arguments)
     lake.add_commit_rule("main.sales.orders", kind, confirm=True, **arguments)
     assert [one.scope for one in lake.commit_rules()] == ["main.sales", "main.sales.orders"]
+
+
+def test_every_operation_of_a_connection_carries_its_context(lake: Connection, tmp_path: Path) -> None:
+    """Creations, alterations, SQL statements and writes with their own tags satisfy rules about commitInfo."""
+    lake.add_commit_rule("main.sales", "required_tags", future=True, tags=["owner"])
+    lake.add_commit_rule("main.sales", "required_user_metadata", future=True, pattern="T-[0-9]+")
+    recorded = CommitContext(tags={"owner": "etl", "team": "a"}, user_metadata="T-1")
+    with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path), context=recorded) as tagged:
+        orders = tagged.create_table("main.sales.orders", pa.schema([("id", pa.int64())]))
+        orders.alter.add_columns({"note": "string"})
+        tagged.sql("ALTER TABLE main.sales.orders SET TBLPROPERTIES ('a' = '1')")
+        orders.alter.with_context(CommitContext(tags={"team": "b"}, user_metadata="T-2")).unset_properties("a")
+        infos = [each.commit_info for each in orders.history()]
+        found = [(dict(info.tags or {}), info.user_metadata) for info in infos if info is not None]
+    assert found[0] == ({"owner": "etl", "team": "b"}, "T-2")
+    assert found[1:] == [({"owner": "etl", "team": "a"}, "T-1")] * 3
+
+
+def test_a_refusal_says_how_a_commit_gets_tags(lake: Connection) -> None:
+    lake.create_table("main.sales.orders", SCHEMA)
+    for kind, arguments, given in (
+        ("required_tags", {"tags": ["owner"]}, r"CommitContext\(tags=\.\.\.\)"),
+        ("required_user_metadata", {}, r"CommitContext\(user_metadata=\.\.\.\)"),
+    ):
+        rule = lake.add_commit_rule("main.sales", kind, **arguments)
+        with pytest.raises(CommitRefusedError, match=f"context={given} of the operation or of connect"):
+            lake.table("main.sales.orders").alter.add_columns({"note": "string"})
+        lake.remove_commit_rule("main.sales", rule.name)
+
+
+@pytest.mark.parametrize("wrong", [None, {"owner": "etl"}, "owner=etl"])
+def test_a_context_of_another_type_is_an_argument_error(tmp_path: Path, wrong: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="give CommitContext"):
+        connect(f"sqlite:///{tmp_path}/catalog.db", context=wrong)

@@ -4,9 +4,11 @@ import json
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
+from cm_delta_dagster import connect
 from cm_delta_dagster.cli.main import main
 from cm_delta_dagster.errors import ApprovalRequiredError
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
@@ -82,6 +84,20 @@ def test_a_rule_is_replaced_only_by_its_name(run: Runner) -> None:
 def test_malformed_arguments_of_a_rule_are_named(run: Runner, arguments: list[str], message: str) -> None:
     refused = run("rules", "add", "main", "max_removed_rows", *arguments)
     assert refused.exit_code != 0 and message in refused.output
+
+
+def test_the_commits_of_a_command_have_its_tags(tmp_path: Path) -> None:
+    url, name = f"sqlite:///{tmp_path}/catalog.db", "main.test.t"
+    run, command = Runner(url), ("alter", "add-column", name, "note", "string")
+    with connect(url, warehouse=str(tmp_path)) as lake:
+        table = lake.create_table(name, pa.schema([("id", pa.int64())]))
+        run("rules", "add", "main.test", "required_tags", "tags=owner")
+        assert "lacks the tag 'owner'" in run(*command).output
+        done = run("--tag", "owner=etl", "--user-metadata", "T-1", *command)
+        assert done.exit_code == 0, done.output
+        info = table.history(limit=1)[0].commit_info
+    assert info is not None and (dict(info.tags or {}), info.user_metadata) == ({"owner": "etl"}, "T-1")
+    assert "KEY=VALUE" in run("--tag", "owner", *command).output
 
 
 def test_commits_that_wait_are_listed_approved_and_rejected(lake: Lake, run: Runner) -> None:

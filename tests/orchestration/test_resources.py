@@ -7,6 +7,7 @@ from dataclasses import asdict, fields
 import dagster as dg
 import pytest
 
+from cm_delta_dagster.client.commits.context import CommitContext
 from cm_delta_dagster.client.settings import ClientSettings, OnCatalogBehind
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.orchestration import CatalogResource, ClientSettingsConfig, SparkResource
@@ -65,6 +66,17 @@ def test_the_client_of_a_catalog_resource_gets_its_settings(tmp_path):
     dg.materialize([looks], resources={"catalog": resource})
     expected = {"max_commit_attempts": 3, "on_catalog_behind_storage": OnCatalogBehind.REFUSE}
     assert asdict(seen[0]) == {**asdict(ClientSettings()), **expected}
+
+
+def test_the_commits_of_a_catalog_resource_have_its_tags(tmp_path):
+    resource = CatalogResource(
+        url=f"sqlite:///{tmp_path}/catalog.db",
+        warehouse=str(tmp_path),
+        commit_tags={"owner": "etl"},
+        user_metadata="T-1",
+    )
+    with resource.process_config_and_initialize_cm() as opened:
+        assert opened.client.context == CommitContext(tags={"owner": "etl"}, user_metadata="T-1")
 
 
 def test_the_settings_of_a_catalog_resource_are_a_config():

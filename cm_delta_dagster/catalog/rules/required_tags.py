@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from cm_delta_dagster.catalog.commit_rules import CommitRuleKind, names_of
 from cm_delta_dagster.catalog.rules.rule_kind import Arguments, GuardedCommit, RuleKind, quoted, texts
 
+_HOW = "which context=CommitContext(tags=...) of the operation or of connect() sets"
+
 
 def _arguments(given: Mapping[str, object]) -> Arguments:
     return {"tags": names_of(given, "tags", kind=CommitRuleKind.REQUIRED_TAGS)}
@@ -14,7 +16,7 @@ def _violation(arguments: Arguments, commit: GuardedCommit) -> str | None:
     info = commit.actions.commit_info
     tags = {} if info is None else dict(info.tags or {})
     missing = [name for name in texts(arguments["tags"]) if not tags.get(name)]
-    return f"lacks the tag {quoted(missing)} in commitInfo" if missing else None
+    return f"lacks the tag {quoted(missing)} in commitInfo, {_HOW}" if missing else None
 
 
 REQUIRED_TAGS = RuleKind(

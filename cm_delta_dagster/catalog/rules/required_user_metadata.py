@@ -9,6 +9,7 @@ from cm_delta_dagster.catalog.texts import is_storable
 from cm_delta_dagster.errors import InvalidArgumentError
 
 _ANYTHING = ".+"
+_HOW = "which context=CommitContext(user_metadata=...) of the operation or of connect() sets"
 
 PORTABLE_PATTERN = (
     r"^(?:[^\\([{]|\\[dDsSwWntr]|\\[^a-zA-Z0-9]|\((?!\?)|\(\?:|\{[0-9]+(?:,[0-9]*)?\}"
@@ -39,7 +40,8 @@ def _violation(arguments: Arguments, commit: GuardedCommit) -> str | None:
     pattern = str(arguments["pattern"])
     if re.fullmatch(pattern, text, re.DOTALL):
         return None
-    return f"has the userMetadata {text!r}, and the pattern is {pattern!r}" if text else "has no userMetadata"
+    what = f"has the userMetadata {text!r}, and the pattern is {pattern!r}" if text else "has no userMetadata"
+    return f"{what}, {_HOW}"
 
 
 REQUIRED_USER_METADATA = RuleKind(

@@ -1,7 +1,7 @@
 """What a caller adds to a commit: tags and user metadata for ``commitInfo``, and the ``txn`` that makes a write idempotent."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from cm_delta_dagster.version import __version__
@@ -25,6 +25,15 @@ class CommitContext:
     user_metadata: str | None = None
     engine_info: str = ENGINE_INFO
     lease_token: int | None = None
+
+    def with_defaults(self, defaults: "CommitContext") -> "CommitContext":
+        """This context, with what it does not set taken from ``defaults``: single tags, user metadata and the writer."""
+        return replace(
+            self,
+            tags={**defaults.tags, **self.tags},
+            user_metadata=defaults.user_metadata if self.user_metadata is None else self.user_metadata,
+            engine_info=defaults.engine_info if self.engine_info == ENGINE_INFO else self.engine_info,
+        )
 
 
 NO_CONTEXT = CommitContext()

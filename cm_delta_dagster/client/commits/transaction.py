@@ -357,6 +357,7 @@ class Transaction:
 
     def resume(self, intent: TransactionIntent, commit: CommitActions) -> None:
         """Become the transaction of ``intent``, of which ``commit`` is an attempt that was not ratified."""
+        self.context = intent.context
         self.txn_id, self.metrics, self.keeps_row_ids = intent.txn_id, dict(intent.metrics), intent.keeps_row_ids
         self._reads, self._reads_whole_table = list(intent.reads), intent.reads_whole_table
         self.used_row_ids = intent.used_row_ids

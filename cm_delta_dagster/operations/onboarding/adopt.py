@@ -103,7 +103,7 @@ def _commit(client: DeltaClient, draft: AdoptDraft, snapshot: Snapshot, context:
         committer=_Unused(),
         operation=OPERATION,
         parameters={"name": draft.plan.name},
-        context=replace(context, tags=tags),
+        context=replace(context, tags=tags).with_defaults(client.context),
     )
     transaction.set_protocol(draft.protocol)
     transaction.set_metadata(draft.metadata)

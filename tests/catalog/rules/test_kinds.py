@@ -208,8 +208,10 @@ def test_commits_state_the_required_tags_and_user_metadata() -> None:
     assert what("required_tags", {"tags": ["owner"]}, info={"tags": {"owner": "etl"}}) is None
     assert (
         what("required_tags", {"tags": ["owner"]}, info={"tags": {"owner": ""}})
-        == "lacks the tag 'owner' in commitInfo"
+        == "lacks the tag 'owner' in commitInfo, which context=CommitContext(tags=...) of the operation or of connect() sets"
     )
     assert what("required_user_metadata", {}, info={"userMetadata": "any"}) is None
-    assert what("required_user_metadata", {}) == "has no userMetadata"
+    assert str(what("required_user_metadata", {})).startswith(
+        "has no userMetadata, which context=CommitContext(user_metadata="
+    )
     assert "pattern" in str(what("required_user_metadata", {"pattern": "T-[0-9]+"}, info={"userMetadata": "T-x"}))

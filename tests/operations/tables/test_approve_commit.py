@@ -10,7 +10,9 @@ from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKin
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.commits.context import CommitContext
 from cm_delta_dagster.client.commits.transaction import Transaction
+from cm_delta_dagster.client.snapshots.history import iterate_history
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
     ApprovalClosedError,
@@ -198,6 +200,16 @@ def test_the_same_work_finds_the_request_that_waits(lake: Lake, table: Table) ->
     found = lake.sql_catalog.find_approval(table.table_id, app_id="job", app_version=7)
     assert found is not None and found.approval_id == first.approval_id
     assert len(lake.sql_catalog.approvals()) == 1
+
+
+def test_an_approved_commit_keeps_the_context_of_its_writer(lake: Lake, table: Table) -> None:
+    lake.client.context = CommitContext(tags={"owner": "etl"}, user_metadata="T-1")
+    waiting = parked(lake, table, "a.parquet", "b.parquet")
+    approver = lake.reopened()
+    approver.context = CommitContext(tags={"owner": "ana", "more": "1"}, user_metadata="T-2")
+    approve_commit(approver, waiting.approval_id)
+    info = next(iter(iterate_history(table))).commit_info
+    assert info is not None and (dict(info.tags or {}), info.user_metadata) == ({"owner": "etl"}, "T-1")
 
 
 def test_work_without_idempotency_makes_a_request_each_time(lake: Lake, table: Table) -> None:

@@ -303,14 +303,14 @@ BEGIN
         WHEN 'max_removed_files' THEN
             RETURN cm_delta_over_limit(arguments, 'files', (facts ->> 'removed_files')::numeric, (facts ->> 'files')::numeric);
         WHEN 'required_tags' THEN
-            RETURN (SELECT 'lacks the tag ' || string_agg(w, ', ') || ' in commitInfo' FROM jsonb_array_elements_text(arguments -> 'tags') w
+            RETURN (SELECT 'lacks the tag ' || string_agg(w, ', ') || ' in commitInfo, which context=CommitContext(tags=...) of the operation or of connect() sets' FROM jsonb_array_elements_text(arguments -> 'tags') w
                 WHERE coalesce(facts -> 'info' -> 'tags' ->> w, '') = '');
         WHEN 'required_user_metadata' THEN
             IF pattern !~ {portable_pattern} THEN
                 RETURN 'cannot be compared with the pattern of userMetadata, which PostgreSQL does not evaluate as Python does';
             END IF;
             RETURN CASE WHEN note !~ ('^(?:' || pattern || ')$') THEN 'has the userMetadata ' || quote_literal(note) || ', and the pattern is '
-                || quote_literal(pattern) END;
+                || quote_literal(pattern) || ', which context=CommitContext(user_metadata=...) of the operation or of connect() sets' END;
         WHEN 'required_constraints', 'schema_change', 'protected_columns', 'protected_properties' THEN
             RETURN cm_delta_metadata_violation(of_table, kind, arguments, nullif(facts -> 'before', 'null'), nullif(facts -> 'after', 'null'),
                 (facts ->> 'adds')::bigint);
