@@ -65,5 +65,5 @@ def test_a_path_is_registered_for_reading(run: Runner, tmp_path: Path) -> None:
 
 
 def test_what_is_refused_is_a_message(run: Runner) -> None:
-    assert "no Delta table" in run("adopt", "absent", NAME).output
+    assert "neither a Delta table" in run("adopt", "absent", NAME).output
     assert run("release", NAME).exit_code == run("export", NAME, "x").exit_code == 1
