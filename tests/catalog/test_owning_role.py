@@ -72,7 +72,7 @@ def test_a_member_of_the_role_that_owns_the_tables_is_an_owner(
         assert ("main", "public") in {(one.scope, one.grantee) for one in catalog.grants()}
 
 
-def test_other_roles_learn_which_role_they_can_ask(owner: SqlCatalog, owner_role: str, postgres_url: str) -> None:
+def test_a_denied_role_reads_which_role_it_can_ask(owner: SqlCatalog, owner_role: str, postgres_url: str) -> None:
     """What grants permit and the database does not: to own a table does not mean to change the catalog's tables."""
     pipeline = create_role(postgres_url, "pipeline")
     orders = create(owner)
