@@ -66,6 +66,8 @@ class NewestEvents:
     """The newest event of each partition of an asset that has one: its id and its data version.
 
     Attributes:
+        ids: of an asset with partitions also that of its newest event, as that of the partition None, if it has no partition. It
+            may have changed any partition.
         undefined: for an asset without partitions, the partition that its newest event has nevertheless.
     """
 
@@ -102,14 +104,17 @@ class AssetEvents:
     def newest(self, key: dg.AssetKey) -> NewestEvents:
         """The newest event of each partition."""
         versions = self._data_versions(key)
+        last = next(iter(self._fetch(key, limit=1)), None)
+        ids: dict[Partition, int] = {}
         if self.is_partitioned(key):
-            by_key = self.instance.get_latest_storage_id_by_partition(key, event_type=self._event_type(key))
-            return NewestEvents(ids=dict(by_key.items()), data_versions=versions)
-        records = self._fetch(key, limit=1)
-        if not records:
-            return NewestEvents(ids={}, data_versions=versions)
-        ids: Mapping[Partition, int] = dict.fromkeys((None,), records[0].storage_id)
-        return NewestEvents(ids=ids, data_versions=versions, undefined=records[0].partition_key)
+            ids |= self.instance.get_latest_storage_id_by_partition(key, event_type=self._event_type(key))
+            if last is not None and last.partition_key is None:
+                ids[None] = last.storage_id
+            return NewestEvents(ids=ids, data_versions=versions)
+        if last is None:
+            return NewestEvents(ids=ids, data_versions=versions)
+        ids[None] = last.storage_id
+        return NewestEvents(ids=ids, data_versions=versions, undefined=last.partition_key)
 
     def data_versions_before(self, key: dg.AssetKey, event_id: int) -> Mapping[Partition, str]:
         """The data version of each partition after the event with this id, and before all later ones."""
@@ -165,12 +170,13 @@ class AssetEvents:
         return next((read for read in map(Consumption.of, records) if read.is_known), None)
 
     def _data_versions(self, key: dg.AssetKey, before: int | None = None) -> Mapping[Partition, str]:
-        if self.is_partitioned(key):
-            tags = self.instance.event_log_storage.get_latest_tags_by_partition(
-                key, self._event_type(key), tag_keys=[DATA_VERSION_TAG], before_cursor=before
-            )
-            return {partition: found[DATA_VERSION_TAG] for partition, found in tags.items()}
-        return dict(self._data_versions_of(self._fetch(key, limit=1, before_storage_id=before)))
+        last = dict(self._data_versions_of(self._fetch(key, limit=1, before_storage_id=before)))
+        if not self.is_partitioned(key):
+            return last
+        tags = self.instance.event_log_storage.get_latest_tags_by_partition(
+            key, self._event_type(key), tag_keys=[DATA_VERSION_TAG], before_cursor=before
+        )
+        return {**last, **{partition: found[DATA_VERSION_TAG] for partition, found in tags.items()}}
 
     @staticmethod
     def _data_versions_of(records: Sequence[Any]) -> Iterator[tuple[Partition, str]]:

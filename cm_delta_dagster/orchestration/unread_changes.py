@@ -5,7 +5,7 @@ materialized. A change that is stored while the run works, after the run has rea
 what the last materialization has read with the newest events of the upstream assets. A change that one evaluation does not see
 is seen by the next one.
 
-All partitions are compared at the first evaluation and after their number or the upstream assets have changed. Otherwise those
+All partitions are compared at the first evaluation and after the partitions or the upstream assets have changed. Otherwise those
 are compared that have new events, or depend on upstream partitions that have.
 """
 
@@ -34,14 +34,14 @@ class _Memory:
         baseline: the id of the newest event at the first evaluation. Earlier changes do not count for a partition that was never
             materialized.
         seen: the last event of each asset at the previous evaluation.
-        size: the number of partitions of the asset.
+        partitions: identifies the partitions that the asset had.
         unread: for the partitions with unread data, the id of the newest event that was not read.
         requested: for those that were requested, the id at the request: another request needs a later event.
     """
 
     baseline: int
     seen: Mapping[str, int] = field(default_factory=dict)
-    size: int = 0
+    partitions: str = ""
     unread: Mapping[Partition, int] = field(default_factory=dict)
     requested: Mapping[Partition, int] = field(default_factory=dict)
 
@@ -53,15 +53,15 @@ class _Memory:
         return cls(
             baseline=stored["baseline"],
             seen=stored["seen"],
-            size=stored["size"],
+            partitions=stored["partitions"],
             unread=dict(stored["unread"]),
             requested=dict(stored["requested"]),
         )
 
     def dump(self) -> str:
         pairs = {"unread": list(self.unread.items()), "requested": list(self.requested.items())}
-        numbers = {"baseline": self.baseline, "seen": self.seen, "size": self.size}
-        return json.dumps({**numbers, **pairs}, separators=(",", ":"))
+        others = {"baseline": self.baseline, "seen": self.seen, "partitions": self.partitions}
+        return json.dumps({**others, **pairs}, separators=(",", ":"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,12 +87,12 @@ class UnreadChanges(dg.AutomationCondition[dg.AssetKey]):
         view, key = context.asset_graph_view, context.key
         memory = _with_requests(_Memory.load(context.cursor, context.max_storage_id or 0), context)
         comparison = _Comparison.begin(context, self._parents(context))
-        if (comparison.seen, comparison.size) != (memory.seen, memory.size):
+        if (comparison.seen, comparison.partitions) != (memory.seen, memory.partitions):
             unread = dict(comparison.unread(memory))
             memory = replace(
                 memory,
                 seen=comparison.seen,
-                size=comparison.size,
+                partitions=comparison.partitions,
                 unread=unread,
                 requested={partition: at for partition, at in memory.requested.items() if partition in unread},
             )
@@ -141,7 +141,7 @@ class _Comparison:
     parents: list[dg.AssetKey]
     events: AssetEvents
     seen: Mapping[str, int]
-    size: int
+    partitions: str
 
     @classmethod
     def begin(cls, context: Any, parents: list[dg.AssetKey]) -> "_Comparison":
@@ -152,7 +152,7 @@ class _Comparison:
             parents=parents,
             events=events,
             seen={key.to_user_string(): event_id for key, event_id in last.items()},
-            size=context.asset_graph_view.get_full_subset(key=context.key).size,
+            partitions=_identity_of_partitions(context.asset_graph_view, context.key),
         )
 
     def unread(self, memory: _Memory) -> Iterator[tuple[Partition, int]]:
@@ -195,7 +195,7 @@ class _Comparison:
     ) -> set[Partition]:
         """The partitions for which the answer can differ from that of the previous evaluation, and those with unread data."""
         view, key = self.context.asset_graph_view, self.context.key
-        if self.size != memory.size or self.seen.keys() != memory.seen.keys():
+        if self.partitions != memory.partitions or self.seen.keys() != memory.seen.keys():
             return _keys(view.get_full_subset(key=key))
         floor = max(memory.seen.values()) - _LATE_EVENTS
         found = _keys(self._subset(key, {*memory.unread, *(each for each, last in own.items() if last > floor)}))
@@ -203,22 +203,35 @@ class _Comparison:
             changed = self._subset(parent, (each for each, last in events.ids.items() if last > floor))
             if not changed.is_empty:
                 found |= _keys(changed.compute_mapped_subset(key, direction="down"))
-        return found
+        return found if self.events.is_partitioned(key) else {None}
 
     def _mapping(self, parent: dg.AssetKey) -> Callable[[Partition], set[Partition]]:
-        """Returns the partitions of an upstream asset that a partition depends on."""
+        """Returns the partitions of an upstream asset that a partition depends on.
+
+        An asset without partitions also depends on changes of unknown partitions, whose events have none.
+        """
 
         def upstream_of(partition: Partition) -> set[Partition]:
             subset = self._subset(self.context.key, (partition,))
-            return _keys(subset.compute_mapped_subset(parent, direction="up"))
+            found = _keys(subset.compute_mapped_subset(parent, direction="up"))
+            return {None, *found} if partition is None else found
 
         return upstream_of
 
     def _subset(self, key: dg.AssetKey, partitions: Iterable[Partition]) -> Any:
         """Those of the partitions that the asset still has."""
-        wanted = {AssetKeyPartitionKey(key, partition) for partition in partitions}
+        partitioned = self.events.is_partitioned(key)
+        wanted = {AssetKeyPartitionKey(key, each) for each in partitions if (each is not None) is partitioned}
         view = self.context.asset_graph_view
         return view.get_asset_subset_from_asset_partitions(key, wanted, validate_existence=True)
+
+
+def _identity_of_partitions(view: Any, key: dg.AssetKey) -> str:
+    """Changes with the partitions of the asset: Dagster's identifier of a time-partitioned asset does not change with time."""
+    definition = view.asset_graph.get(key).partitions_def
+    if definition is None:
+        return ""
+    return f"{view.get_full_subset(key=key).size}:{definition.get_serializable_unique_identifier()}"
 
 
 def _keys(subset: Any) -> set[Partition]:

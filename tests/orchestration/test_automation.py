@@ -372,6 +372,22 @@ def test_an_asset_without_partitions_follows_all_partitions_of_its_upstream(inst
     assert daemon.requested() == []
 
 
+def test_an_asset_without_partitions_follows_changes_of_unknown_partitions(instance):
+    """The commit sensor reports a commit of too many partitions, or with another schema, by an event without a partition."""
+    daemon = Daemon(instance, dg.AssetSpec("up", partitions_def=DAYS), down_of(on_new_data_version()))
+    for day in DAYS.get_partition_keys():
+        daemon.commit(1, partition=day)
+    daemon.run("down")
+    assert daemon.requested() == []
+    for partition in (None, "2026-01-02"):
+        daemon.commit(2, partition=partition)
+        assert daemon.requested() == ["down"]
+        daemon.run("down")
+        assert daemon.requested() == []
+    daemon.commit(2)
+    assert daemon.requested() == []
+
+
 @pytest.mark.parametrize(
     "partitions",
     [
@@ -402,6 +418,19 @@ def test_a_partition_that_appears_after_its_data_is_requested(instance):
     assert daemon.tick() == []
     daemon.commit(1, partition="a")
     assert daemon.tick() == []
+    instance.add_dynamic_partitions("sites", ["a"])
+    assert daemon.tick() == ["down@a"]
+
+
+def test_a_partition_that_replaces_another_one_is_requested(instance):
+    sites = dg.DynamicPartitionsDefinition(name="sites")
+    instance.add_dynamic_partitions("sites", ["b"])
+    up = dg.AssetSpec("up", partitions_def=sites)
+    daemon = Daemon(instance, up, down_of(on_new_data_version_of_any_partition(), partitions_def=sites))
+    assert daemon.tick() == []
+    daemon.commit(1, partition="a")
+    assert daemon.tick() == []
+    instance.delete_dynamic_partition("sites", "b")
     instance.add_dynamic_partitions("sites", ["a"])
     assert daemon.tick() == ["down@a"]
 
