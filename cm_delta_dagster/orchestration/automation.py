@@ -11,7 +11,9 @@ from dagster._utils.warnings import disable_dagster_warnings
 
 from cm_delta_dagster.orchestration.unread_changes import UnreadChanges
 
-_SENSOR_NAME = "data_version_sensor"
+DATA_VERSION_SENSOR = "data_version_sensor"
+MAX_ASSETS_OF_SENSOR = 500
+"""A sensor in the code location for more assets and checks fails at each tick."""
 
 
 def on_new_data_version(
@@ -52,7 +54,7 @@ def on_new_data_version_of_any_partition(
 def data_version_sensor(
     target: dg.AssetSelection,
     *,
-    name: str = _SENSOR_NAME,
+    name: str = DATA_VERSION_SENSOR,
     minimum_interval_seconds: int | None = None,
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.STOPPED,
     description: str | None = None,

@@ -1,8 +1,9 @@
 """Definitions that are checked when they are loaded, and that show table, location and kinds before the first run."""
 
+import itertools
 import os
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,11 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.database import IfMissing
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CatalogNotFoundError, CmDeltaError, InvalidArgumentError
-from cm_delta_dagster.orchestration.automation import data_version_sensor
+from cm_delta_dagster.orchestration.automation import (
+    DATA_VERSION_SENSOR,
+    MAX_ASSETS_OF_SENSOR,
+    data_version_sensor,
+)
 from cm_delta_dagster.orchestration.commit_together import OutputDefinition, check_group
 from cm_delta_dagster.orchestration.io_manager import CatalogManagedDeltaIOManager
 from cm_delta_dagster.orchestration.metadata import STORAGE_KIND, standard_metadata
@@ -53,7 +58,7 @@ def cm_delta_definitions(defs: dg.Definitions, *, look_up_locations: bool = True
     ``partition_expr`` or two assets with one table are errors of ``dg check defs``. Each asset gets the kinds of its storage and
     of its DataFrame, ``dagster/table_name``, ``dagster/storage_kind`` and, if the table exists, ``dagster/uri``. An executor that
     starts Spark for each asset is a warning. For assets with a condition of this package and without a sensor that evaluates it,
-    a :func:`data_version_sensor` is added, stopped as the sensor that Dagster adds.
+    :func:`data_version_sensor` are added, one for 500 assets, stopped as the sensor that Dagster adds.
 
     Args:
         defs: definitions with their resources.
@@ -113,7 +118,16 @@ def _with_data_version_sensor(defs: dg.Definitions, problems: list[str]) -> dg.D
             )
     if not keys:
         return defs
-    return dg.Definitions.merge(defs, dg.Definitions(sensors=[data_version_sensor(dg.AssetSelection.assets(*keys))]))
+    return dg.Definitions.merge(defs, dg.Definitions(sensors=list(_data_version_sensors(defs, sorted(keys)))))
+
+
+def _data_version_sensors(defs: dg.Definitions, keys: Sequence[dg.AssetKey]) -> Iterator[dg.SensorDefinition]:
+    """Sensors with names that the definitions do not have, each for at most as many assets as a sensor can evaluate."""
+    taken = {sensor.name for sensor in defs.sensors or ()}
+    numbered = (DATA_VERSION_SENSOR if number == 1 else f"{DATA_VERSION_SENSOR}_{number}" for number in itertools.count(1))
+    names = (name for name in numbered if name not in taken)
+    for start in range(0, len(keys), MAX_ASSETS_OF_SENSOR):
+        yield data_version_sensor(dg.AssetSelection.assets(*keys[start : start + MAX_ASSETS_OF_SENSOR]), name=next(names))
 
 
 def _without_repetition(defs: dg.Definitions) -> dg.Definitions:

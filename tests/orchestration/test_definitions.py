@@ -178,6 +178,33 @@ def test_a_condition_that_no_sensor_evaluates_gets_one(tmp_path):
     assert list(sensors_of(tmp_path, automated(), sensors=[own])) == ["own"]
 
 
+def test_the_added_sensor_has_a_name_that_is_free(tmp_path):
+    other = an_asset("u", deps=["up"], automation_condition=on_new_data_version())
+    own = data_version_sensor(dg.AssetSelection.assets(["s", "u"]))
+    found = sensors_of(tmp_path, automated(), other, sensors=[own])
+    assert found == {
+        "data_version_sensor": dg.AssetSelection.assets(["s", "u"]),
+        "data_version_sensor_2": dg.AssetSelection.assets(["s", "t"]),
+    }
+
+
+def test_many_assets_get_several_sensors_that_can_evaluate_them(tmp_path, instance):
+    many = [dg.AssetSpec(f"a{number:03}", deps=["up"]) for number in range(501)]
+
+    @dg.multi_asset(specs=[spec.replace_attributes(automation_condition=on_new_data_version()) for spec in many])
+    def assets(): ...
+
+    manager = CatalogManagedDeltaIOManager(catalog=resource_at(tmp_path), spark=SparkResource(master="local[2]"))
+    found = dg.Definitions(assets=[assets], resources={"io_manager": manager}, executor=dg.in_process_executor)
+    completed = cm_delta_definitions(found, look_up_locations=False)
+    sizes = {}
+    for sensor in completed.sensors:
+        sizes[sensor.name] = len(sensor.asset_selection.resolve(completed.resolve_asset_graph()))
+        context = dg.build_sensor_context(instance=instance, repository_def=completed.get_repository_def())
+        assert not sensor.evaluate_tick(context).run_requests
+    assert sizes == {"data_version_sensor": 500, "data_version_sensor_2": 1}
+
+
 def test_a_sensor_that_would_ignore_the_condition_is_refused(tmp_path):
     ignores = dg.AutomationConditionSensorDefinition("by_the_daemon", target=dg.AssetSelection.all())
     with pytest.raises(InvalidArgumentError, match=r"Sensor by_the_daemon: it does not evaluate .* of s/t, because"):
