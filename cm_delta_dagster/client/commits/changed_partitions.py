@@ -26,7 +26,10 @@ PARTITION_FIGURES_TAG = "cm_delta/partition_figures"
 
 @dataclass(frozen=True, slots=True)
 class PartitionFigures:
-    """What a commit did to one partition; None for what its actions do not say."""
+    """What a commit did to one partition; None for what its actions do not say.
+
+    A file that is removed and added again with another deletion vector counts neither as added nor as removed.
+    """
 
     added_rows: int | None = 0
     added_files: int | None = 0
@@ -70,14 +73,17 @@ def changed_partitions(
     if not columns:
         return None
     changing = [add for add in adds if add.data_change]
+    gone = [remove for remove in removes if remove.data_change]
+    updated = {add.path for add in changing} & {remove.path for remove in gone}
     found: dict[tuple[tuple[str, str | None], ...], list[PartitionFigures]] = {}
     for add, rows in zip(changing, row_counts(changing), strict=True):
-        found.setdefault(tuple(add.partition_values.items()), []).append(PartitionFigures(rows, 1, add.size))
-    for remove in removes:
-        if not remove.data_change:
-            continue
+        figures = PartitionFigures() if add.path in updated else PartitionFigures(rows, 1, add.size)
+        found.setdefault(tuple(add.partition_values.items()), []).append(figures)
+    for remove in gone:
         if remove.partition_values is None:
             return None
+        if remove.path in updated:
+            continue
         figures = PartitionFigures(removed_files=1, removed_bytes=remove.size)
         found.setdefault(tuple(remove.partition_values.items()), []).append(figures)
     if len(found) > MAX_PARTITIONS_IN_FEED:

@@ -16,7 +16,8 @@ from cm_delta_dagster.client.commits.changed_partitions import (
     feed_tags,
 )
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.protocol.actions.actions import AddFile, RemoveFile
+from cm_delta_dagster.protocol.actions.actions import AddFile, DeletionVectorDescriptor, RemoveFile
+from cm_delta_dagster.protocol.actions.file_columns import removes_of
 
 NewTable = Callable[..., Table]
 
@@ -47,6 +48,24 @@ def test_the_feed_has_what_a_commit_did_to_each_partition(new_table: NewTable, c
     transaction.remove_files([gone, unsized])
     transaction.commit()
     assert figures_after(client) == {"2026-01-01": [0, 0, 0, 2, None]}
+
+
+def test_a_file_with_another_deletion_vector_is_not_added(new_table: NewTable, client: DeltaClient) -> None:
+    table = new_table(delta__enableDeletionVectors="true")
+    file, other = a_file("2026-01-01", rows=4), a_file("2026-01-01", rows=1, size=5)
+    transaction = table.start_transaction(table.snapshot(), operation="WRITE")
+    transaction.add_files([file])
+    transaction.commit()
+    vector = DeletionVectorDescriptor(
+        storage_type="u", path_or_inline_dv="a" * 20, size_in_bytes=40, cardinality=1, offset=1
+    )
+    for added, figures in (([], [0, 0, 0, 0, 0]), ([other], [1, 1, 5, 0, 0])):
+        transaction = table.start_transaction(table.snapshot(), operation="UPDATE")
+        transaction.remove_files(removes_of(table.snapshot().files, deletion_timestamp=1, data_change=True))
+        transaction.add_files([replace(file, deletion_vector=vector), *added])
+        transaction.commit()
+        vector = replace(vector, offset=2)
+        assert figures_after(client) == {"2026-01-01": figures}
 
 
 @pytest.mark.parametrize(
