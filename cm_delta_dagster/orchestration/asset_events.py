@@ -107,7 +107,8 @@ class AssetEvents:
         last = next(iter(self._fetch(key, limit=1)), None)
         ids: dict[Partition, int] = {}
         if self.is_partitioned(key):
-            ids |= self.instance.get_latest_storage_id_by_partition(key, event_type=self._event_type(key))
+            by_key = self.instance.get_latest_storage_id_by_partition(key, event_type=self._event_type(key))
+            ids.update(by_key.items())
             if last is not None and last.partition_key is None:
                 ids[None] = last.storage_id
             return NewestEvents(ids=ids, data_versions=versions)

@@ -124,10 +124,14 @@ def _with_data_version_sensor(defs: dg.Definitions, problems: list[str]) -> dg.D
 def _data_version_sensors(defs: dg.Definitions, keys: Sequence[dg.AssetKey]) -> Iterator[dg.SensorDefinition]:
     """Sensors with names that the definitions do not have, each for at most as many assets as a sensor can evaluate."""
     taken = {sensor.name for sensor in defs.sensors or ()}
-    numbered = (DATA_VERSION_SENSOR if number == 1 else f"{DATA_VERSION_SENSOR}_{number}" for number in itertools.count(1))
+    numbered = (
+        DATA_VERSION_SENSOR if number == 1 else f"{DATA_VERSION_SENSOR}_{number}" for number in itertools.count(1)
+    )
     names = (name for name in numbered if name not in taken)
     for start in range(0, len(keys), MAX_ASSETS_OF_SENSOR):
-        yield data_version_sensor(dg.AssetSelection.assets(*keys[start : start + MAX_ASSETS_OF_SENSOR]), name=next(names))
+        yield data_version_sensor(
+            dg.AssetSelection.assets(*keys[start : start + MAX_ASSETS_OF_SENSOR]), name=next(names)
+        )
 
 
 def _without_repetition(defs: dg.Definitions) -> dg.Definitions:
