@@ -47,16 +47,18 @@ class _Memory:
 
     @classmethod
     def load(cls, cursor: str | None, newest_id: int) -> "_Memory":
-        if not cursor:
+        """What the cursor stores; a new memory for none, and for one that another release has stored in another form."""
+        try:
+            stored = json.loads(cursor or "{}")
+            return cls(
+                baseline=stored["baseline"],
+                seen=stored["seen"],
+                partitions=stored["partitions"],
+                unread=dict(stored["unread"]),
+                requested=dict(stored["requested"]),
+            )
+        except (KeyError, TypeError, ValueError):
             return cls(baseline=newest_id)
-        stored = json.loads(cursor)
-        return cls(
-            baseline=stored["baseline"],
-            seen=stored["seen"],
-            partitions=stored["partitions"],
-            unread=dict(stored["unread"]),
-            requested=dict(stored["requested"]),
-        )
 
     def dump(self) -> str:
         pairs = {"unread": list(self.unread.items()), "requested": list(self.requested.items())}

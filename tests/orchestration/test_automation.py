@@ -340,6 +340,16 @@ def test_a_version_that_was_read_before_its_event_was_stored_requests_nothing(ca
     assert [daemon.requested(), daemon.requested()] == [[], []]
 
 
+def test_a_cursor_of_another_form_loses_no_change(instance):
+    daemon = started(instance, on_new_data_version())
+    stored = dg.serialize_value(daemon.cursor)
+    assert 'partitions\\":' in stored
+    daemon.cursor = dg.deserialize_value(stored.replace('partitions\\":', 'size\\":'))
+    daemon.commit(2)
+    assert daemon.requested() == ["down"]
+    assert daemon.requested() == []
+
+
 def test_a_materialization_with_the_same_data_version_after_the_read_requests_nothing(instance):
     daemon = started(instance, on_new_data_version())
     daemon.commit(1)
