@@ -19,7 +19,7 @@ from cm_delta_dagster.protocol.schema import alterations
 from cm_delta_dagster.protocol.schema.alterations import Position, find_column
 from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA, length_limits
 from cm_delta_dagster.protocol.schema.column_paths import column_path, path_text
-from cm_delta_dagster.protocol.schema.evolution import GENERATION_EXPRESSION
+from cm_delta_dagster.protocol.schema.evolution import GENERATION_EXPRESSION, IDENTITY_PREFIX
 from cm_delta_dagster.protocol.schema.type_text import ColumnType, parse_column_type
 from cm_delta_dagster.protocol.schema.types import (
     STRING,
@@ -90,8 +90,8 @@ def change_type(table: TableDefinition, path: Sequence[str], wanted: ColumnType)
     """Widen the type of a column, or of an element, key or value.
 
     Raises:
-        InvalidArgumentError: the change is not a widening, type widening is not enabled, or another column or a constraint uses
-            the column.
+        InvalidArgumentError: the change is not a widening, type widening is not enabled, the column is generated or an identity
+            column, or another column or a constraint uses it.
     """
     found = find_column(table.schema, path)
     before, after = found.type, wanted.type
@@ -113,13 +113,7 @@ def change_type(table: TableDefinition, path: Sequence[str], wanted: ColumnType)
             f"{text}: the table does not have {type_widening.ENABLED} = true. Nothing was changed. Set the property first; "
             "readers must then support the table feature typeWidening."
         )
-    _check_iceberg_reads(table, found.path, before, after)
-    if GENERATION_EXPRESSION in found.field.metadata:
-        raise InvalidArgumentError(
-            f"{text}: it is a generated column, whose type is that of its expression "
-            f"{found.field.metadata[GENERATION_EXPRESSION]!r}. Nothing was changed."
-        )
-    _refuse_dependents(table, found.path, "changed")
+    _check_may_widen(table, found.path, before, after)
     schema = alterations.replace_type(table.schema, found.path, after)
     return table.with_schema(type_widening.with_type_changes(table.schema, schema))
 
@@ -131,28 +125,38 @@ def check_widened_columns(table: TableDefinition, schema: StructType) -> None:
         schema: of the table after the write, which records the changes of types.
 
     Raises:
-        InvalidArgumentError: a generated column, a constraint or an invariant uses a column whose type changes, or the table has
-            Iceberg compatibility and Iceberg does not have the change.
+        InvalidArgumentError: a column whose type changes is generated or an identity column, or a generated column, a constraint
+            or an invariant uses it; or the table has Iceberg compatibility and Iceberg does not have the change.
     """
     before = dict(walk_fields(table.schema))
     for path, item in walk_fields(schema):
         old = before.get(path)
-        if old is not None and old.metadata.get(type_widening.TYPE_CHANGES) != item.metadata.get(
-            type_widening.TYPE_CHANGES
-        ):
-            _refuse_dependents(table, path, "changed to a wider type")
+        if old is not None:
             for inside, narrow, wide in type_widening.widenings(old.type, item.type):
-                _check_iceberg_reads(table, (*path, *inside), narrow, wide)
+                _check_may_widen(table, (*path, *inside), narrow, wide)
 
 
-def _check_iceberg_reads(table: TableDefinition, path: Sequence[str], before: DataType, after: DataType) -> None:
+def _check_may_widen(table: TableDefinition, path: Sequence[str], before: DataType, after: DataType) -> None:
+    """Refuse to widen the type of a column, or of an element, key or value, on which something else depends."""
+    metadata = find_column(table.schema, path[:1]).field.metadata
+    text = f"Column {path_text(path)!r} cannot change from {data_type_text(before)} to {data_type_text(after)}"
+    if GENERATION_EXPRESSION in metadata:
+        raise InvalidArgumentError(
+            f"{text}: it is a generated column, whose type is that of its expression "
+            f"{metadata[GENERATION_EXPRESSION]!r}. Nothing was changed. In a write, cast the values or leave the column out."
+        )
+    if any(key.startswith(IDENTITY_PREFIX) for key in metadata):
+        raise InvalidArgumentError(
+            f"{text}: it is an identity column, whose type is bigint. Nothing was changed. In a write, cast the values or leave "
+            "the column out."
+        )
     compatible = any(_is_true(table, key) for key in type_widening.ICEBERG_KEYS)
     if compatible and not type_widening.iceberg_reads(before, after):
         raise InvalidArgumentError(
-            f"Column {path_text(path)!r} cannot change from {data_type_text(before)} to {data_type_text(after)}: Iceberg does not "
-            "have this change, and the table has Iceberg compatibility enabled. Nothing was changed. Cast the values, or disable "
-            "the compatibility first."
+            f"{text}: Iceberg does not have this change, and the table has Iceberg compatibility enabled. Nothing was changed. "
+            "Cast the values, or disable the compatibility first."
         )
+    _refuse_dependents(table, path, "changed to a wider type")
 
 
 def set_not_null(table: TableDefinition, path: Sequence[str], *, has_rows: bool) -> TableDefinition:

@@ -154,8 +154,9 @@ def _loosened(bounds: pa.Array, column: DataColumn, direction: int) -> pa.Array:
     if column.was_float:
         with np.errstate(over="ignore"):
             # A bound that no single can hold becomes an infinity, and then, if it moves inwards, the largest single.
+            # The largest single moves outwards to an infinity.
             singles = bounds.to_numpy(zero_copy_only=False).astype(np.float32)
-        moved = np.nextafter(singles, np.float32(direction * math.inf)).astype(np.float64)
+            moved = np.nextafter(singles, np.float32(direction * math.inf)).astype(np.float64)
         return pa.array(moved, mask=bounds.is_null().to_numpy(zero_copy_only=False))
     if direction > 0 and isinstance(column.type, PrimitiveType):
         if column.type.name.startswith("timestamp"):

@@ -413,7 +413,8 @@ public final class LiveFileIndex implements FileIndex {
 
     /** Asks for the length of each file, in every plan, since that is fast; many files by several threads. */
     private static void checkLocal(FileSystem system, List wanted, Places places, long[] lengths) throws IOException {
-        int size = Math.max(LOCAL_FILES, -(-wanted.size() / Runtime.getRuntime().availableProcessors()));
+        int processors = Runtime.getRuntime().availableProcessors();
+        int size = Math.max(LOCAL_FILES, (wanted.size() + processors - 1) / processors);
         List tasks = new ArrayList();
         for (int first = 0; first < wanted.size(); first += size) {
             List part = wanted.subList(first, Math.min(first + size, wanted.size()));

@@ -46,6 +46,7 @@ def table(**properties: str) -> TableDefinition:
             field("name", "varchar(5)"),
             field("nothing", "void"),
             field("d", "date"),
+            field("number", "bigint", **{"delta.identity.start": 1, "delta.identity.step": 1}),
         )
     )
     configuration = {"delta.constraints.ck": "ST.b.c > 0 AND id IS NOT NULL", **properties}
@@ -73,6 +74,7 @@ Change = Callable[[TableDefinition], TableDefinition]
         (lambda t: change_type(t, ("id",), parse_column_type("bigint")), "the constraint 'ck' uses it"),
         (lambda t: change_type(t, ("src",), parse_column_type("bigint")), "the generated column 'g' uses it"),
         (lambda t: change_type(t, ("g",), parse_column_type("bigint")), "it is a generated column"),
+        (lambda t: change_type(t, ("number",), parse_column_type("decimal(22,1)")), "it is an identity column"),
         (lambda t: change_type(t, ("p",), parse_column_type("tinyint")), "only a wider type"),
         (lambda t: change_type(t, ("p",), parse_column_type("string")), "only a wider type"),
         (lambda t: change_type(t, ("st",), parse_column_type("struct<a: bigint>")), "nested types change part by part"),
@@ -155,6 +157,17 @@ def test_a_write_does_not_widen_a_column_that_an_expression_uses(name: str, mess
         InvalidArgumentError, match=f"'{name}' cannot be changed to a wider type: the {message} uses it"
     ):
         check_widened_columns(before, after)
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "message"), [("g", "bigint", "a generated"), ("number", "decimal(22,1)", "an identity")]
+)
+def test_a_write_does_not_widen_a_column_that_the_table_computes(name: str, wanted: str, message: str) -> None:
+    """UP-TW-3: its type would no longer be that of its expression, or one that can be numbered."""
+    before, wider = table(**WIDENS), parse_column_type(wanted).type
+    fields = [replace(item, type=wider) if item.name == name else item for item in before.schema.fields]
+    with pytest.raises(InvalidArgumentError, match=f"'{name}' cannot change.*{message} column.*cast the values"):
+        check_widened_columns(before, with_type_changes(before.schema, StructType(tuple(fields))))
 
 
 def test_iceberg_compatibility_permits_only_the_changes_of_iceberg() -> None:

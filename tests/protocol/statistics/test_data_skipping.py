@@ -355,6 +355,18 @@ def test_bounds_of_a_column_widened_from_float_are_floats() -> None:
     assert kept_by(Comparison("d", Op.LT, 0.69)) == [False, True]
 
 
+@pytest.mark.parametrize("value", [3.4028234663852886e38, 1e300])
+def test_bounds_beyond_the_floats_of_a_widened_column_are_kept(value: float) -> None:
+    """SKIP-1: the greatest float, and a double that no float can hold; neither makes NumPy warn of an overflow."""
+    changes = {"delta.typeChanges": [{"fromType": "float", "toType": "double"}]}
+    schema = StructType((StructField("d", PrimitiveType("double"), metadata=changes),))
+    for sign in (1, -1):
+        stats = json.dumps({"numRecords": 1, "minValues": {"d": sign * value}, "maxValues": {"d": sign * value}})
+        for operator in (Op.EQ, Op.GE, Op.LE):
+            predicate = Comparison("d", operator, sign * value)
+            assert keep_mask(adds(({}, stats)), predicate, schema=schema, partition_columns=()).to_pylist() == [True]
+
+
 def test_truncated_bounds_of_older_writers_cover_supplementary_characters() -> None:
     """SKIP-4: the suffix U+FFFD is less than such characters in UTF-8, and a split character was written as "?"."""
     for tail in ("\ufffd", "?\ufffd"):
