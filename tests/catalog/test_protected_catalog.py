@@ -362,6 +362,20 @@ ATTEMPTS: Mapping[str, tuple[str, Attempt]] = {
         "refused",
         lambda client, it: send(client, it.orders.table_id, commit_of(2, {"add": {**ADD["add"], "size": "1"}})),
     ),
+    "adds a file with tags that are no texts": (
+        "refused",
+        lambda client, it: send(client, it.orders.table_id, commit_of(2, {"add": {**ADD["add"], "tags": {"a": 1}}})),
+    ),
+    "adds a file with a row id that is no number": (
+        "refused",
+        lambda client, it: send(client, it.orders.table_id, commit_of(2, {"add": {**ADD["add"], "baseRowId": "1"}})),
+    ),
+    "records a transaction at a time that is no number": (
+        "refused",
+        lambda client, it: send(
+            client, it.orders.table_id, commit_of(2, {"txn": {"appId": "a", "version": 1, "lastUpdated": "x"}})
+        ),
+    ),
     "records a transaction without a version": (
         "refused",
         lambda client, it: send(client, it.orders.table_id, commit_of(2, {"txn": {"appId": "a"}})),
@@ -385,6 +399,10 @@ ATTEMPTS: Mapping[str, tuple[str, Attempt]] = {
     "takes back row ids": (
         "refused",
         lambda client, it: send(client, it.orders.table_id, commit_of(2, *row_ids('{"rowIdHighWaterMark":-1}'))),
+    ),
+    "writes a fraction as row id": (
+        "refused",
+        lambda client, it: send(client, it.orders.table_id, commit_of(2, *row_ids('{"rowIdHighWaterMark":14.0}'))),
     ),
     "uses up the row ids": (
         "refused",

@@ -5,8 +5,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 
@@ -125,6 +127,11 @@ COMMITS: Mapping[str, tuple[Mapping[str, Any], tuple[dict[str, Any], ...]]] = {
             ),
         ),
     ),
+    "removes and adds the same files": (
+        INFO,
+        (remove("a", 40), remove("b", 4), add("a", 40), add("b", 4)),
+    ),
+    "rearranges the same file": (INFO, (remove("a", 4, dataChange=False), add("a", 4, dataChange=False))),
     "rearranges": (
         INFO,
         (remove("a", 4, dataChange=False), remove("b", 6, dataChange=False), add("n", 10, dataChange=False)),
@@ -212,6 +219,11 @@ def rule(name: str, on_violation: OnViolation = OnViolation.REFUSE) -> CommitRul
 
 def proposed(name: str, *, counts: TableCounts | None = None) -> CommitProposal:
     info, actions = COMMITS[name]
+    return described_by(info, *actions, counts=counts)
+
+
+def described_by(info: Mapping[str, Any], *actions: dict[str, Any], counts: TableCounts | None) -> CommitProposal:
+    """A proposal with these actions, and ``info`` in its commitInfo."""
     one = commit_of(2, *actions)
     lines = [json.loads(line) for line in (one.content or b"").splitlines()]
     lines[0]["commitInfo"] |= info
@@ -230,13 +242,78 @@ def sent(client: Any, table_id: str, one: CommitProposal, content: bytes | None)
     return answer
 
 
+def both(connection: sa.Connection, table_id: str, one: CommitProposal) -> tuple[set[str], set[str]]:
+    """The names of the rules that a commit violates: as the package finds them, and as the database does."""
+    context = commits.context_without_lock(connection, table_id, one, now_ms=10**12)
+    package = {found.rule.name for found in rule_check.violations_of(connection, context)}
+    described = json.dumps(protected_catalog.described(table_id, one))
+    values = {"of_table": table_id, "proposal": described, "content": one.content}
+    in_database = sa.text("SELECT cm_delta_violations(:of_table, CAST(:proposal AS jsonb), :content)")
+    return package, {each["demand"]["name"] for each in connection.execute(in_database, values).scalar_one()}
+
+
+def random_commit(random: Random) -> CommitProposal:
+    """A commit of valid actions over a few files, whose values are often missing, zero, null or equal."""
+    vectors = [
+        {"storageType": "u", "pathOrInlineDv": "x", "offset": place, "sizeInBytes": 1, "cardinality": 3}
+        for place in (0, 1)
+    ]
+
+    def file_action() -> dict[str, Any]:
+        more: dict[str, Any] = {"dataChange": random.random() < 0.6}
+        if random.random() < 0.3:
+            more["deletionVector"] = random.choice([None, *vectors])
+        if random.random() < 0.1:
+            more["stats"] = random.choice(
+                ["", "{", "[]", "null", '{"numRecords":"3"}', '{"numRecords":null}', '{"other":1}']
+            )
+        make = random.choice([add, remove])
+        return make(random.choice("abcde"), random.choice([None, 0, 2, 7, 40]), **more)
+
+    actions = [file_action() for _ in range(random.randrange(6))]
+    paths = [(name, each["path"]) for each in actions for name, each in each.items()]
+    if len(set(paths)) < len(paths):  # Readers refuse some commits that have a file twice.
+        actions = actions[:1]
+    if random.random() < 0.4:
+        columns = [
+            random.choice([one, field(one["name"]), field(one["name"], "string")])
+            for one in COLUMNS
+            if random.random() < 0.9
+        ]
+        kept = {key: random.choice([value, value, "other"]) for key, value in KEPT.items() if random.random() < 0.9}
+        actions.append(action(struct(*columns), partitioned=random.choice([("id",), ()]), **kept))
+    info = {
+        "tags": {name: random.choice(["", "x"]) for name in ("owner", "ticket", "other") if random.random() < 0.8},
+        "userMetadata": random.choice([None, "", "T-1", "T-12", "OPS-123 x", "OPS-123 \u00e9\n]", "T-\u0661\u0662"]),
+    }
+    numbers = (None, 0, 60, 93, 100), (0, 8, 9, 10, 11)
+    rows, files = (random.choice(each) for each in numbers)
+    counts = random.choice([None, TableCounts(num_rows=rows, num_files=files or 0, size_bytes=1)])
+    return described_by(info, *actions, counts=counts)
+
+
+def test_the_database_agrees_with_the_package_on_random_commits(ruled: Ruled) -> None:
+    for name in RULES:
+        ruled.owner.set_commit_rule(rule(name), confirmed=True)
+    random, violated = Random(19), set[str]()
+
+    def compare(connection: sa.Connection) -> None:
+        for number in range(250):
+            one = random_commit(random)
+            package, found = both(connection, ruled.orders.table_id, one)
+            assert found == package, (number, (one.content or b"").decode(), one.summary.counts)
+            violated.update(package)
+
+    ruled.owner._database.read(compare)
+    assert violated >= set(RULES) - {"owners", "stewards"}
+
+
 def test_the_database_finds_the_violations_that_the_package_finds(ruled: Ruled) -> None:
     """For commits of every kind against rules of every kind, by an owner and by a role that is not one."""
     for name in RULES:
         ruled.owner.set_commit_rule(rule(name), confirmed=True)
     with raw_client(ruled.url, "postgres") as client:
         client.execute(f"GRANT EXECUTE ON FUNCTION cm_delta_violations(text, jsonb, bytea) TO {ruled.role}")
-    in_database = sa.text("SELECT cm_delta_violations(:of_table, CAST(:proposal AS jsonb), :content)")
     stated = [None, *(TableCounts(num_rows=rows, num_files=files, size_bytes=1) for rows, files in _STATED)]
     table_id = ruled.orders.table_id
     violated: set[str] = set()
@@ -244,13 +321,8 @@ def test_the_database_finds_the_violations_that_the_package_finds(ruled: Ruled) 
     def compare(connection: sa.Connection) -> None:
         for name in COMMITS:
             for counts in stated:
-                one = proposed(name, counts=counts)
-                context = commits.context_without_lock(connection, table_id, one, now_ms=10**12)
-                package = {found.rule.name for found in rule_check.violations_of(connection, context)}
-                described = json.dumps(protected_catalog.described(table_id, one))
-                values = {"of_table": table_id, "proposal": described, "content": one.content}
-                found = {each["demand"]["name"] for each in connection.execute(in_database, values).scalar_one()}
-                assert found == package, (context.caller, name, counts)
+                package, found = both(connection, table_id, proposed(name, counts=counts))
+                assert found == package, (connection.engine.url.username, name, counts)
                 violated.update(package)
 
     for user in (ruled.role, "postgres"):
@@ -317,14 +389,16 @@ def test_content_that_is_not_sent_is_committed_by_owners_only(ruled: Ruled) -> N
         assert sent(client, table_id, one, None)["answer"] == "ratified"
 
 
-@pytest.mark.parametrize("way", ["beside a protocol", "without the content"])
+@pytest.mark.parametrize("way", ["beside a protocol", "without the content", "without the content and unstated"])
 def test_a_forged_definition_does_not_weaken_the_next_check(ruled: Ruled, way: str) -> None:
     """The rules compare with the metadata that the database has read; a role cannot replace it by other metadata."""
     table_id, forged = ruled.orders.table_id, json.dumps(action(struct(field("other"))))
     protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": []}}
     first = commit_of(2, protocol if way == "beside a protocol" else ADD, mode=CommitMode.STAGED)
     call = "SELECT cm_delta_commit(ARRAY[%s], ARRAY[%s::jsonb], ARRAY[%s::bytea])"
-    described = dict(protected_catalog.described(table_id, first)) | {"metadata": forged}
+    described = dict(protected_catalog.described(table_id, first))
+    if "unstated" not in way:
+        described["metadata"] = forged
     with raw_client(ruled.url, ruled.role) as client:
         content = first.content if way == "beside a protocol" else None
         answer = client.execute(call, (table_id, json.dumps(described), content)).fetchone()[0][0]
@@ -338,12 +412,47 @@ def test_a_forged_definition_does_not_weaken_the_next_check(ruled: Ruled, way: s
     assert forged not in str(stored) and len(stored) == (way == "beside a protocol")
 
 
-def test_a_commit_with_two_metadata_actions_is_not_examined(ruled: Ruled) -> None:
-    ruled.owner.set_commit_rule(rule("columns"))
+def test_a_commit_with_two_metadata_actions_is_rejected(ruled: Ruled) -> None:
+    """Also without a rule: the definition that later rules compare with would be that of one of them, chosen by the writer."""
     one = commit_of(2, BEFORE, changed("id", None))
     with raw_client(ruled.url, ruled.role) as client:
         answer = sent(client, ruled.orders.table_id, one, one.content)
-    assert answer["answer"] == "refused" and "a content that the catalog cannot read" in answer["reason"]
+    assert answer["answer"] == "rejected" and "more than one metaData" in answer["reason"]
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_a_transaction_from_before_a_rule_or_revocation_is_refused(ruled: Ruled, level: str) -> None:
+    """Its statements read the rules and grants of the moment when it began."""
+    one = proposed("removes a file")
+    with raw_client(ruled.url, ruled.role) as client, raw_client(ruled.url, ruled.role) as other:
+        for transaction in (client, other):
+            transaction.execute(f"BEGIN ISOLATION LEVEL {level}")
+            transaction.execute("SELECT count(*) FROM cm_delta_tables")
+        ruled.owner.set_commit_rule(rule("append_only"))
+        with pytest.raises(psycopg.errors.InvalidTransactionState, match="READ COMMITTED"):
+            sent(client, ruled.orders.table_id, one, one.content)
+        ruled.owner.remove_commit_rule(str(ORDERS), "append_only")
+        ruled.owner.revoke([Privilege.MODIFY], str(ORDERS), ruled.role)
+        for call in (
+            "cm_delta_publish(%s, 1)",
+            "cm_delta_pin_version(%s, 1, 'run', false)",
+            "cm_delta_acquire_lease(%s, 'DATA_CLEANUP', 'run', 1000)",
+            "cm_delta_close_approval(%s, 'rejected', 'because')",
+        ):
+            other.execute("ROLLBACK")
+            other.execute(f"BEGIN ISOLATION LEVEL {level}")
+            with pytest.raises(psycopg.errors.InvalidTransactionState):
+                other.execute(f"SELECT {call}", (ruled.orders.table_id,))
+    assert ruled.owner.load_table(ORDERS).ratified.latest_version == 1
+
+
+def test_a_setting_of_the_caller_does_not_change_literals(ruled: Ruled) -> None:
+    one = proposed("adds")
+    forged = replace(one, file_name=one.file_name.replace(".", "/"))
+    with raw_client(ruled.url, ruled.role) as client:
+        client.execute("SET standard_conforming_strings = off")
+        answer = sent(client, ruled.orders.table_id, forged, forged.content)
+    assert answer["answer"] == "rejected" and "file name" in answer["reason"]
 
 
 def test_the_rules_of_several_tables_are_all_examined(ruled: Ruled) -> None:

@@ -5,6 +5,7 @@ import pyarrow.compute as pc
 
 from cm_delta_dagster.catalog.ratification import TableCounts
 from cm_delta_dagster.catalog.rules.rule_kind import Arguments, GuardedCommit
+from cm_delta_dagster.protocol.actions.file_columns import dv_ids
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
 
 
@@ -27,13 +28,17 @@ def removes_data(commit: GuardedCommit) -> bool:
 def removed_rows(commit: GuardedCommit) -> int | None:
     """Rows that the commit removes minus the rows that it adds, at least 0; None if they are not known.
 
-    An update that writes rows again removes none. Actions that remove files need not state their rows. Then the numbers of rows
+    An update that writes rows again removes none. Readers disagree whether a file that one commit removes and adds is there
+    afterwards: its rows count as removed. Actions that remove files need not state their rows. Then the numbers of rows
     that the writers state before and after the commit count, if their numbers of files are those of the actions.
     """
     actions = commit.actions
     if not actions.removes.num_rows:
         return 0
-    gone, added = logical_row_count(actions.removes), logical_row_count(actions.adds)
+    gone, added = (
+        logical_row_count(actions.removes),
+        logical_row_count(actions.adds.filter(pc.invert(_in_both(commit)))),
+    )
     if gone is not None:
         return max(0, gone - (added or 0))
     before, after = commit.counts, commit.counts_after
@@ -45,13 +50,26 @@ def removed_rows(commit: GuardedCommit) -> int | None:
 
 
 def removed_files(commit: GuardedCommit) -> int:
-    """Files that the commit removes and does not add again. A commit that only rearranges files removes none."""
+    """Files that the commit removes and does not add again with another deletion vector.
+
+    A commit that only rearranges files removes none.
+    """
     actions = commit.actions
     gone = actions.removes
     if not gone.num_rows or not actions.has_data_change:
         return 0
-    again = pc.is_in(gone["path"], value_set=actions.adds["path"].combine_chunks())
+    others = actions.adds.filter(pc.invert(_in_both(commit)))
+    again = pc.is_in(gone["path"], value_set=others["path"].combine_chunks())
     return int(pc.sum(pc.invert(again)).as_py() or 0)
+
+
+def _in_both(commit: GuardedCommit) -> pa.ChunkedArray:
+    """For each file that the commit adds, whether it also removes it with the same deletion vector."""
+    return pc.is_in(_keys(commit.actions.adds), value_set=_keys(commit.actions.removes).combine_chunks())
+
+
+def _keys(files: pa.Table) -> pa.ChunkedArray:
+    return pc.binary_join_element_wise(files["path"], pc.fill_null(dv_ids(files), ""), "\n")
 
 
 def over_limit(arguments: Arguments, key: str, removed: int | None, commit: GuardedCommit) -> str | None:

@@ -10,6 +10,8 @@ from cm_delta_dagster.errors import InvalidArgumentError
 
 _ANYTHING = ".+"
 _HOW = "which context=CommitContext(user_metadata=...) of the operation or of connect() sets"
+_FLAGS = re.DOTALL | re.ASCII
+"""As PostgreSQL evaluates patterns with the collation C: the classes ``\\d``, ``\\s`` and ``\\w`` have ASCII characters only."""
 
 PORTABLE_PATTERN = (
     r"^(?:[^\\([{]|\\[dDsSwWntr]|\\[^a-zA-Z0-9]|\((?!\?)|\(\?:|\{[0-9]+(?:,[0-9]*)?\}"
@@ -25,8 +27,8 @@ def _arguments(given: Mapping[str, object]) -> Arguments:
             f"A rule required_user_metadata takes pattern: a regular expression as text; given was {pattern!r}. Nothing was set."
         )
     try:
-        re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
+        re.compile(pattern, _FLAGS)
+    except (re.error, ValueError, OverflowError, RecursionError) as error:
         raise InvalidArgumentError(
             f"A rule required_user_metadata takes pattern: a regular expression; {pattern[:200]!r} is not one ({error}). Nothing "
             "was set."
@@ -38,7 +40,7 @@ def _violation(arguments: Arguments, commit: GuardedCommit) -> str | None:
     info = commit.actions.commit_info
     text = "" if info is None else info.user_metadata or ""
     pattern = str(arguments["pattern"])
-    if re.fullmatch(pattern, text, re.DOTALL):
+    if re.fullmatch(pattern, text, _FLAGS):
         return None
     what = f"has the userMetadata {text!r}, and the pattern is {pattern!r}" if text else "has no userMetadata"
     return f"{what}, {_HOW}"

@@ -103,7 +103,8 @@ def _install_in(connection: sa.Connection, schema: str) -> None:
         lease_kinds=", ".join(f"'{kind.value}'" for kind in MaintenanceKind),
     )
     _run(connection, "install_pins.sql", schema=schema, pin_lifetime_ms=str(PIN_LIFETIME_MS))
-    _run(connection, "install_rules.sql", schema=schema, portable_pattern=f"'{PORTABLE_PATTERN}'")
+    pattern = PORTABLE_PATTERN.replace("\\", "\\\\")
+    _run(connection, "install_rules.sql", schema=schema, portable_pattern=f"E'{pattern}'")
     _run(connection, "install_approvals.sql", schema=schema)
     _run(
         connection,

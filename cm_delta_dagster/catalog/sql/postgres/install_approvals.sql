@@ -83,6 +83,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, {schema
 DECLARE
     request cm_delta_approvals;
 BEGIN
+    PERFORM cm_delta_require_read_committed();
     SELECT * INTO request FROM cm_delta_approvals a WHERE a.approval_id = of_request AND cm_delta_holds(a.table_id, ARRAY['own'])
     FOR UPDATE;
     IF request.state = 'pending' AND request.expires_ms > cm_delta_now_ms() THEN

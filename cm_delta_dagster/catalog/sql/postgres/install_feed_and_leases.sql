@@ -6,6 +6,17 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, {schema}, pg_temp AS $$
     SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 $$;
 
+CREATE OR REPLACE FUNCTION {schema}.cm_delta_require_read_committed() RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, {schema}, pg_temp AS $$
+-- A transaction with another isolation level reads the grants and rules that there were when it began, e.g. before a revocation.
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'the catalog cannot be changed at the isolation level %, which does not read the latest grants and rules',
+            current_setting('transaction_isolation')
+            USING ERRCODE = 'invalid_transaction_state', HINT = 'Use the isolation level READ COMMITTED.';
+    END IF;
+END $$;
+
 CREATE OR REPLACE FUNCTION {schema}.cm_delta_name(head {schema}.cm_delta_tables) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, {schema}, pg_temp AS $$
     SELECT head.catalog_name || '.' || head.schema_name || '.' || head.table_name
@@ -75,6 +86,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, {schema
 DECLARE
     head cm_delta_tables;
 BEGIN
+    PERFORM cm_delta_require_read_committed();
     SELECT * INTO head FROM cm_delta_tables t WHERE t.table_id = of_table AND t.state IN ('active', 'purging')
         AND cm_delta_holds(of_table, ARRAY['read']) FOR UPDATE;
     RETURN head;

@@ -1,6 +1,7 @@
 -- Functions and rights by which PostgreSQL itself enforces grants. The role that owns the catalog's tables runs it.
--- {schema} is the quoted name of the schema that has the catalog's tables. Every function has a fixed search path, so that no
--- object of a caller can take the place of one of these.
+-- {schema} is the quoted name of the schema that has the catalog's tables. Every function that callers or policies call has a fixed
+-- search path, so that no object of a caller can take the place of one of these. No literal without E has a
+-- backslash: the setting standard_conforming_strings of the caller would change it.
 
 CREATE OR REPLACE FUNCTION {schema}.cm_delta_names() RETURNS SETOF text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS $$
@@ -107,6 +108,7 @@ DECLARE
     lost jsonb;
     request cm_delta_approvals;
 BEGIN
+    PERFORM cm_delta_require_read_committed();
     SELECT * INTO head FROM cm_delta_tables t WHERE t.table_id = of_table AND t.state = 'active' FOR UPDATE;
     IF NOT FOUND OR NOT cm_delta_holds(of_table, ARRAY['read']) THEN
         RETURN jsonb_build_object('answer', 'unknown_table', 'table_id', of_table);
@@ -134,7 +136,7 @@ BEGIN
         RETURN cm_delta_reject('a proposal is staged, or inline with its content');
     END IF;
     IF coalesce(proposal ->> 'txn_id', '') = '' OR (proposal ->> 'file_size')::bigint < 0
-        OR proposal ->> 'file_name' !~ ('^' || lpad(next::text, 20, '0') || '\.[0-9a-fA-F]{{8}}(-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}}\.json$')
+        OR proposal ->> 'file_name' !~ ('^' || lpad(next::text, 20, '0') || '[.][0-9a-fA-F]{{8}}(-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}}[.]json$')
     THEN
         RETURN cm_delta_reject('the file name, the size or the txnId is not that of a proposal');
     END IF;
@@ -143,7 +145,7 @@ BEGIN
             OR encode(sha256(content), 'hex') <> coalesce(proposal ->> 'sha256', '') THEN
             RETURN cm_delta_reject('the content does not have the size and the SHA-256 of the proposal');
         END IF;
-        IF position('\x0d'::bytea IN content) > 0 THEN
+        IF position(decode('0d', 'hex') IN content) > 0 THEN
             RETURN cm_delta_reject('the content is not a commit: readers end a line at a carriage return, too');
         END IF;
         BEGIN
@@ -152,6 +154,9 @@ BEGIN
         EXCEPTION WHEN data_exception OR invalid_text_representation OR character_not_in_repertoire THEN
             RETURN cm_delta_reject('the content is not a commit');
         END;
+        IF needed IS NULL THEN
+            RETURN cm_delta_reject('the content is not a commit: it has more than one metaData or protocol action');
+        END IF;
         IF info ->> 'txnId' IS DISTINCT FROM proposal ->> 'txn_id' OR (info ->> 'inCommitTimestamp')::bigint IS DISTINCT FROM stamp
         THEN
             RETURN cm_delta_reject('the content has another txnId or in-commit timestamp than the proposal');
@@ -215,8 +220,9 @@ BEGIN
             coalesce(min(a.line) FILTER (WHERE a.name = 'protocol'), CASE WHEN bool_or(a.name = 'metaData') THEN new_protocol END)
         INTO changes_data, new_metadata, new_protocol
         FROM cm_delta_actions(content) a;
-    ELSIF NOT is_owner AND (new_metadata IS NOT NULL OR new_protocol IS NOT NULL) THEN
-        -- Rules compare later commits with the definition: it is what the database has read, or what an owner states.
+    ELSIF NOT is_owner THEN
+        -- Rules compare later commits with the definition: it is what the database has read, or what an owner states. This commit may
+        -- change it, whatever the caller states.
         DELETE FROM cm_delta_definitions d WHERE d.table_id = of_table;
         UPDATE cm_delta_tables t SET etag = t.etag + 1 WHERE t.table_id = of_table;
         new_metadata := NULL;
@@ -296,6 +302,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, {schema
 DECLARE
     head cm_delta_tables;
 BEGIN
+    PERFORM cm_delta_require_read_committed();
     SELECT * INTO head FROM cm_delta_tables t WHERE t.table_id = of_table AND t.state = 'active' FOR UPDATE;
     IF NOT FOUND OR NOT cm_delta_holds(of_table, ARRAY['read']) THEN
         RETURN 'unknown_table';

@@ -11,6 +11,7 @@ DECLARE
     is_writer boolean := cm_delta_holds(of_table, ARRAY['append', 'alter', 'maintain']);
     pinned bigint;
 BEGIN
+    PERFORM cm_delta_require_read_committed();
     IF NOT cm_delta_holds(of_table, ARRAY['read']) THEN
         RETURN NULL;
     END IF;

@@ -2,13 +2,14 @@
 -- functions of install_grants.sql and install_approvals.sql, which run later, call them; none is for callers.
 
 CREATE OR REPLACE FUNCTION {schema}.cm_delta_is_natural(given jsonb) RETURNS boolean
-LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, {schema}, pg_temp AS $$
+LANGUAGE sql IMMUTABLE AS $$
+    -- Without a search path of its own, PostgreSQL inlines it in the functions that call it, which have one.
     SELECT coalesce(jsonb_typeof(given) = 'number' AND given::text ~ '^[0-9]{{1,18}}$', false)
 $$;
 
 CREATE OR REPLACE FUNCTION {schema}.cm_delta_is_action(name text, given jsonb) RETURNS boolean
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, {schema}, pg_temp AS $$
-    -- Whether an action has the fields without which readers fail.
+    -- Whether an action has the fields without which readers fail, and these and the optional ones have their types.
     SELECT coalesce(CASE
         WHEN jsonb_typeof(given) <> 'object' THEN false
         WHEN name = 'commitInfo' THEN true
@@ -19,31 +20,52 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, {schema}, pg_temp AS $$
             AND jsonb_typeof(given -> 'configuration') = 'string' AND jsonb_typeof(given -> 'removed') = 'boolean'
         WHEN name IN ('add', 'remove', 'cdc') THEN
             jsonb_typeof(given -> 'path') = 'string' AND given ->> 'path' <> '' AND jsonb_typeof(given -> 'dataChange') = 'boolean'
-            AND coalesce(jsonb_typeof(given -> 'stats') IN ('string', 'null'), true)
-            AND coalesce(jsonb_typeof(given -> 'deletionVector'), 'null') IN ('object', 'null')
-            AND (name = 'remove' OR (jsonb_typeof(given -> 'partitionValues') = 'object' AND cm_delta_is_natural(given -> 'size')
-                AND NOT EXISTS (SELECT FROM jsonb_each(given -> 'partitionValues') p WHERE jsonb_typeof(p.value) NOT IN ('string', 'null'))))
+            AND (name = 'remove' OR (jsonb_typeof(given -> 'partitionValues') = 'object' AND cm_delta_is_natural(given -> 'size')))
             AND (name <> 'add' OR cm_delta_is_natural(given -> 'modificationTime'))
         ELSE false
-    END, false)
+    END AND NOT EXISTS (
+        SELECT FROM jsonb_each(CASE WHEN name IN ('add', 'remove', 'cdc', 'txn') AND jsonb_typeof(given) = 'object' THEN given ELSE '{{}}' END) f
+        WHERE f.value <> 'null' AND NOT CASE
+            WHEN f.key IN ('baseRowId', 'defaultRowCommitVersion', 'deletionTimestamp', 'lastUpdated', 'modificationTime', 'size')
+                THEN cm_delta_is_natural(f.value)
+            WHEN f.key IN ('clusteringProvider', 'stats') THEN jsonb_typeof(f.value) = 'string'
+            WHEN f.key = 'extendedFileMetadata' THEN jsonb_typeof(f.value) = 'boolean'
+            WHEN f.key IN ('partitionValues', 'tags') THEN jsonb_typeof(f.value) = 'object' AND NOT EXISTS (
+                SELECT FROM jsonb_each(CASE WHEN jsonb_typeof(f.value) = 'object' THEN f.value ELSE '{{}}' END) p
+                WHERE jsonb_typeof(p.value) NOT IN ('string', 'null'))
+            WHEN f.key = 'deletionVector' THEN coalesce(jsonb_typeof(f.value -> 'storageType') = 'string'
+                AND jsonb_typeof(f.value -> 'pathOrInlineDv') = 'string' AND cm_delta_is_natural(f.value -> 'sizeInBytes')
+                AND cm_delta_is_natural(f.value -> 'cardinality')
+                AND (coalesce(f.value -> 'offset', 'null') = 'null' OR cm_delta_is_natural(f.value -> 'offset')), false)
+            ELSE true
+        END
+    ), false)
+$$;
+
+CREATE OR REPLACE FUNCTION {schema}.cm_delta_file_key(given jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+    -- Identifies a data file with its deletion vector. Inlined as cm_delta_is_natural.
+    SELECT concat_ws(E'\n', given ->> 'path', given -> 'deletionVector' ->> 'storageType', given -> 'deletionVector' ->> 'pathOrInlineDv',
+        given -> 'deletionVector' ->> 'offset')
 $$;
 
 CREATE OR REPLACE FUNCTION {schema}.cm_delta_actions(content bytea)
 RETURNS TABLE (name text, given jsonb, line text, changes_data boolean, is_valid boolean)
-LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, {schema}, pg_temp AS $$
-    -- The actions of a commit. Content that is not JSON in each line fails.
+LANGUAGE sql IMMUTABLE AS $$
+    -- The actions of a commit. Content that is not JSON in each line fails. Inlined, too: a query computes only the columns it uses.
     WITH lines AS (
         SELECT of_line.line, of_line.line::jsonb AS action FROM regexp_split_to_table(convert_from(content, 'UTF8'), E'\n') AS of_line(line)
         WHERE btrim(of_line.line, E' \t\r') <> ''
     )
     SELECT a.key, a.value, l.line, coalesce(a.value -> 'dataChange', 'true') <> 'false',
-        (SELECT count(*) FROM jsonb_object_keys(l.action)) = 1 AND cm_delta_is_action(a.key, a.value)
+        (SELECT count(*) FROM jsonb_object_keys(l.action)) = 1 AND {schema}.cm_delta_is_action(a.key, a.value)
     FROM lines l, jsonb_each(l.action) AS a
 $$;
 
 CREATE OR REPLACE FUNCTION {schema}.cm_delta_rows(added boolean, content bytea) RETURNS numeric
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, {schema}, pg_temp AS $$
--- Rows of the files that a commit adds, or removes, as its writer states them. NULL: a file does not state them.
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, {schema}, pg_temp SET enable_nestloop = off AS $$
+-- Rows of the files that a commit adds, or removes, as its writer states them. NULL: a file does not state them. Readers disagree
+-- whether a file that one commit removes and adds is there afterwards: its rows count as removed.
 DECLARE
     found numeric;
     is_known boolean;
@@ -54,6 +76,8 @@ BEGIN
         FROM (
             SELECT (a.given ->> 'stats')::jsonb AS stats, a.given -> 'deletionVector' -> 'cardinality' AS hidden
             FROM cm_delta_actions(content) a WHERE a.name = CASE WHEN added THEN 'add' ELSE 'remove' END
+                AND NOT EXISTS (SELECT FROM cm_delta_actions(content) r
+                    WHERE added AND r.name = 'remove' AND cm_delta_file_key(r.given) = cm_delta_file_key(a.given))
         ) f
     ) s;
     RETURN CASE WHEN is_known THEN coalesce(found, 0) END;
@@ -67,7 +91,7 @@ LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, {schema}, pg_temp AS $$
 BEGIN
     RETURN (
         SELECT count(*) = 0 OR (count(*) = 1 AND bool_and(d.given -> 'removed' = 'false'
-            AND (SELECT count(*) FROM jsonb_object_keys((d.given ->> 'configuration')::jsonb)) = 1
+            AND (SELECT count(*) = 1 AND bool_and(cm_delta_is_natural(k.value)) FROM jsonb_each((d.given ->> 'configuration')::jsonb) k)
             AND coalesce((d.given ->> 'configuration')::jsonb -> 'rowIdHighWaterMark', (d.given ->> 'configuration')::jsonb -> 'highWaterMark')
                 = (SELECT to_jsonb(max((a.given ->> 'baseRowId')::numeric + ((a.given ->> 'stats')::jsonb ->> 'numRecords')::numeric - 1))
                     FROM cm_delta_actions(content) a WHERE a.name = 'add')) IS TRUE)
@@ -79,7 +103,8 @@ END $$;
 
 CREATE OR REPLACE FUNCTION {schema}.cm_delta_required(content bytea) RETURNS text[]
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, {schema}, pg_temp AS $$
-    -- The privileges that a commit with this content requires. One that is not a valid action in each line requires all.
+    -- The privileges that a commit with this content requires. One that is not a valid action in each line requires all. NULL: it is
+    -- not a commit, because it has two actions of which readers use one.
     WITH found AS (
         SELECT
             bool_or(name = 'cdc' OR (name = 'remove' AND changes_data)
@@ -89,10 +114,12 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, {schema}, pg_temp AS $$
                 OR NOT cm_delta_advances_row_ids(content) AS alters,
             bool_or(name IN ('add', 'remove') AND NOT changes_data) AS rearranges,
             bool_or(name = 'add' AND changes_data) AS adds,
-            bool_and(is_valid) AS is_valid
+            bool_and(is_valid) AS is_valid,
+            count(*) FILTER (WHERE name = 'metaData') > 1 OR count(*) FILTER (WHERE name = 'protocol') > 1 AS is_ambiguous
         FROM cm_delta_actions(content)
     )
     SELECT CASE
+        WHEN is_ambiguous THEN NULL
         WHEN is_valid THEN array_remove(ARRAY[
             CASE WHEN modifies THEN 'modify' END,
             CASE WHEN alters THEN 'alter' END,
@@ -198,7 +225,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_
 $$;
 
 CREATE OR REPLACE FUNCTION {schema}.cm_delta_commit_facts(of_table text, proposal jsonb, content bytea) RETURNS jsonb
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, {schema}, pg_temp SET enable_nestloop = off AS $$
 -- What rules are evaluated on: the commit, and what the catalog knows of the table before it.
 DECLARE
     counted record;
@@ -209,8 +236,7 @@ BEGIN
     SELECT count(*) FILTER (WHERE a.name = 'add') AS adds, count(*) FILTER (WHERE a.name = 'remove') AS removes,
         coalesce(bool_or(a.name = 'remove' AND a.changes_data), false) AS removes_data,
         coalesce(bool_or(a.name IN ('add', 'remove') AND a.changes_data), false) AS changes_data,
-        bool_and(a.is_valid) AND count(*) FILTER (WHERE a.name = 'metaData') <= 1 AND count(*) FILTER (WHERE a.name = 'protocol') <= 1
-            AND count(*) FILTER (WHERE a.name = 'commitInfo') = 1 AS is_readable,
+        bool_and(a.is_valid) AND count(*) FILTER (WHERE a.name = 'commitInfo') = 1 AS is_readable,
         (array_agg(a.given) FILTER (WHERE a.name = 'metaData'))[1] AS metadata,
         (array_agg(a.given) FILTER (WHERE a.name = 'commitInfo'))[1] AS info
     INTO counted FROM cm_delta_actions(content) a;
@@ -228,8 +254,10 @@ BEGIN
                 AND (proposal ->> 'num_files')::numeric = known.num_files - counted.removes + counted.adds
                 THEN greatest(0, known.num_rows - stated) END,
         'removed_files', CASE WHEN counted.changes_data AND counted.removes > 0 THEN (
-            SELECT count(*) FROM cm_delta_actions(content) r WHERE r.name = 'remove' AND NOT (r.given ->> 'path' = ANY (
-                SELECT a.given ->> 'path' FROM cm_delta_actions(content) a WHERE a.name = 'add'))) ELSE 0 END);
+            WITH files AS (SELECT a.name, a.given ->> 'path' AS path, cm_delta_file_key(a.given) AS key FROM cm_delta_actions(content) a)
+            SELECT count(*) FROM files r WHERE r.name = 'remove' AND NOT EXISTS (
+                SELECT FROM files a WHERE a.name = 'add' AND a.path = r.path AND NOT EXISTS (
+                    SELECT FROM files o WHERE o.name = 'remove' AND o.key = a.key))) ELSE 0 END);
 END $$;
 
 CREATE OR REPLACE FUNCTION {schema}.cm_delta_metadata_violation(
@@ -309,7 +337,7 @@ BEGIN
             IF pattern !~ {portable_pattern} THEN
                 RETURN 'cannot be compared with the pattern of userMetadata, which PostgreSQL does not evaluate as Python does';
             END IF;
-            RETURN CASE WHEN note !~ ('^(?:' || pattern || ')$') THEN 'has the userMetadata ' || quote_literal(note) || ', and the pattern is '
+            RETURN CASE WHEN note COLLATE "C" !~ ('^(?:' || pattern || ')$') THEN 'has the userMetadata ' || quote_literal(note) || ', and the pattern is '
                 || quote_literal(pattern) || ', which context=CommitContext(user_metadata=...) of the operation or of connect() sets' END;
         WHEN 'required_constraints', 'schema_change', 'protected_columns', 'protected_properties' THEN
             RETURN cm_delta_metadata_violation(of_table, kind, arguments, nullif(facts -> 'before', 'null'), nullif(facts -> 'after', 'null'),
