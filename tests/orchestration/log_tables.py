@@ -19,6 +19,7 @@ SCHEMA = StructType((StructField("id", PrimitiveType("long")),))
 
 
 def resource_at(directory: Path) -> CatalogResource:
+    directory.mkdir(exist_ok=True)
     return CatalogResource(url=f"sqlite:///{directory}/catalog.db", warehouse=f"file://{directory}/warehouse")
 
 

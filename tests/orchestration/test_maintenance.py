@@ -131,6 +131,7 @@ def test_checkpoint_and_publish_run_without_spark(catalog, instance):
     table = make_table(catalog.client, NAME)
     for _ in range(3):
         commit(table)
+    catalog.client.wait_for_background()  # The commits are published.
     run_job(policy_of(), catalog, instance, publish="run", checkpoint="run")
     outcomes = [(seen["cm_delta/operation"], seen["cm_delta/outcome"]) for seen in observations(instance)]
     assert outcomes == [("publish", "nothing_to_do"), ("checkpoint", "done")]
