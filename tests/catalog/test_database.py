@@ -256,11 +256,23 @@ def test_a_file_that_is_not_a_database_raises_a_catalog_error(
     (tmp_path / "catalog.db").write_bytes(content)
     with (
         SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", if_missing=if_missing) as catalog,
-        pytest.raises(CatalogError, match="not the database of a catalog") as refused,
+        pytest.raises(CatalogError, match="not the database of a catalog|file is not a database") as refused,
     ):
         catalog.list_tables()
     assert not isinstance(refused.value, CatalogNotFoundError)
     assert (tmp_path / "catalog.db").read_bytes() == content
+
+
+def test_a_second_connection_keeps_the_locks_of_the_first(sqlite_url: str, tmp_path: Path) -> None:
+    """CM-C15: without its lock, another process that closes the database would delete the log that the first one uses."""
+    log = Path(f"{sa.make_url(sqlite_url).database}-wal")
+    with SqlCatalog(sqlite_url, warehouse="memory://w") as first:
+        first.create_staging_table(NAME)
+        with SqlCatalog(sqlite_url) as second:
+            assert second.list_tables() == ()
+        close = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM cm_delta_tables'); c.close()"
+        subprocess.run([sys.executable, "-c", close, str(log)[: -len("-wal")]], check=True)
+        assert log.exists()
 
 
 def test_a_write_waits_for_the_lock_of_another_process(sqlite_url: str) -> None:

@@ -28,7 +28,8 @@ _NO_FILES = (
     "SQLITE_READONLY_RECOVERY",
     "SQLITE_IOERR_SHM",
 )
-_HEADER = b"SQLite format 3\0"
+_LEAST_BYTES = 512
+"""Size of the smallest SQLite database. A creation that was interrupted leaves fewer bytes, and a journal."""
 _ATTEMPTS = 5
 _BACKOFF_SECONDS = 0.05
 _LITTLE_SPACE = 64 * 1024
@@ -45,12 +46,16 @@ def lacks_files(code: str) -> bool:
 
 
 def is_other_file(path: str) -> bool:
-    """Whether a file at ``path`` has bytes that are no SQLite database. SQLite overwrites such a file if it is small."""
+    """Whether the file at ``path`` has bytes and is too small for a SQLite database. SQLite would overwrite it.
+
+    The file is not opened: closing it would release the locks of all connections of this process to the database, and another
+    process could then delete the write-ahead log that they use.
+    """
     try:
-        with open(path, "rb") as file:
-            return file.read(len(_HEADER)) not in (b"", _HEADER)
+        size = os.stat(path).st_size
     except OSError:
         return False  # There is no file, or SQLite reports why it cannot be read.
+    return 0 < size < _LEAST_BYTES and not os.path.exists(f"{path}-journal")
 
 
 def obstacle(path: str, code: str) -> str | None:
