@@ -256,7 +256,7 @@ def test_a_file_that_is_not_a_database_raises_a_catalog_error(
     (tmp_path / "catalog.db").write_bytes(content)
     with (
         SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", if_missing=if_missing) as catalog,
-        pytest.raises(CatalogError, match="not the database of a catalog|file is not a database") as refused,
+        pytest.raises(CatalogError, match=r"not the database of a catalog|file is not a database") as refused,
     ):
         catalog.list_tables()
     assert not isinstance(refused.value, CatalogNotFoundError)
