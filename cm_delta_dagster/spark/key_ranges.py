@@ -88,7 +88,7 @@ def _plan_once(frame: DataFrame) -> None:
     session = frame.sparkSession
     if not is_connect(session):
         with temporary_settings(session, {"spark.sql.adaptive.enabled": "false"}):
-            frame._jdf.queryExecution().executedPlan()  # type: ignore[operator]
+            frame._jdf.queryExecution().executedPlan()  # type: ignore[operator]  # py4j has no types.
 
 
 def bounds(name: str, data_type: DataType, *, complete: Column, values: bool) -> tuple[Column, ...]:

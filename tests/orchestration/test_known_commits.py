@@ -2,33 +2,17 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
 import pytest
-import sqlalchemy as sa
 
 from cm_delta_dagster.orchestration import metadata as facts
 from cm_delta_dagster.orchestration.feed_cursor import WatchedCommit
 from cm_delta_dagster.orchestration.known_commits import TXN_ID, KnownCommits
+from tests.support.sent_statements import sent_statements
 
 ASSETS = tuple(dg.AssetKey(["sales", f"t{number}"]) for number in range(8))
-
-
-@contextmanager
-def reads_of_events() -> Iterator[list[str]]:
-    sent: list[str] = []
-
-    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        if "FROM event_logs" in statement:
-            sent.append(statement)
-
-    sa.event.listen(sa.Engine, "before_cursor_execute", note)
-    try:
-        yield sent
-    finally:
-        sa.event.remove(sa.Engine, "before_cursor_execute", note)
 
 
 @pytest.fixture
@@ -76,7 +60,7 @@ def test_events_of_all_assets_of_a_tick_are_read_together(instance: dg.DagsterIn
     report(instance, ASSETS[3], 4)
     report(instance, dg.AssetKey(["sales", "unwatched"]), 3)
     now_ms = int(time.time() * 1000)
-    with reads_of_events() as sent:
+    with sent_statements("FROM event_logs") as sent:
         together = answers(KnownCommits(instance, since_ms=now_ms, assets=frozenset(ASSETS)))
     assert len(sent) <= 4
     assert together == answers(KnownCommits(instance, since_ms=now_ms))

@@ -1,33 +1,14 @@
 """A commit sensor in a catalog with 10,000 tables: its cursor and its statements do not grow with the number of watched tables."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from benchmarks.sensor_ticks import Ticker, fill_catalog
+from tests.support.sent_statements import sent_statements
 
 FEW, MANY, COMMITS = 20, 10_000, 10
 MOST_CHARACTERS, MOST_STATEMENTS = 400, 12
-
-
-@contextmanager
-def catalog_statements() -> Iterator[list[str]]:
-    """The statements that are sent to a catalog within the block, by any connection."""
-    sent: list[str] = []
-
-    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        if "cm_delta_" in statement:  # Others are for the instance of Dagster.
-            sent.append(statement)
-
-    # Dagster makes another client for each tick, so that the engine of the tick is not known before.
-    sa.event.listen(sa.Engine, "before_cursor_execute", note)
-    try:
-        yield sent
-    finally:
-        sa.event.remove(sa.Engine, "before_cursor_execute", note)
 
 
 def ticks(url: str, directory: Path, *, watched: int) -> list[int]:
@@ -39,7 +20,7 @@ def ticks(url: str, directory: Path, *, watched: int) -> list[int]:
         for commits in (0, COMMITS):
             for _ in range(commits):
                 ticker.commit()
-            with catalog_statements() as sent:
+            with sent_statements("cm_delta_") as sent:
                 assert ticker.tick()["answer"] == commits
             assert len(str(ticker.cursor)) < MOST_CHARACTERS
             found.append(len(sent))

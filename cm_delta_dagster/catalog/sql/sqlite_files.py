@@ -54,7 +54,7 @@ def is_other_file(path: str) -> bool:
     try:
         size = os.stat(path).st_size
     except OSError:
-        return False  # There is no file, or SQLite reports why it cannot be read.
+        return False  # The file does not exist, or SQLite raises the error that names the cause.
     return 0 < size < _LEAST_BYTES and not os.path.exists(f"{path}-journal")
 
 
