@@ -98,7 +98,7 @@ def known(value: str, sql_type: str) -> str:
     return f"CASE WHEN {_FOUND_COLUMN} THEN {value} ELSE {error} END"
 
 
-def is_deleted() -> str:
+def is_marked() -> str:
     """SQL text: 1 for rows whose position is set in the joined bitmap, else 0."""
     word = f"get({WORDS_COLUMN}, CAST(shiftright({POSITION_COLUMN}, 6) AS INT))"
     bit = f"coalesce(getbit({word}, CAST({POSITION_COLUMN} & 63 AS INT)), CAST(0 AS TINYINT))"

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from cm_delta_dagster.protocol.actions.file_columns import partition_column
 from cm_delta_dagster.protocol.features.column_mapping import physical_name
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
-from cm_delta_dagster.spark.bitmaps import bit_batches, deletion_bitmaps
+from cm_delta_dagster.spark.bitmaps import bit_batches
 from cm_delta_dagster.spark.columns import (
     Names,
     Path,
@@ -48,13 +48,13 @@ def indexed_parts(scan: Scan, indexes: FileIndexes, files: pa.Table) -> Iterator
     if files.num_rows:
         scan.store.stat(absolute_locations(scan.layout.location, files["path"].slice(0, 1))[0].as_py())
     for names, named_alike in by_names(scan, files):
-        has_vector = named_alike["deletionVector"].is_valid()
-        num_vectors = pc.sum(has_vector).as_py() or 0
-        if num_vectors < named_alike.num_rows:
-            yield _read(scan, indexes, names, named_alike, without_vectors=num_vectors > 0)
-        if num_vectors:
-            deleted = named_alike.filter(has_vector)
-            bitmaps = deletion_bitmaps(scan.store, location=scan.layout.location, files=deleted)
+        has_bitmap = scan.has_bitmap(named_alike)
+        num_bitmaps = pc.sum(has_bitmap).as_py() or 0
+        if num_bitmaps < named_alike.num_rows:
+            yield _read(scan, indexes, names, named_alike, without_vectors=num_bitmaps > 0)
+        if num_bitmaps:
+            deleted = named_alike.filter(has_bitmap)
+            bitmaps = scan.bitmaps(deleted)
             for rows in bit_batches(bitmaps):
                 part = deleted.slice(rows.start, rows.stop - rows.start)
                 yield _read(scan, indexes, names, part, deleted=indexes.deleted_rows(bitmaps[rows]))
@@ -104,7 +104,8 @@ def _read(
     if deleted is not None:
         bit = f"CAST({_FIRST_BIT_COLUMN} + {READER_POSITION_COLUMN} AS INT) AS {_BIT_COLUMN}"
         has_bit = F.expr(f"{READER_POSITION_COLUMN} < {_NUM_BITS_COLUMN}")
-        frame = frame.selectExpr("*", bit).where(~(has_bit & deleted.bit(_BIT_COLUMN, scan.session)))
+        is_marked = has_bit & deleted.bit(_BIT_COLUMN, scan.session)
+        frame = frame.selectExpr("*", bit).where(is_marked if scan.returns_marked else ~is_marked)
     frame = frame.select("*", F.col(READER_POSITION_COLUMN).alias(POSITION_COLUMN), *place)
     tracked = [] if scan.row_tracking is None else row_ids(scan.row_tracking, BASE_ROW_ID_COLUMN, COMMIT_VERSION_COLUMN)
     named_files = [F.col(FILE_COLUMN), F.col(POSITION_COLUMN)] if scan.with_files else []

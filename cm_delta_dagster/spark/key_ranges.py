@@ -33,8 +33,8 @@ from cm_delta_dagster.protocol.schema.types import (
 )
 from cm_delta_dagster.spark.cancellation import collected_rows
 from cm_delta_dagster.spark.errors import spark_errors
+from cm_delta_dagster.spark.plans import plan_without_adaptive_execution
 from cm_delta_dagster.spark.schema import quoted
-from cm_delta_dagster.spark.session import is_connect, temporary_settings
 
 _AS_THEY_ARE = (BYTE, SHORT, INTEGER, LONG, STRING)
 _MOST_PARTITIONS = 100
@@ -73,22 +73,11 @@ def source_range(
     ]
     with spark_errors("looking at the source of a merge"):
         totals = frame.select(*columns, F.lit(1).alias("one")).agg(F.count("one").alias("rows"), *found)
-        _plan_once(totals)
+        plan_without_adaptive_execution(totals)
         (row,) = collected_rows(totals)
     return SourceRange(
         num_rows=int(row["rows"]), key_range=key_range([(item.name, item.type) for _, item in keys], row.asDict())
     )
-
-
-def _plan_once(frame: DataFrame) -> None:
-    """Plan a query of one row over cached rows without adaptive execution, which would run three jobs instead of one.
-
-    The setting ends before the query runs: until the source is computed, other threads may plan queries of the same session.
-    """
-    session = frame.sparkSession
-    if not is_connect(session):
-        with temporary_settings(session, {"spark.sql.adaptive.enabled": "false"}):
-            frame._jdf.queryExecution().executedPlan()  # type: ignore[operator]  # py4j has no types.
 
 
 def bounds(name: str, data_type: DataType, *, complete: Column, values: bool) -> tuple[Column, ...]:

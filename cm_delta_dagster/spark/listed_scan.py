@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.protocol.schema.types import BINARY, StructField
-from cm_delta_dagster.spark.bitmaps import bit_batches, bitmap_words, deletion_bitmaps
+from cm_delta_dagster.spark.bitmaps import bit_batches, bitmap_words
 from cm_delta_dagster.spark.columns import (
     Names,
     named,
@@ -23,7 +23,7 @@ from cm_delta_dagster.spark.file_values import (
     POSITION_COLUMN,
     WORDS_COLUMN,
     file_path,
-    is_deleted,
+    is_marked,
     join_file_values,
     known,
     row_index,
@@ -39,11 +39,11 @@ from cm_delta_dagster.spark.scan_parts import Scan, by_names, check_own_names, e
 def listed_parts(scan: Scan, files: pa.Table) -> Iterator[DataFrame]:
     """As :func:`indexed_parts`; all values of files are joined with the rows."""
     for names, named_alike in by_names(scan, files):
-        has_vector = named_alike["deletionVector"].is_valid()
-        if (plain := named_alike.filter(pc.invert(has_vector))).num_rows:
+        has_bitmap = scan.has_bitmap(named_alike)
+        if (plain := named_alike.filter(pc.invert(has_bitmap))).num_rows:
             yield _read(scan, names, plain, {})
-        if (deleted := named_alike.filter(has_vector)).num_rows:
-            bitmaps = deletion_bitmaps(scan.store, location=scan.layout.location, files=deleted)
+        if (deleted := named_alike.filter(has_bitmap)).num_rows:
+            bitmaps = scan.bitmaps(deleted)
             for rows in bit_batches(bitmaps):
                 part = deleted.slice(rows.start, rows.stop - rows.start)
                 words = word_lists([bitmap_words(bitmap) for bitmap in bitmaps[rows]])
@@ -82,7 +82,7 @@ def _read(scan: Scan, names: Names, files: pa.Table, values: Mapping[str, pa.Arr
             "*", file_path(frame, scan.storage).alias(FILE_COLUMN), row_index(frame).alias(POSITION_COLUMN)
         )
     if WORDS_COLUMN in values:
-        frame = frame.where(f"{is_deleted()} = 0")
+        frame = frame.where(f"{is_marked()} = {int(scan.returns_marked)}")
     outputs = [
         _from_text(item, F.expr(known(texts[item.name], "STRING")))
         if item.name in texts

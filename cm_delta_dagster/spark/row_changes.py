@@ -16,6 +16,7 @@ from operator import or_
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import BitMap64
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -25,6 +26,7 @@ from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, 
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.cancellation import collected_table
+from cm_delta_dagster.spark.plans import plan_broadcasts
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.file_values import FILE_COLUMN, OWN_PREFIX, POSITION_COLUMN, spark_file_key
 from cm_delta_dagster.spark.fill import FilledRows, computed_columns, fill, numbered_columns
@@ -35,6 +37,7 @@ _ACTION_COLUMN = f"{OWN_PREFIX}action"
 _IN_TARGET = f"{OWN_PREFIX}in_target"
 _IN_SOURCE = f"{OWN_PREFIX}in_source"
 _KEEP_COLUMN = f"{OWN_PREFIX}keep"
+_SOURCE_ROW = f"{OWN_PREFIX}source_row"
 _WORD_COLUMN = f"{OWN_PREFIX}word"
 _UNCHANGED = -1
 
@@ -90,8 +93,10 @@ class ChangeSource:
     on: Column
     is_small: bool
 
-    def side(self) -> DataFrame:
-        rows = self.frame.withColumn(_IN_SOURCE, F.lit(True)).alias(self.alias)
+    def side(self, *, numbered: bool = False) -> DataFrame:
+        """The rows of the source; with ``numbered`` also a number of each row, which is the same during one job."""
+        more = {_SOURCE_ROW: F.monotonically_increasing_id()} if numbered else {}
+        rows = self.frame.withColumns({_IN_SOURCE: F.lit(True), **more}).alias(self.alias)
         return F.broadcast(rows) if self.is_small else rows
 
 
@@ -119,10 +124,12 @@ class FoundChanges:
     Attributes:
         files: changes by file key.
         num_ambiguous: pairs of a row of the table with a second or further partner.
+        num_partners: rows of the source with a partner; None if there are no clauses for the others.
     """
 
     files: Mapping[str, FileChanges]
     num_ambiguous: int
+    num_partners: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -155,26 +162,32 @@ class RowChangeQuery:
             few: one task can read them; this saves a stage.
         """
         groups = self._groups()
-        joined = self._labelled(self._touched(target), self._how(keeps=False))
+        joined = self._labelled(self._touched(target), self._how(keeps=False), numbered=self.inserts)
         joined = joined.coalesce(1) if few else joined
         is_pair = self._in_source() & self._in_target()
-        bit = F.expr(f"shiftleft(1L, CAST({POSITION_COLUMN} & 63 AS INT))")
         action = F.col(_ACTION_COLUMN)
-        counted = (
-            joined.where((action >= 0) | is_pair)
-            .groupBy(FILE_COLUMN, F.expr(f"shiftright({POSITION_COLUMN}, 6)").alias(_WORD_COLUMN))
-            .agg(
-                F.count(F.when(is_pair, True)).alias("pairs"),
-                F.bit_or(F.when(is_pair, bit)).alias("matched"),
-                *[
-                    F.bit_or(F.when(action.isin(list(numbers)), bit)).alias(f"group{place}")
-                    for place, numbers in enumerate(groups.values())
-                ],
-            )
+        file, position = F.col(FILE_COLUMN), F.col(POSITION_COLUMN)
+        changes = [action.isin(list(numbers)) for numbers in groups.values()]
+        touched = joined.where((action >= 0) | is_pair).select(
+            _entry(file, position, pairs=is_pair, matched=is_pair, changes=changes).alias("entry"),
+            *([F.when(is_pair, F.col(_SOURCE_ROW)).alias(_SOURCE_ROW)] if self.inserts else []),
+        )
+        if self.inserts:
+            # The rows of the source are counted as those of a file without a name.
+            row, no = F.col(_SOURCE_ROW), F.lit(False)
+            partner = _entry(F.lit(""), row, pairs=no, matched=row.isNotNull(), changes=[no] * len(changes))
+            touched = touched.select(F.explode(F.array(F.col("entry"), partner)).alias("entry"))
+        bit = F.expr("shiftleft(1L, CAST(entry.position & 63 AS INT))")
+        counted = touched.groupBy(
+            F.col("entry.file").alias(FILE_COLUMN), F.expr("shiftright(entry.position, 6)").alias(_WORD_COLUMN)
+        ).agg(
+            F.count_if("entry.pairs").alias("pairs"),
+            *[F.bit_or(F.when(F.col(f"entry.{name}"), bit)).alias(name) for name in _bit_names(len(changes))],
         )
         with spark_errors("looking for the rows that change"):
+            plan_broadcasts(counted)
             found = collected_table(counted)
-        return _found(found, list(groups))
+        return _found(found, list(groups), counts_source=self.inserts)
 
     def _groups(self) -> dict[tuple[ClauseKind, ClauseAction], list[int]]:
         """Numbers of the clauses that change rows of the table, by kind and action."""
@@ -183,6 +196,33 @@ class RowChangeQuery:
             if clause.action is not ClauseAction.INSERT:
                 groups.setdefault((clause.kind, clause.action), []).append(number)
         return groups
+
+    @property
+    def reads_changed_rows_apart(self) -> bool:
+        """Whether :meth:`rows_apart` writes the rows with less work than :meth:`rows`: only rows that change are shuffled."""
+        return self.source is not None and not self.source.is_small
+
+    def rows_apart(self, copied: DataFrame | None, touched: DataFrame | None) -> DataFrame | None:
+        """The rows to write; None if there are none.
+
+        Args:
+            copied: rows that are written as they are.
+            touched: rows that are updated or that have partners; None if there are none.
+        """
+        parts = [] if copied is None else [self._copied(copied)]
+        if touched is not None:
+            how = self._how(keeps=False)
+            if self.inserts:
+                how = "full_outer" if how == "left" else "right"
+            parts.append(self._written(self._labelled(touched.withColumn(_KEEP_COLUMN, F.lit(False)), how), False))
+        elif self.inserts:
+            parts.append(self.inserted(None))
+        return _union(parts)
+
+    def _copied(self, rows: DataFrame) -> DataFrame:
+        unchanged = rows.alias(self.target_alias).withColumn(_ACTION_COLUMN, F.lit(_UNCHANGED))
+        old = [column.alias(name) for name, column in self._old().items()]
+        return unchanged.select(*old, *self._kept_ids(is_new=False), F.col(_ACTION_COLUMN))
 
     def rows(
         self, kept: Sequence[tuple[DataFrame, bool]], matched: DataFrame | None, *, few: bool = False
@@ -198,16 +238,11 @@ class RowChangeQuery:
         target = _union(
             [(rows if keep else self._touched(rows)).withColumn(_KEEP_COLUMN, F.lit(keep)) for rows, keep in kept]
         )
-        if not self._has(ClauseKind.NOT_MATCHED) or self.source is None:
-            return None if target is None else self._written(self._labelled(target, self._how(keeps)), keeps)
-        partners = _union([item for item in (target, _with_keep(matched)) if item is not None])
-        if partners is None or self.source.is_small:
-            parts = [self.inserted(partners, few=few)]
-            if target is not None:
-                parts.append(self._written(self._labelled(target, self._how(keeps)), keeps))
-            return _union(parts)
-        outer = "full_outer" if self._how(keeps) == "left" else "right"
-        return self._written(self._labelled(partners, outer), keeps)
+        parts = [] if target is None else [self._written(self._labelled(target, self._how(keeps)), keeps)]
+        if self.inserts:
+            partners = _union([item for item in (target, _with_keep(matched)) if item is not None])
+            parts.append(self.inserted(partners, few=few))
+        return _union(parts)
 
     def filled(self, rows: DataFrame, layout: TableLayout) -> FilledRows:
         """``rows`` of :meth:`rows` or :meth:`inserted` with the values that the table computes: defaults and identity values where
@@ -363,11 +398,11 @@ class RowChangeQuery:
     def _has(self, kind: ClauseKind) -> bool:
         return any(clause.kind is kind for clause in self.clauses)
 
-    def _labelled(self, target: DataFrame, how: str) -> DataFrame:
+    def _labelled(self, target: DataFrame, how: str, *, numbered: bool = False) -> DataFrame:
         """The join of ``target`` and source with the number of the clause that applies to each row."""
         rows = self._target(target)
         if self.source is not None:
-            rows = rows.join(self.source.side(), self.source.on, how)
+            rows = rows.join(self.source.side(numbered=numbered), self.source.on, how)
         in_target, in_source = self._in_target(), self._in_source()
         places = {
             ClauseKind.MATCHED: in_target & in_source,
@@ -405,13 +440,29 @@ def _union(frames: Sequence[DataFrame]) -> DataFrame | None:
     return reduce(DataFrame.union, frames) if frames else None
 
 
-def _found(counted: pa.Table, groups: Sequence[tuple[ClauseKind, ClauseAction]]) -> FoundChanges:
+def _entry(file: Column, position: Column, *, pairs: Column, matched: Column, changes: Sequence[Column]) -> Column:
+    """A row of a file, or of the source, to be counted."""
+    flags = zip(_bit_names(len(changes)), (matched, *changes), strict=True)
+    named = [flag.alias(name) for name, flag in flags]
+    return F.struct(file.alias("file"), position.alias("position"), pairs.alias("pairs"), *named)
+
+
+def _bit_names(num_groups: int) -> list[str]:
+    return ["matched", *(f"group{place}" for place in range(num_groups))]
+
+
+def _found(
+    counted: pa.Table, groups: Sequence[tuple[ClauseKind, ClauseAction]], *, counts_source: bool
+) -> FoundChanges:
     """The changes of each file from rows of one word of positions each."""
+    of_source = pc.equal(counted[FILE_COLUMN], "")
+    num_partners = int(_flags(_bits(counted.filter(of_source), "matched")).sum()) if counts_source else None
+    counted = counted.filter(pc.invert(of_source))
     counted = counted.combine_chunks()
     words = counted[_WORD_COLUMN].to_numpy()
     files = counted[FILE_COLUMN].combine_chunks().dictionary_encode()
     indices = files.indices.to_numpy()
-    bits = {name: _bits(counted, name) for name in ("matched", *(f"group{place}" for place in range(len(groups))))}
+    bits = {name: _bits(counted, name) for name in _bit_names(len(groups))}
     pairs = counted["pairs"].to_numpy()
     ambiguous = int(pairs.sum()) - int(_flags(bits["matched"]).sum())
     order = np.argsort(indices, kind="stable")
@@ -426,7 +477,7 @@ def _found(counted: pa.Table, groups: Sequence[tuple[ClauseKind, ClauseAction]])
             (updated if action is ClauseAction.UPDATE else deleted)[kind] = positions
         matched = _positions(words[rows], bits["matched"][rows])
         found[spark_file_key(name)] = FileChanges(matched=matched, updated=updated, deleted=deleted)
-    return FoundChanges(files=found, num_ambiguous=ambiguous)
+    return FoundChanges(files=found, num_ambiguous=ambiguous, num_partners=num_partners)
 
 
 def _bits(counted: pa.Table, name: str) -> npt.NDArray[np.uint64]:

@@ -103,6 +103,7 @@ def _new_scan(
         predicate=request.predicate,
         row_tracking=request.row_tracking,
         with_files=with_files,
+        positions=request.positions,
     )
 
 

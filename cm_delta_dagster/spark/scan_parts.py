@@ -5,15 +5,17 @@ from dataclasses import dataclass
 from datetime import tzinfo
 
 import pyarrow as pa
+from pyroaring import BitMap64
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import UnsupportedFeatureError
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
 from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns
-from cm_delta_dagster.protocol.features.table_layout import TableLayout
+from cm_delta_dagster.protocol.features.table_layout import RowPositions, TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
+from cm_delta_dagster.spark.bitmaps import deletion_bitmaps
 from cm_delta_dagster.spark.columns import (
     Names,
     Path,
@@ -46,6 +48,7 @@ class Scan:
         indexes: of the session; None if it has none.
         never_null: paths of NOT NULL columns that hold no null in any of the files.
         with_files: also return :data:`FILE_COLUMN` and :data:`POSITION_COLUMN`.
+        positions: which rows of each file are returned; all live ones for None.
     """
 
     session: SparkSession
@@ -57,6 +60,7 @@ class Scan:
     predicate: Predicate | None
     row_tracking: RowIdColumns | None
     with_files: bool
+    positions: RowPositions | None = None
 
     @property
     def schema(self) -> StructType:
@@ -76,6 +80,26 @@ class Scan:
         """Columns of the table that data files may hold."""
         taken = {item.name for item in self.partitions}
         return StructType(tuple(item for item in self.schema.fields if item.name not in taken))
+
+    @property
+    def returns_marked(self) -> bool:
+        """Whether the rows in the bitmaps of :meth:`bitmaps` are returned. Otherwise all other rows are."""
+        return self.positions is not None and self.positions.are_returned
+
+    def has_bitmap(self, files: pa.Table) -> pa.ChunkedArray:
+        """For each of ``files`` whether some of its rows are left out."""
+        has_vector = files["deletionVector"].is_valid()
+        return has_vector if self.positions is None else pa.chunked_array([pa.array([True] * len(files), pa.bool_())])
+
+    def bitmaps(self, files: pa.Table) -> list[BitMap64]:
+        """The positions of ``files`` that :attr:`returns_marked` says something about.
+
+        Raises:
+            CorruptLogError, ObjectNotFoundError, UnsupportedFeatureError: as ``deletion_bitmaps``.
+        """
+        if self.positions is None:
+            return deletion_bitmaps(self.store, location=self.layout.location, files=files)
+        return [self.positions.by_path[path] for path in files["path"].to_pylist()]
 
     @property
     def result_columns(self) -> list[str]:

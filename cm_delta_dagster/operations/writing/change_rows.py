@@ -26,10 +26,11 @@ from cm_delta_dagster.operations.writing.write_transaction import WriteTransacti
 from cm_delta_dagster.protocol.actions.paths import file_keys
 from cm_delta_dagster.protocol.changes.change_data_feed import CHANGE_TYPE
 from cm_delta_dagster.protocol.features.table_features import supports
+from cm_delta_dagster.protocol.features.table_layout import RowPositions
 from cm_delta_dagster.protocol.features.vector_writing import physical_rows
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
 from cm_delta_dagster.spark.rewrite import count_frame_rows
-from cm_delta_dagster.spark.row_changes import ClauseKind, FileChanges, RowChangeQuery
+from cm_delta_dagster.spark.row_changes import ClauseKind, FileChanges, FoundChanges, RowChangeQuery
 from cm_delta_dagster.spark.write import WriteSpec, WrittenFiles
 from cm_delta_dagster.storage.deletion_vector_reader import read_deletion_vectors
 
@@ -104,7 +105,7 @@ class _FilePlan:
         removed: files that leave the table.
         kept: the removed files whose unchanged rows are written again.
         updated: the files besides ``kept`` with updated rows.
-        others: further files with partners of source rows.
+        others: further files with partners of source rows, by their rows in the table of candidates.
         num_partners: rows of the table with partners.
     """
 
@@ -112,7 +113,7 @@ class _FilePlan:
     removed: tuple[_File, ...]
     kept: tuple[_File, ...]
     updated: tuple[_File, ...]
-    others: tuple[int, ...]
+    others: Mapping[int, FileChanges]
     num_partners: int
 
     @property
@@ -162,6 +163,11 @@ class RowChangeRun:
         """
         self.write.transaction.keeps_row_ids = self.query.row_ids is not None
         found = self._find()
+        if found.num_partners == self.num_source_rows:
+            return replace(self, query=self.query.without_inserts())._change(found.files)
+        return self._change(found.files)
+
+    def _change(self, found: Mapping[str, FileChanges]) -> ChangeCounts:
         plan = self._plan(found)
         num_updated = _totals(changes.updated for changes in found.values())
         # Rows that were only inserted, and rows of files or deletion vectors that were only deleted, follow from the log.
@@ -204,19 +210,20 @@ class RowChangeRun:
         updated = [file for file in changed if file.is_gone or file.position in places]
         updated = [file for file in updated if file.changes.all_updated]
         taken = {file.position for file in (*kept, *updated)}
-        others = [i for i, key in enumerate(keys) if i not in taken and key in found and found[key].matched]
+        rest = {i: found[key] for i, key in enumerate(keys) if i not in taken and key in found}
+        others = {i: changes for i, changes in rest.items() if changes.matched}
         return _FilePlan(
             marked=tuple(marked),
             removed=tuple(removed),
             kept=tuple(kept),
             updated=tuple(updated),
-            others=tuple(others) if self.query.inserts else (),
+            others=others if self.query.inserts else {},
             num_partners=sum(len(changes.matched) for changes in found.values()),
         )
 
-    def _find(self) -> Mapping[str, FileChanges]:
+    def _find(self) -> FoundChanges:
         if not self.candidates.num_rows:
-            return {}
+            return FoundChanges(files={}, num_ambiguous=0, num_partners=0 if self.query.inserts else None)
         num_rows = logical_row_count(self.candidates)
         most = _ROWS_OF_ONE_FILE if self.candidates.num_rows == 1 else _FEW_ROWS
         few = num_rows is not None and num_rows <= most
@@ -227,7 +234,7 @@ class RowChangeRun:
                 "them should win is not known. Nothing was committed. Make the condition of the merge select at most one row of "
                 "the source for each row of the table, e.g. keep the newest row of each key."
             )
-        return found.files
+        return found
 
     def _changed_files(self, found: Mapping[str, FileChanges], keys: Sequence[str]) -> list[_File]:
         positions = [i for i, key in enumerate(keys) if key in found and found[key].changed]
@@ -256,8 +263,35 @@ class RowChangeRun:
 
     def _write(self, plan: _FilePlan) -> int:
         """Write the rows of a plan. Returns their number."""
-        rows = self.query.rows(self._scans(plan), self._scan_at(plan.others), few=plan.few_partners)
+        if self.query.reads_changed_rows_apart:
+            rows = self.query.rows_apart(self._unchanged(plan.kept), self._touched(plan))
+        else:
+            rows = self.query.rows(self._scans(plan), self._scan_at(plan.others), few=plan.few_partners)
         return 0 if rows is None else self._add(rows).num_rows
+
+    def _unchanged(self, files: Sequence[_File]) -> DataFrame | None:
+        """The rows of ``files`` that do not change."""
+        if not files:
+            return None
+        bitmaps = [file.deleted | file.changes.changed for file in files]
+        return self._scan_rows(self._files(files), bitmaps, are_returned=False)
+
+    def _touched(self, plan: _FilePlan) -> DataFrame | None:
+        """The rows that are updated and, if rows are inserted, those with a partner."""
+        places = {file.position: file.changes for file in (*plan.kept, *plan.updated)} | dict(plan.others)
+        bitmaps = {
+            place: changes.all_updated | changes.matched if self.query.inserts else changes.all_updated
+            for place, changes in places.items()
+        }
+        wanted = sorted(place for place, bitmap in bitmaps.items() if bitmap)
+        if not wanted:
+            return None
+        files = self.candidates.take(pa.array(wanted, pa.int64()))
+        return self._scan_rows(files, [bitmaps[place] for place in wanted], are_returned=True)
+
+    def _scan_rows(self, files: pa.Table, bitmaps: Sequence[BitMap64], *, are_returned: bool) -> DataFrame:
+        by_path = dict(zip(files["path"].to_pylist(), bitmaps, strict=True))
+        return self._scan(files, RowPositions(by_path=by_path, are_returned=are_returned))
 
     def _write_recorded(self, plan: _FilePlan) -> int:
         """As :meth:`_write`, with change files. Inserted rows are read back: values that the table computes are the same then."""
@@ -317,12 +351,15 @@ class RowChangeRun:
     def _files(self, files: Sequence[_File]) -> pa.Table:
         return self.candidates.take(pa.array([file.position for file in files], pa.int64()))
 
-    def _scan_at(self, positions: Sequence[int]) -> DataFrame | None:
-        return self._scan(self.candidates.take(pa.array(positions, pa.int64()))) if positions else None
+    def _scan_at(self, positions: Iterable[int]) -> DataFrame | None:
+        places = pa.array(list(positions), pa.int64())
+        return self._scan(self.candidates.take(places)) if len(places) else None
 
-    def _scan(self, files: pa.Table) -> DataFrame:
+    def _scan(self, files: pa.Table, positions: RowPositions | None = None) -> DataFrame:
         schema, row_ids = self.query.schema, self.query.row_ids
-        return scan_files(self.write.table, self.snapshot, self.session, files, schema, row_ids=row_ids)
+        return scan_files(
+            self.write.table, self.snapshot, self.session, files, schema, row_ids=row_ids, positions=positions
+        )
 
     def _scan_by_name(self, files: pa.Table) -> DataFrame:
         return scan_files_by_name(self.write.table, self.snapshot, self.session, files, self.query.schema)

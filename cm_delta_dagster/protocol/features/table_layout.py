@@ -4,11 +4,12 @@
 The values are shared by all engines. They hold no state of the log; the caller builds them from a snapshot.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 
 import pyarrow as pa
+from pyroaring import BitMap64
 
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
 from cm_delta_dagster.protocol.features.iceberg_compat import active_versions
@@ -53,6 +54,20 @@ class TableLayout:
         return bool(self.partition_columns) and bool(active_versions(self.properties.configuration))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RowPositions:
+    """The live rows at some positions, or those at all other positions.
+
+    Attributes:
+        by_path: for each file, by its path in the log, the positions that are returned or left out. Where they are left out,
+            those that the deletion vector of the file deletes are among them.
+        are_returned: whether the rows at these positions are returned. Otherwise all other rows are.
+    """
+
+    by_path: Mapping[str, BitMap64]
+    are_returned: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRequest:
     """The rows and columns that a scan returns.
@@ -62,9 +77,11 @@ class ScanRequest:
         columns: top-level columns to return, in this order, found ignoring case; all columns of the schema for None.
         predicate: condition on the rows.
         row_tracking: names of the hidden row tracking columns; also return ``_row_id`` and ``_row_commit_version``.
+        positions: which rows of each file are returned; all live ones for None.
     """
 
     files: pa.Table
     columns: Sequence[str] | None = None
     predicate: Predicate | None = None
     row_tracking: RowIdColumns | None = None
+    positions: RowPositions | None = None
