@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause, check_clauses
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, to_sql
-from cm_delta_dagster.spark.row_changes import ClauseAction, ClauseKind
+from cm_delta_dagster.spark.change_clauses import ClauseAction, ClauseKind
 
 _KINDS = {
     "matched": ClauseKind.MATCHED,

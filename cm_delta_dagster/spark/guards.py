@@ -12,7 +12,15 @@ from pyspark.sql import functions as F
 
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, column_path, columns_of, short_sql
-from cm_delta_dagster.protocol.schema.types import VOID, ArrayType, DataType, MapType, StructType
+from cm_delta_dagster.protocol.schema.types import (
+    VOID,
+    ArrayType,
+    DataType,
+    DecimalType,
+    MapType,
+    PrimitiveType,
+    StructType,
+)
 from cm_delta_dagster.spark.char_lengths import length_rules
 from cm_delta_dagster.spark.constraints import constraint_rules, generated_rules
 from cm_delta_dagster.spark.errors import Violation
@@ -68,9 +76,12 @@ def _guard_rule(schema: StructType, guard: Predicate) -> Rule:
 def _null_rules(frame: DataFrame, schema: StructType) -> Iterator[Rule]:
     offered = {item.name: item.nullable for item in frame.schema.fields}
     for item in schema.fields:
+        must_be_given = not item.nullable and offered.get(item.name, True)
+        if not must_be_given and isinstance(item.type, PrimitiveType | DecimalType):
+            continue
         column = F.col(quoted(item.name))
         conditions: list[tuple[str, Column]] = []
-        if not item.nullable and offered.get(item.name, True):
+        if must_be_given:
             conditions.append((item.name, column.isNull()))
         conditions += _nested_nulls(column, item.type, item.name)
         for path, broken in conditions:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.protocol.actions.file_columns import partition_column
@@ -14,10 +14,8 @@ from cm_delta_dagster.spark.bitmaps import bit_batches
 from cm_delta_dagster.spark.columns import (
     Names,
     Path,
-    is_unchanged,
     stored_path,
     stored_schema,
-    table_column,
 )
 from cm_delta_dagster.spark.file_index import DeletedRows, FileIndexes, RelationSchemas
 from cm_delta_dagster.spark.file_values import (
@@ -32,7 +30,16 @@ from cm_delta_dagster.spark.file_values import (
 from cm_delta_dagster.spark.hand_over import skipping_columns
 from cm_delta_dagster.spark.layout import absolute_locations
 from cm_delta_dagster.spark.load import READ_OPTIONS
-from cm_delta_dagster.spark.scan_parts import Scan, by_names, check_own_names, early_condition, held_columns, row_ids
+from cm_delta_dagster.spark.plans import selected
+from cm_delta_dagster.spark.scan_parts import (
+    Scan,
+    by_names,
+    check_own_names,
+    early_condition,
+    held_columns,
+    row_ids,
+    table_columns,
+)
 
 _FIRST_BIT_COLUMN = f"{OWN_PREFIX}first_bit"
 _NUM_BITS_COLUMN = f"{OWN_PREFIX}num_bits"
@@ -92,24 +99,29 @@ def _read(
     held = {**dict(held_columns(scan, stored)), **values}
     if scan.predicate is not None and (condition := early_condition(scan, stored, held)) is not None:
         frame = frame.where(condition)
-    fields = scan.schema.fields
+    columns = table_columns(scan, held)
     if not any(extras) and not scan.with_files:
-        if (*stored.names, *schemas.partitions.names) == scan.schema.names and all(
-            is_unchanged(item, held[item.name]) for item in fields
-        ):
+        if (*stored.names, *schemas.partitions.names) == scan.schema.names and all(map(_is_text, columns)):
             # The frame has the right columns already; a projection would only cost round trips.
             return frame
-        return frame.select(*[table_column(item, held[item.name]) for item in fields])
-    place = [file_path(frame, scan.storage).alias(FILE_COLUMN)] if scan.with_files else []
+        return selected(frame, columns)
+    if scan.with_files:
+        frame = frame.withColumn(FILE_COLUMN, file_path(frame, scan.storage))
     if deleted is not None:
         bit = f"CAST({_FIRST_BIT_COLUMN} + {READER_POSITION_COLUMN} AS INT) AS {_BIT_COLUMN}"
         has_bit = F.expr(f"{READER_POSITION_COLUMN} < {_NUM_BITS_COLUMN}")
         is_marked = has_bit & deleted.bit(_BIT_COLUMN, scan.session)
         frame = frame.selectExpr("*", bit).where(is_marked if scan.returns_marked else ~is_marked)
-    frame = frame.select("*", F.col(READER_POSITION_COLUMN).alias(POSITION_COLUMN), *place)
-    tracked = [] if scan.row_tracking is None else row_ids(scan.row_tracking, BASE_ROW_ID_COLUMN, COMMIT_VERSION_COLUMN)
-    named_files = [F.col(FILE_COLUMN), F.col(POSITION_COLUMN)] if scan.with_files else []
-    return frame.select(*[table_column(item, held[item.name]) for item in fields], *tracked, *named_files)
+    if scan.row_tracking is not None:
+        base, version = BASE_ROW_ID_COLUMN, COMMIT_VERSION_COLUMN
+        columns += row_ids(scan.row_tracking, base, version, position=READER_POSITION_COLUMN)
+    if scan.with_files:
+        columns += [FILE_COLUMN, f"{READER_POSITION_COLUMN} AS {POSITION_COLUMN}"]
+    return selected(frame, columns)
+
+
+def _is_text(column: Column | str) -> bool:
+    return isinstance(column, str)
 
 
 def _relation_schemas(

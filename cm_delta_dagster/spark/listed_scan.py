@@ -33,6 +33,7 @@ from cm_delta_dagster.spark.layout import absolute_locations, canonical_texts, c
 from cm_delta_dagster.spark.load import load_files, made_nullable
 from cm_delta_dagster.spark.nullability import non_null
 from cm_delta_dagster.spark.partition_text import typed_column
+from cm_delta_dagster.spark.plans import selected
 from cm_delta_dagster.spark.scan_parts import Scan, by_names, check_own_names, early_condition, held_columns, row_ids
 
 
@@ -83,7 +84,7 @@ def _read(scan: Scan, names: Names, files: pa.Table, values: Mapping[str, pa.Arr
         )
     if WORDS_COLUMN in values:
         frame = frame.where(f"{is_marked()} = {int(scan.returns_marked)}")
-    outputs = [
+    outputs: list[Column | str] = [
         _from_text(item, F.expr(known(texts[item.name], "STRING")))
         if item.name in texts
         else table_column(item, held[item.name])
@@ -93,8 +94,7 @@ def _read(scan: Scan, names: Names, files: pa.Table, values: Mapping[str, pa.Arr
         outputs += row_ids(
             scan.row_tracking, known(BASE_ROW_ID_COLUMN, "BIGINT"), known(COMMIT_VERSION_COLUMN, "BIGINT")
         )
-    named_files = [F.col(FILE_COLUMN), F.col(POSITION_COLUMN)] if scan.with_files else []
-    return frame.select(*outputs, *named_files)
+    return selected(frame, [*outputs, *([FILE_COLUMN, POSITION_COLUMN] if scan.with_files else [])])
 
 
 def _from_text(item: StructField, text: Column) -> Column:

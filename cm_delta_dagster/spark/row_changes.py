@@ -7,29 +7,25 @@ are found first, from the columns that the conditions need. Rows are written by 
 Source and target are addressed by their aliases.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from functools import reduce
 from operator import or_
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyroaring import BitMap64
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.protocol.features.generated_columns import generated_columns
 from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
-from cm_delta_dagster.protocol.schema.types import StructType
+from cm_delta_dagster.protocol.schema.types import StructField, StructType
 from cm_delta_dagster.spark.cancellation import collected_table
-from cm_delta_dagster.spark.plans import plan_broadcasts
+from cm_delta_dagster.spark.change_clauses import ChangeClause, ClauseAction, ClauseKind
 from cm_delta_dagster.spark.errors import spark_errors
-from cm_delta_dagster.spark.file_values import FILE_COLUMN, OWN_PREFIX, POSITION_COLUMN, spark_file_key
+from cm_delta_dagster.spark.file_values import FILE_COLUMN, OWN_PREFIX, POSITION_COLUMN
 from cm_delta_dagster.spark.fill import FilledRows, computed_columns, fill, numbered_columns
+from cm_delta_dagster.spark.found_changes import FoundChanges, counted_changes, found_changes
+from cm_delta_dagster.spark.plans import plan_broadcasts, selected
 from cm_delta_dagster.spark.schema import quoted, sql_type
 
 _ACTION_COLUMN = f"{OWN_PREFIX}action"
@@ -38,44 +34,7 @@ _IN_TARGET = f"{OWN_PREFIX}in_target"
 _IN_SOURCE = f"{OWN_PREFIX}in_source"
 _KEEP_COLUMN = f"{OWN_PREFIX}keep"
 _SOURCE_ROW = f"{OWN_PREFIX}source_row"
-_WORD_COLUMN = f"{OWN_PREFIX}word"
 _UNCHANGED = -1
-
-
-class ClauseKind(StrEnum):
-    """Which rows of the join a clause applies to."""
-
-    MATCHED = "matched"
-    NOT_MATCHED = "not_matched"
-    """Rows of the source without a partner."""
-    NOT_MATCHED_BY_SOURCE = "not_matched_by_source"
-    """Rows of the table without a partner; all rows of the table if there is no source."""
-
-
-class ClauseAction(StrEnum):
-    """What a clause does."""
-
-    UPDATE = "update"
-    INSERT = "insert"
-    DELETE = "delete"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ChangeClause:
-    """A clause whose expressions have been resolved.
-
-    Attributes:
-        condition: None for a clause without a condition.
-        values: new values of columns of the table, of the column's type. Other columns keep their value in an update, and are NULL
-            in an insert, unless the table computes them.
-        defaults: columns that get their default, among ``values`` as NULL.
-    """
-
-    kind: ClauseKind
-    action: ClauseAction
-    condition: Column | None = None
-    values: Mapping[str, Column]
-    defaults: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -98,38 +57,6 @@ class ChangeSource:
         more = {_SOURCE_ROW: F.monotonically_increasing_id()} if numbered else {}
         rows = self.frame.withColumns({_IN_SOURCE: F.lit(True), **more}).alias(self.alias)
         return F.broadcast(rows) if self.is_small else rows
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FileChanges:
-    """Positions of the rows of one file that have a partner or change."""
-
-    matched: BitMap64
-    updated: Mapping[ClauseKind, BitMap64]
-    deleted: Mapping[ClauseKind, BitMap64]
-
-    @property
-    def all_updated(self) -> BitMap64:
-        return reduce(or_, self.updated.values(), BitMap64())
-
-    @property
-    def changed(self) -> BitMap64:
-        return reduce(or_, self.deleted.values(), self.all_updated)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FoundChanges:
-    """Result of :meth:`RowChangeQuery.find`.
-
-    Attributes:
-        files: changes by file key.
-        num_ambiguous: pairs of a row of the table with a second or further partner.
-        num_partners: rows of the source with a partner; None if there are no clauses for the others.
-    """
-
-    files: Mapping[str, FileChanges]
-    num_ambiguous: int
-    num_partners: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -164,30 +91,17 @@ class RowChangeQuery:
         groups = self._groups()
         joined = self._labelled(self._touched(target), self._how(keeps=False), numbered=self.inserts)
         joined = joined.coalesce(1) if few else joined
-        is_pair = self._in_source() & self._in_target()
-        action = F.col(_ACTION_COLUMN)
-        file, position = F.col(FILE_COLUMN), F.col(POSITION_COLUMN)
-        changes = [action.isin(list(numbers)) for numbers in groups.values()]
-        touched = joined.where((action >= 0) | is_pair).select(
-            _entry(file, position, pairs=is_pair, matched=is_pair, changes=changes).alias("entry"),
-            *([F.when(is_pair, F.col(_SOURCE_ROW)).alias(_SOURCE_ROW)] if self.inserts else []),
-        )
-        if self.inserts:
-            # The rows of the source are counted as those of a file without a name.
-            row, no = F.col(_SOURCE_ROW), F.lit(False)
-            partner = _entry(F.lit(""), row, pairs=no, matched=row.isNotNull(), changes=[no] * len(changes))
-            touched = touched.select(F.explode(F.array(F.col("entry"), partner)).alias("entry"))
-        bit = F.expr("shiftleft(1L, CAST(entry.position & 63 AS INT))")
-        counted = touched.groupBy(
-            F.col("entry.file").alias(FILE_COLUMN), F.expr("shiftright(entry.position, 6)").alias(_WORD_COLUMN)
-        ).agg(
-            F.count_if("entry.pairs").alias("pairs"),
-            *[F.bit_or(F.when(F.col(f"entry.{name}"), bit)).alias(name) for name in _bit_names(len(changes))],
+        pair = "FALSE" if self.source is None else f"({_IN_SOURCE} IS NOT NULL AND {_IN_TARGET} IS NOT NULL)"
+        counted = counted_changes(
+            joined.where(f"{_ACTION_COLUMN} >= 0 OR {pair}"),
+            pair=pair,
+            changes=[f"{_ACTION_COLUMN} IN ({', '.join(map(str, numbers))})" for numbers in groups.values()],
+            source_row=_SOURCE_ROW if self.inserts else None,
         )
         with spark_errors("looking for the rows that change"):
             plan_broadcasts(counted)
             found = collected_table(counted)
-        return _found(found, list(groups), counts_source=self.inserts)
+        return found_changes(found, list(groups), counts_source=self.inserts)
 
     def _groups(self) -> dict[tuple[ClauseKind, ClauseAction], list[int]]:
         """Numbers of the clauses that change rows of the table, by kind and action."""
@@ -197,10 +111,15 @@ class RowChangeQuery:
                 groups.setdefault((clause.kind, clause.action), []).append(number)
         return groups
 
-    @property
-    def reads_changed_rows_apart(self) -> bool:
-        """Whether :meth:`rows_apart` writes the rows with less work than :meth:`rows`: only rows that change are shuffled."""
-        return self.source is not None and not self.source.is_small
+    def is_apart(self, *, copies: bool, updates: bool) -> bool:
+        """Whether :meth:`rows_apart` has less work than :meth:`rows`: only rows that change are shuffled, no condition is
+        evaluated again, and no file is read twice.
+
+        Args:
+            copies: unchanged rows are written again.
+            updates: rows are updated.
+        """
+        return not (copies and updates) if self.source is None else not self.source.is_small
 
     def rows_apart(self, copied: DataFrame | None, touched: DataFrame | None) -> DataFrame | None:
         """The rows to write; None if there are none.
@@ -214,15 +133,19 @@ class RowChangeQuery:
             how = self._how(keeps=False)
             if self.inserts:
                 how = "full_outer" if how == "left" else "right"
-            parts.append(self._written(self._labelled(touched.withColumn(_KEEP_COLUMN, F.lit(False)), how), False))
+            kept = touched.withColumn(_KEEP_COLUMN, F.lit(False))
+            if self.source is None and len(self.clauses) == 1:
+                labelled = self._target(kept).withColumn(_ACTION_COLUMN, F.lit(0))
+            else:
+                labelled = self._labelled(kept, how)
+            parts.append(self._written(labelled, False))
         elif self.inserts:
             parts.append(self.inserted(None))
         return _union(parts)
 
     def _copied(self, rows: DataFrame) -> DataFrame:
         unchanged = rows.alias(self.target_alias).withColumn(_ACTION_COLUMN, F.lit(_UNCHANGED))
-        old = [column.alias(name) for name, column in self._old().items()]
-        return unchanged.select(*old, *self._kept_ids(is_new=False), F.col(_ACTION_COLUMN))
+        return self._selected(unchanged, frozenset(), is_new=False)
 
     def rows(
         self, kept: Sequence[tuple[DataFrame, bool]], matched: DataFrame | None, *, few: bool = False
@@ -299,8 +222,8 @@ class RowChangeQuery:
                 partners = partners.join(self.source.side(), self.source.on, "left_semi").alias(self.target_alias)
                 partners = F.broadcast(partners) if few else partners
             rows = rows.join(partners, self.source.on, "left_anti")
-        labelled = rows.withColumn(_ACTION_COLUMN, self._action({ClauseKind.NOT_MATCHED: F.lit(True)}))
-        return self._selected(labelled.where(F.col(_ACTION_COLUMN) >= 0), {ClauseAction.INSERT}, old=None)
+        labelled = rows.withColumn(_ACTION_COLUMN, self._action({ClauseKind.NOT_MATCHED: "TRUE"}))
+        return self._selected(labelled.where(f"{_ACTION_COLUMN} >= 0"), {ClauseAction.INSERT}, is_new=True)
 
     def without_inserts(self) -> "RowChangeQuery":
         """The clauses that change rows of the table."""
@@ -319,8 +242,8 @@ class RowChangeQuery:
         action = F.col(_ACTION_COLUMN)
         if FILE_COLUMN in target.columns:
             labelled = labelled.dropDuplicates([FILE_COLUMN, POSITION_COLUMN])
-        old, names = self._old(), self.schema.names
-        new = self._values({ClauseAction.UPDATE}, old)
+        old, names = {name: F.col(self._old(name)) for name in self.schema.names}, self.schema.names
+        new = {**old, **self._values({ClauseAction.UPDATE}, is_new=False)}
 
         def image(values: Mapping[str, Column], kind: str, number: Column) -> Column:
             columns = [values[name].alias(f"c{place}") for place, name in enumerate(names)]
@@ -343,35 +266,35 @@ class RowChangeQuery:
     def _written(self, labelled: DataFrame, keeps: bool) -> DataFrame:
         """The new rows of a join: updated and inserted ones, and those that are kept."""
         stays = [number for number, clause in enumerate(self.clauses) if clause.action is not ClauseAction.DELETE]
-        action = F.col(_ACTION_COLUMN)
-        keep = (action == _UNCHANGED) & F.coalesce(F.col(_KEEP_COLUMN), F.lit(False))
-        wanted = keep if not stays else action.isin(stays) | keep
+        keep = f"({_ACTION_COLUMN} = {_UNCHANGED} AND coalesce({_KEEP_COLUMN}, FALSE))"
+        wanted = keep if not stays else f"{_ACTION_COLUMN} IN ({', '.join(map(str, stays))}) OR {keep}"
         actions = {ClauseAction.UPDATE, ClauseAction.INSERT}
-        return self._selected(labelled.where(wanted), actions, old=self._old(), keeps=keeps)
+        return self._selected(labelled.where(wanted), actions, is_new=False, keeps=keeps)
 
-    def _selected(
-        self, rows: DataFrame, actions: set[ClauseAction], *, old: Mapping[str, Column] | None, keeps: bool = False
-    ) -> DataFrame:
-        values = self._values(actions, old, keeps=keeps)
-        columns = [values[name].alias(name) for name in self.schema.names]
-        return rows.select(*columns, *self._kept_ids(is_new=old is None), F.col(_ACTION_COLUMN))
+    def _selected(self, rows: DataFrame, actions: Set[ClauseAction], *, is_new: bool, keeps: bool = False) -> DataFrame:
+        """The columns of the table as :meth:`_values` has them, the ids that rows keep, and the numbers of the clauses."""
+        values = self._values(actions, is_new=is_new, keeps=keeps)
+        columns = [
+            values[item.name].alias(item.name)
+            if item.name in values
+            else f"{self._null(item) if is_new else self._old(item.name)} AS {quoted(item.name)}"
+            for item in self.schema.fields
+        ]
+        return selected(rows, [*columns, *self._kept_ids(is_new=is_new), _ACTION_COLUMN])
 
-    def _kept_ids(self, *, is_new: bool) -> list[Column]:
+    def _kept_ids(self, *, is_new: bool) -> list[str]:
         """Ids and commit versions that rows keep. NULL stands for a fresh id, and for the version of the commit."""
         if self.row_ids is None:
             return []
-        null = F.lit(None).cast("bigint")
-        alias = quoted(self.target_alias)
-        row_id = null if is_new else F.col(f"{alias}.{ROW_ID}")
-        version = (
-            null if is_new else F.when(F.col(_ACTION_COLUMN) == _UNCHANGED, F.col(f"{alias}.{ROW_COMMIT_VERSION}"))
-        )
-        return [row_id.alias(self.row_ids.row_id), version.alias(self.row_ids.row_commit_version)]
+        row_id = version = "CAST(NULL AS BIGINT)"
+        if not is_new:
+            row_id = self._old(ROW_ID)
+            version = f"CASE WHEN {_ACTION_COLUMN} = {_UNCHANGED} THEN {self._old(ROW_COMMIT_VERSION)} END"
+        names = self.row_ids.row_id, self.row_ids.row_commit_version
+        return [f"{value} AS {quoted(name)}" for value, name in zip((row_id, version), names, strict=True)]
 
-    def _values(
-        self, actions: set[ClauseAction], old: Mapping[str, Column] | None, *, keeps: bool = True
-    ) -> dict[str, Column]:
-        """The value of each column after the change; of a column that no clause gives, that of ``old`` or NULL.
+    def _values(self, actions: Set[ClauseAction], *, is_new: bool, keeps: bool = True) -> dict[str, Column]:
+        """The new value of each column to which a clause gives one; where none does, the old one, or NULL in a new row.
 
         Args:
             keeps: no clause applies to some of the rows. Otherwise a column that every clause gives is not read.
@@ -381,19 +304,24 @@ class RowChangeQuery:
         values: dict[str, Column] = {}
         for item in self.schema.fields:
             name = item.name
-            other = F.lit(None).cast(sql_type(item.type)) if old is None else old[name]
             given = [(number, clause.values[name]) for number, clause in clauses if name in clause.values]
-            value = other
-            if given and not keeps and len(given) == len(clauses):
+            if not given:
+                continue
+            if not keeps and len(given) == len(clauses):
                 value = given.pop()[1]
+            else:
+                value = F.expr(self._null(item) if is_new else self._old(name))
             for number, column in reversed(given):
                 value = F.when(action == number, column).otherwise(value)
             values[name] = value
         return values
 
-    def _old(self) -> dict[str, Column]:
-        alias = quoted(self.target_alias)
-        return {name: F.col(f"{alias}.{quoted(name)}") for name in self.schema.names}
+    def _old(self, name: str) -> str:
+        return f"{quoted(self.target_alias)}.{quoted(name)}"
+
+    @staticmethod
+    def _null(item: StructField) -> str:
+        return f"CAST(NULL AS {sql_type(item.type)})"
 
     def _has(self, kind: ClauseKind) -> bool:
         return any(clause.kind is kind for clause in self.clauses)
@@ -403,31 +331,35 @@ class RowChangeQuery:
         rows = self._target(target)
         if self.source is not None:
             rows = rows.join(self.source.side(numbered=numbered), self.source.on, how)
-        in_target, in_source = self._in_target(), self._in_source()
         places = {
-            ClauseKind.MATCHED: in_target & in_source,
-            ClauseKind.NOT_MATCHED: in_source & ~in_target,
-            ClauseKind.NOT_MATCHED_BY_SOURCE: in_target & ~in_source,
+            ClauseKind.MATCHED: f"{_IN_TARGET} IS NOT NULL AND {_IN_SOURCE} IS NOT NULL",
+            ClauseKind.NOT_MATCHED: f"{_IN_SOURCE} IS NOT NULL AND {_IN_TARGET} IS NULL",
+            ClauseKind.NOT_MATCHED_BY_SOURCE: f"{_IN_TARGET} IS NOT NULL AND {_IN_SOURCE} IS NULL",
         }
+        if self.source is None:
+            places = {ClauseKind.NOT_MATCHED_BY_SOURCE: "TRUE"}
         return rows.withColumn(_ACTION_COLUMN, self._action(places))
 
     def _target(self, rows: DataFrame) -> DataFrame:
-        return rows.withColumns({**self.computed, _IN_TARGET: F.lit(True)}).alias(self.target_alias)
+        marks = {} if self.source is None else {_IN_TARGET: F.lit(True)}
+        columns = {**self.computed, **marks}
+        return (rows.withColumns(columns) if columns else rows).alias(self.target_alias)
 
-    def _in_target(self) -> Column:
-        return F.col(_IN_TARGET).isNotNull()
+    def _action(self, places: Mapping[ClauseKind, str]) -> Column:
+        """The number of the first clause that applies to a row.
 
-    def _in_source(self) -> Column:
-        return F.lit(False) if self.source is None else F.col(_IN_SOURCE).isNotNull()
-
-    def _action(self, places: Mapping[ClauseKind, Column]) -> Column:
+        Args:
+            places: for each kind of clause, the condition on the rows of the join as SQL text; others do not apply.
+        """
         found = F.lit(_UNCHANGED)
         for number, clause in reversed(list(enumerate(self.clauses))):
             if clause.kind not in places:
                 continue
-            applies = places[clause.kind]
-            if clause.condition is not None:
-                applies = applies & clause.condition
+            place = places[clause.kind]
+            if clause.condition is None:
+                applies = F.expr(place)
+            else:
+                applies = clause.condition if place == "TRUE" else F.expr(place) & clause.condition
             found = F.when(applies, F.lit(number)).otherwise(found)
         return found
 
@@ -438,60 +370,3 @@ def _with_keep(rows: DataFrame | None) -> DataFrame | None:
 
 def _union(frames: Sequence[DataFrame]) -> DataFrame | None:
     return reduce(DataFrame.union, frames) if frames else None
-
-
-def _entry(file: Column, position: Column, *, pairs: Column, matched: Column, changes: Sequence[Column]) -> Column:
-    """A row of a file, or of the source, to be counted."""
-    flags = zip(_bit_names(len(changes)), (matched, *changes), strict=True)
-    named = [flag.alias(name) for name, flag in flags]
-    return F.struct(file.alias("file"), position.alias("position"), pairs.alias("pairs"), *named)
-
-
-def _bit_names(num_groups: int) -> list[str]:
-    return ["matched", *(f"group{place}" for place in range(num_groups))]
-
-
-def _found(
-    counted: pa.Table, groups: Sequence[tuple[ClauseKind, ClauseAction]], *, counts_source: bool
-) -> FoundChanges:
-    """The changes of each file from rows of one word of positions each."""
-    of_source = pc.equal(counted[FILE_COLUMN], "")
-    num_partners = int(_flags(_bits(counted.filter(of_source), "matched")).sum()) if counts_source else None
-    counted = counted.filter(pc.invert(of_source))
-    counted = counted.combine_chunks()
-    words = counted[_WORD_COLUMN].to_numpy()
-    files = counted[FILE_COLUMN].combine_chunks().dictionary_encode()
-    indices = files.indices.to_numpy()
-    bits = {name: _bits(counted, name) for name in _bit_names(len(groups))}
-    pairs = counted["pairs"].to_numpy()
-    ambiguous = int(pairs.sum()) - int(_flags(bits["matched"]).sum())
-    order = np.argsort(indices, kind="stable")
-    bounds = np.searchsorted(indices[order], np.arange(len(files.dictionary) + 1))
-    found: dict[str, FileChanges] = {}
-    for place, name in enumerate(files.dictionary.to_pylist()):
-        rows = order[bounds[place] : bounds[place + 1]]
-        updated: dict[ClauseKind, BitMap64] = {}
-        deleted: dict[ClauseKind, BitMap64] = {}
-        for number, (kind, action) in enumerate(groups):
-            positions = _positions(words[rows], bits[f"group{number}"][rows])
-            (updated if action is ClauseAction.UPDATE else deleted)[kind] = positions
-        matched = _positions(words[rows], bits["matched"][rows])
-        found[spark_file_key(name)] = FileChanges(matched=matched, updated=updated, deleted=deleted)
-    return FoundChanges(files=found, num_ambiguous=ambiguous, num_partners=num_partners)
-
-
-def _bits(counted: pa.Table, name: str) -> npt.NDArray[np.uint64]:
-    values: npt.NDArray[np.int64] = counted[name].fill_null(0).to_numpy().astype(np.int64)
-    return values.view(np.uint64)
-
-
-def _positions(words: npt.NDArray[np.int64], bits: npt.NDArray[np.uint64]) -> BitMap64:
-    """The positions whose bits are set; word ``i`` holds those from ``64 * i`` on."""
-    used = np.flatnonzero(bits)
-    rows, places = np.nonzero(_flags(bits[used]))
-    return BitMap64((words[used][rows] * 64 + places).astype(np.uint64))
-
-
-def _flags(bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
-    """One row of 64 zeros and ones for each word, lowest bit first."""
-    return np.unpackbits(bits.astype("<u8").view(np.uint8).reshape(-1, 8), axis=1, bitorder="little")

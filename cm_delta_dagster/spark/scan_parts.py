@@ -7,7 +7,6 @@ from datetime import tzinfo
 import pyarrow as pa
 from pyroaring import BitMap64
 from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import UnsupportedFeatureError
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
@@ -19,9 +18,11 @@ from cm_delta_dagster.spark.bitmaps import deletion_bitmaps
 from cm_delta_dagster.spark.columns import (
     Names,
     Path,
+    is_unchanged,
     names_of_mode,
     pairs,
     stored_schema,
+    table_column,
 )
 from cm_delta_dagster.spark.field_ids import as_names, group_by_names, is_absent, names_by_file
 from cm_delta_dagster.spark.file_index import FileIndexes
@@ -140,6 +141,18 @@ def check_own_names(scan: Scan, stored: StructType) -> None:
         )
 
 
+def table_columns(scan: Scan, held: Mapping[str, StructField | None]) -> list[Column | str]:
+    """The columns of the table from those of a loaded frame, as Columns or SQL texts.
+
+    Args:
+        held: the stored column of each column of the table.
+    """
+    return [
+        quoted(item.name) if is_unchanged(item, held[item.name]) else table_column(item, held[item.name])
+        for item in scan.schema.fields
+    ]
+
+
 def held_columns(scan: Scan, stored: StructType) -> Iterator[tuple[str, StructField | None]]:
     """Each data column of the table with its stored column."""
     for item, found in pairs(scan.data_columns, stored):
@@ -157,9 +170,15 @@ def early_condition(scan: Scan, stored: StructType, held: Mapping[str, StructFie
     return on_stored_columns(scan.predicate, scan.data_columns, stored, only=hidden)
 
 
-def row_ids(columns: RowIdColumns, base: str, version: str) -> list[Column]:
-    """Row ids and commit versions; ``base`` and ``version`` are SQL texts of the values of the file."""
+def row_ids(columns: RowIdColumns, base: str, version: str, *, position: str = POSITION_COLUMN) -> list[str]:
+    """Row ids and commit versions as SQL texts.
+
+    Args:
+        base: text of the first row id of the file.
+        version: text of the commit version of the file.
+        position: name of the column with the position of the row.
+    """
     return [
-        F.expr(f"coalesce({quoted(columns.row_id)}, {base} + {POSITION_COLUMN})").alias(ROW_ID),
-        F.expr(f"coalesce({quoted(columns.row_commit_version)}, {version})").alias(ROW_COMMIT_VERSION),
+        f"coalesce({quoted(columns.row_id)}, {base} + {position}) AS {ROW_ID}",
+        f"coalesce({quoted(columns.row_commit_version)}, {version}) AS {ROW_COMMIT_VERSION}",
     ]

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, UnsupportedFeatureError
@@ -18,7 +19,7 @@ from cm_delta_dagster.protocol.actions.actions import AddFile, DeletionVectorDes
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table
 from cm_delta_dagster.protocol.actions.paths import decode_path, encode_path, file_key
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_bitmap, encode_file, encode_inline
-from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
+from cm_delta_dagster.protocol.features.table_layout import RowPositions, ScanRequest, TableLayout
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.protocol.statistics.statistics import schema_leaves
 from cm_delta_dagster.spark.scan import FILE_COLUMN, scan, scan_with_files, spark_file_key
@@ -295,6 +296,26 @@ def test_deleted_rows_are_not_returned(spark: SparkSession, tmp_path: Path, part
     assert found == [n for n in range(400) if n not in (0, 63, 64, 199, 205)] + [1000]
     kept = files.scan(adds).where("id >= 60 AND id < 70").collect()
     assert sorted(row[0] for row in kept) == [60, 61, 62, 65, 66, 67, 68, 69]
+
+
+@pytest.mark.parametrize("partitions", [(), ("p",)])
+def test_rows_are_picked_and_left_out_by_their_positions(
+    spark: SparkSession, tmp_path: Path, partitions: tuple[str, ...]
+) -> None:
+    """Positions in files with a deletion vector and without, for a file that gives all its rows, and for one that gives none."""
+    files = Files(spark, tmp_path / "a b", "id long, p string", *partitions)
+    first, second, third = (
+        files.write_frame(spark.range(start, start + 200).selectExpr("id", "'x%y' p").coalesce(1))[0]
+        for start in (0, 200, 400)
+    )
+    adds = [replace(first, deletion_vector=encode_inline([5])), second, third]
+    bitmaps = [BitMap64([5, 63, 64]), BitMap64([0, 199]), BitMap64()]
+    by_path = {add.path: bitmap for add, bitmap in zip(adds, bitmaps, strict=True)}
+    rest = files.rows(adds, positions=RowPositions(by_path=by_path, are_returned=False))
+    assert [row[0] for row in rest] == [n for n in range(600) if n not in (5, 63, 64, 200, 399)]
+    by_path[first.path] = BitMap64([63, 64])
+    picked = files.rows(adds, positions=RowPositions(by_path=by_path, are_returned=True))
+    assert [row[0] for row in picked] == [63, 64, 200, 399]
 
 
 @pytest.mark.parametrize("last", [3, 40_000_000])

@@ -29,8 +29,10 @@ from cm_delta_dagster.protocol.features.table_features import supports
 from cm_delta_dagster.protocol.features.table_layout import RowPositions
 from cm_delta_dagster.protocol.features.vector_writing import physical_rows
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
+from cm_delta_dagster.spark.change_clauses import ClauseKind
+from cm_delta_dagster.spark.found_changes import FileChanges, FoundChanges
 from cm_delta_dagster.spark.rewrite import count_frame_rows
-from cm_delta_dagster.spark.row_changes import ClauseKind, FileChanges, FoundChanges, RowChangeQuery
+from cm_delta_dagster.spark.row_changes import RowChangeQuery
 from cm_delta_dagster.spark.write import WriteSpec, WrittenFiles
 from cm_delta_dagster.storage.deletion_vector_reader import read_deletion_vectors
 
@@ -263,7 +265,8 @@ class RowChangeRun:
 
     def _write(self, plan: _FilePlan) -> int:
         """Write the rows of a plan. Returns their number."""
-        if self.query.reads_changed_rows_apart:
+        updates = any(file.changes.all_updated for file in (*plan.kept, *plan.updated))
+        if self.query.is_apart(copies=bool(plan.kept), updates=updates):
             rows = self.query.rows_apart(self._unchanged(plan.kept), self._touched(plan))
         else:
             rows = self.query.rows(self._scans(plan), self._scan_at(plan.others), few=plan.few_partners)

@@ -32,6 +32,7 @@ from cm_delta_dagster.protocol.predicates.predicates import (
 )
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.protocol.schema.types import StructType, data_type_text
+from cm_delta_dagster.spark.change_clauses import ClauseAction, ClauseKind
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.key_ranges import SourceRange
 from cm_delta_dagster.spark.merge import (
@@ -43,7 +44,6 @@ from cm_delta_dagster.spark.merge import (
     source_facts,
 )
 from cm_delta_dagster.spark.object_stores import spark_storage
-from cm_delta_dagster.spark.row_changes import ClauseAction, ClauseKind
 from cm_delta_dagster.spark.schema import quoted, schema_of
 from cm_delta_dagster.spark.session import check_frame
 

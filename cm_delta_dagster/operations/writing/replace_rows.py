@@ -28,8 +28,9 @@ from cm_delta_dagster.protocol.predicates.predicates import (
 from cm_delta_dagster.protocol.schema.char_types import char_widths
 from cm_delta_dagster.protocol.schema.types import StructField
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
+from cm_delta_dagster.spark.change_clauses import ChangeClause, ClauseAction, ClauseKind
 from cm_delta_dagster.spark.key_ranges import source_range
-from cm_delta_dagster.spark.row_changes import ChangeClause, ChangeSource, ClauseAction, ClauseKind, RowChangeQuery
+from cm_delta_dagster.spark.row_changes import ChangeSource, RowChangeQuery
 from cm_delta_dagster.spark.schema import quoted, schema_of
 from cm_delta_dagster.spark.write import WrittenFiles
 

@@ -6,6 +6,7 @@ Everything that can be refused is refused here, before a Spark job runs.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -50,6 +51,7 @@ from cm_delta_dagster.protocol.schema.char_types import char_widths
 from cm_delta_dagster.protocol.schema.evolution import assigned_fields, evolved_by_merge
 from cm_delta_dagster.protocol.schema.types import StructField, StructType, data_type_text
 from cm_delta_dagster.spark.assignments import Assignment, assigned_columns, check_constants, target_path, type_at
+from cm_delta_dagster.spark.change_clauses import ChangeClause, ClauseAction, ClauseKind
 from cm_delta_dagster.spark.conditions import (
     are_repeatable,
     check_repeatable_column,
@@ -61,7 +63,6 @@ from cm_delta_dagster.spark.conditions import (
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.file_values import OWN_PREFIX
 from cm_delta_dagster.spark.predicates import holds
-from cm_delta_dagster.spark.row_changes import ChangeClause, ClauseAction, ClauseKind
 from cm_delta_dagster.spark.schema import from_spark, quoted, same_shape, schema_of, to_spark
 from cm_delta_dagster.spark.session import session_time_zone
 
@@ -167,12 +168,16 @@ class _Resolution:
             computed=self.computed,
         )
 
+    @cached_property
+    def _no_rows(self) -> DataFrame:
+        return self.session.createDataFrame([], to_spark(self.shape.schema))
+
     def _scope(self, kind: ClauseKind = ClauseKind.MATCHED) -> DataFrame:
         """No rows, with the columns to which the expressions of a clause of this kind may refer."""
         source = None if self.change.source is None else self.change.source.alias(self.source.alias)
         if source is not None and kind is ClauseKind.NOT_MATCHED:
             return source.limit(0)
-        rows = self.session.createDataFrame([], to_spark(self.shape.schema))
+        rows = self._no_rows
         rows = (rows.withColumns(self.computed) if self.computed else rows).alias(self.target.alias)
         return rows if source is None or kind is ClauseKind.NOT_MATCHED_BY_SOURCE else rows.crossJoin(source)
 

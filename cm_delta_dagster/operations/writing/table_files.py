@@ -31,7 +31,7 @@ def scan_files(
     row_ids: RowIdColumns | None = None,
     positions: RowPositions | None = None,
 ) -> DataFrame:
-    """Read some files of the table, or only some of their rows; with ``row_ids`` also the ids and commit versions of the rows, last."""
+    """Read some files of the table, or some of their rows; with ``row_ids`` also the ids and commit versions of rows, last."""
     layout = replace(snapshot.layout, schema=schema)
     request = ScanRequest(files=files, row_tracking=row_ids, positions=positions)
     return scan(session, store=table.store, layout=layout, request=request)
