@@ -111,15 +111,12 @@ class RowChangeQuery:
                 groups.setdefault((clause.kind, clause.action), []).append(number)
         return groups
 
-    def is_apart(self, *, copies: bool, updates: bool) -> bool:
-        """Whether :meth:`rows_apart` has less work than :meth:`rows`: only rows that change are shuffled, no condition is
-        evaluated again, and no file is read twice.
-
-        Args:
-            copies: unchanged rows are written again.
-            updates: rows are updated.
+    @property
+    def is_apart(self) -> bool:
+        """Whether :meth:`rows_apart` has less work than :meth:`rows`: only rows that change are shuffled, and rows that are
+        copied need no condition.
         """
-        return not (copies and updates) if self.source is None else not self.source.is_small
+        return self.moves_only or (self.source is not None and not self.source.is_small)
 
     def rows_apart(self, copied: DataFrame | None, touched: DataFrame | None) -> DataFrame | None:
         """The rows to write; None if there are none.
@@ -134,11 +131,7 @@ class RowChangeQuery:
             if self.inserts:
                 how = "full_outer" if how == "left" else "right"
             kept = touched.withColumn(_KEEP_COLUMN, F.lit(False))
-            if self.source is None and len(self.clauses) == 1:
-                labelled = self._target(kept).withColumn(_ACTION_COLUMN, F.lit(0))
-            else:
-                labelled = self._labelled(kept, how)
-            parts.append(self._written(labelled, False))
+            parts.append(self._written(self._labelled(kept, how), False))
         elif self.inserts:
             parts.append(self.inserted(None))
         return _union(parts)

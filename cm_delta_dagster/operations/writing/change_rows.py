@@ -265,12 +265,14 @@ class RowChangeRun:
 
     def _write(self, plan: _FilePlan) -> int:
         """Write the rows of a plan. Returns their number."""
-        updates = any(file.changes.all_updated for file in (*plan.kept, *plan.updated))
-        if self.query.is_apart(copies=bool(plan.kept), updates=updates):
-            rows = self.query.rows_apart(self._unchanged(plan.kept), self._touched(plan))
-        else:
-            rows = self.query.rows(self._scans(plan), self._scan_at(plan.others), few=plan.few_partners)
+        rows = self._rows(plan, self.query)
         return 0 if rows is None else self._add(rows).num_rows
+
+    def _rows(self, plan: _FilePlan, query: RowChangeQuery) -> DataFrame | None:
+        if query.is_apart:
+            return query.rows_apart(self._unchanged(plan.kept), self._touched(plan, inserts=query.inserts))
+        others = self._scan_at(plan.others) if query.inserts else None
+        return query.rows(self._scans(plan), others, few=plan.few_partners)
 
     def _unchanged(self, files: Sequence[_File]) -> DataFrame | None:
         """The rows of ``files`` that do not change."""
@@ -279,11 +281,11 @@ class RowChangeRun:
         bitmaps = [file.deleted | file.changes.changed for file in files]
         return self._scan_rows(self._files(files), bitmaps, are_returned=False)
 
-    def _touched(self, plan: _FilePlan) -> DataFrame | None:
+    def _touched(self, plan: _FilePlan, *, inserts: bool) -> DataFrame | None:
         """The rows that are updated and, if rows are inserted, those with a partner."""
         places = {file.position: file.changes for file in (*plan.kept, *plan.updated)} | dict(plan.others)
         bitmaps = {
-            place: changes.all_updated | changes.matched if self.query.inserts else changes.all_updated
+            place: changes.all_updated | changes.matched if inserts else changes.all_updated
             for place, changes in places.items()
         }
         wanted = sorted(place for place, bitmap in bitmaps.items() if bitmap)
@@ -298,23 +300,28 @@ class RowChangeRun:
 
     def _write_recorded(self, plan: _FilePlan) -> int:
         """As :meth:`_write`, with change files. Inserted rows are read back: values that the table computes are the same then."""
-        query = self.query.without_inserts()
-        rows = query.rows(self._scans(plan), None)
+        rows = self._rows(plan, self.query.without_inserts())
         written = 0 if rows is None else self._add(rows).num_rows
-        changed = sorted({file.position for file in (*plan.marked, *plan.removed)})
-        files = self.candidates.take(pa.array(changed, pa.int64()))
-        if self.whole is not None:
-            files = pa.concat_tables([files, self.whole])
-        target = self._scan_by_name(files) if self.may_match_twice else self._scan(files)
-        parts = [query.images(target, self.write.layout, CHANGE_TYPE)]
+        changed = {file.position: file for file in (*plan.marked, *plan.removed)}
+        target = self._changed([changed[place] for place in sorted(changed)])
+        parts = [self.query.without_inserts().images(target, self.write.layout, CHANGE_TYPE)]
         if self.query.inserts:
-            partners = self._scan_at([*changed, *(i for i in plan.others if i not in changed)])
+            partners = self._scan_at(sorted({*changed, *plan.others}))
             inserted = self._add(self.query.inserted(partners, few=plan.few_partners))
             written += inserted.num_rows
             if inserted.num_rows:
                 parts.append(self.write.inserted_changes(self.session, inserted))
         self.write.add_changes(reduce(DataFrame.union, parts))
         return written
+
+    def _changed(self, files: Sequence[_File]) -> DataFrame:
+        """The rows of ``files`` that change, among others, and those of the whole files."""
+        adds = self._files(files)
+        if self.whole is not None:
+            adds = pa.concat_tables([adds, self.whole])
+        elif self.query.is_apart and not self.may_match_twice:
+            return self._scan_rows(adds, [file.changes.changed for file in files], are_returned=True)
+        return self._scan_by_name(adds) if self.may_match_twice else self._scan(adds)
 
     def _scans(self, plan: _FilePlan) -> list[tuple[DataFrame, bool]]:
         """Rows of the files that are written, and whether their unchanged rows are written too."""
