@@ -84,8 +84,11 @@ def assigned_columns(
     for name, tree in trees.items():
         field = schema.field(name)
         assert field is not None
-        old = F.col(f"{quoted(alias)}.{quoted(name)}")
-        columns[name] = _value(tree, field.type, old, name, fills=fills)
+        if isinstance(tree, Assignment):
+            columns[name] = stored_value(tree.value, tree.data_type, field.type, path=name, fills=fills)
+        else:
+            old = F.col(f"{quoted(alias)}.{quoted(name)}")
+            columns[name] = _value(tree, field.type, old, name, fills=fills)
     return columns
 
 

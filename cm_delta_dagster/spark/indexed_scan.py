@@ -108,16 +108,20 @@ def _read(
     if scan.with_files:
         frame = frame.withColumn(FILE_COLUMN, file_path(frame, scan.storage))
     if deleted is not None:
-        bit = f"CAST({_FIRST_BIT_COLUMN} + {READER_POSITION_COLUMN} AS INT) AS {_BIT_COLUMN}"
-        has_bit = F.expr(f"{READER_POSITION_COLUMN} < {_NUM_BITS_COLUMN}")
-        is_marked = has_bit & deleted.bit(_BIT_COLUMN, scan.session)
-        frame = frame.selectExpr("*", bit).where(is_marked if scan.returns_marked else ~is_marked)
+        frame = _without_deleted(scan, frame, deleted)
     if scan.row_tracking is not None:
         base, version = BASE_ROW_ID_COLUMN, COMMIT_VERSION_COLUMN
         columns += row_ids(scan.row_tracking, base, version, position=READER_POSITION_COLUMN)
     if scan.with_files:
         columns += [FILE_COLUMN, f"{READER_POSITION_COLUMN} AS {POSITION_COLUMN}"]
     return selected(frame, columns)
+
+
+def _without_deleted(scan: Scan, frame: DataFrame, deleted: DeletedRows) -> DataFrame:
+    bit = f"CAST({_FIRST_BIT_COLUMN} + {READER_POSITION_COLUMN} AS INT) AS {_BIT_COLUMN}"
+    has_bit = F.expr(f"{READER_POSITION_COLUMN} < {_NUM_BITS_COLUMN}")
+    is_marked = has_bit & deleted.bit(_BIT_COLUMN, scan.session)
+    return frame.selectExpr("*", bit).where(is_marked if scan.returns_marked else ~is_marked)
 
 
 def _is_text(column: Column | str) -> bool:

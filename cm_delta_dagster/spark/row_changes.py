@@ -294,6 +294,7 @@ class RowChangeQuery:
         """
         action = F.col(_ACTION_COLUMN)
         clauses = [(number, clause) for number, clause in enumerate(self.clauses) if clause.action in actions]
+        applies = {number: action == number for number, _ in clauses}
         values: dict[str, Column] = {}
         for item in self.schema.fields:
             name = item.name
@@ -305,7 +306,7 @@ class RowChangeQuery:
             else:
                 value = F.expr(self._null(item) if is_new else self._old(name))
             for number, column in reversed(given):
-                value = F.when(action == number, column).otherwise(value)
+                value = F.when(applies[number], column).otherwise(value)
             values[name] = value
         return values
 
