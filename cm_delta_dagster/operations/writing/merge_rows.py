@@ -1,8 +1,8 @@
 """MERGE INTO with clauses, in one commit.
 
-The source is evaluated once and cached until the merge ends. The keys of the table are read to find the rows that have a partner, and
-the files that change are read to write them. If the source is small, no row of the table is shuffled. Otherwise its keys are shuffled
-at most once, and of the rows that are written only those that change.
+The source is evaluated once and cached until the merge ends. The keys of the table are read to find the rows that have a partner,
+and the files that change are read to write them. If the source is small, no row of the table is shuffled. Otherwise its keys are
+shuffled at most once, and of the rows that are written only those that change.
 """
 
 from collections.abc import Iterator, Mapping
