@@ -46,7 +46,7 @@ from cm_delta_dagster.protocol.features.clustering import (
     stored_clustering_columns,
 )
 from cm_delta_dagster.protocol.features.column_ids import MAX_COLUMN_ID
-from cm_delta_dagster.protocol.features.enablement import TableDefinition
+from cm_delta_dagster.protocol.features.enablement import TableDefinition, check_change_feed_columns
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log.restoration import log_properties
@@ -137,7 +137,7 @@ def replace_table(
 
     Raises:
         InvalidArgumentError: a partition or clustering column or a property is invalid, a clustered table would get partition
-            columns, or the table would get another location.
+            columns, the table would get another location, or its change data feed does not permit the change of columns.
         SchemaMismatchError: a column name that cannot be stored.
         InvalidDataError: a row violates NOT NULL or another rule of the new definition.
         IllegalCommitError: the table is append-only and has rows.
@@ -163,6 +163,9 @@ def replace_table(
             "Cluster by these columns, or drop the table and create it again."
         )
     after = definition_of(design, base=_base(snapshot, design, table.services.now_ms()), name=table.identifier)
+    if frame is not None or snapshot.num_files:
+        before = TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata)
+        check_change_feed_columns(before, after)
     write = start_write(
         table,
         snapshot,
