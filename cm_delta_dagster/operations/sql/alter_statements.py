@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.sql.answers import NOTHING, Answer
 from cm_delta_dagster.operations.sql.column_definitions import (
     column_options,

@@ -13,6 +13,7 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.features import row_tracking, table_changes
 from cm_delta_dagster.protocol.features.enablement import TableDefinition
 from cm_delta_dagster.protocol.features.feature_removal import FilesOfTable, without_feature
+from cm_delta_dagster.protocol.features.property_names import canonical_key, canonical_properties, feature_named
 from cm_delta_dagster.protocol.features.protocol_evolution import requested_features
 from cm_delta_dagster.protocol.features.table_properties import (
     CONSTRAINT_PREFIX,
@@ -198,6 +199,9 @@ class SetProperties:
     any_name: bool = False
     operation: typing.ClassVar[str] = "SET TBLPROPERTIES"
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "properties", canonical_properties(self.properties))
+
     def parameters(self, table: TableDefinition) -> dict[str, str]:
         return {"properties": _json(dict(self.properties))}
 
@@ -223,6 +227,9 @@ class UnsetProperties:
 
     names: Sequence[str]
     operation: typing.ClassVar[str] = "UNSET TBLPROPERTIES"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(map(canonical_key, self.names)))
 
     def parameters(self, table: TableDefinition) -> dict[str, str]:
         return {"properties": _json(list(self.names)), "ifExists": "true"}
@@ -275,6 +282,9 @@ class DropFeature:
 
     feature: str
     operation: typing.ClassVar[str] = "DROP FEATURE"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "feature", feature_named(self.feature))
 
     def parameters(self, table: TableDefinition) -> dict[str, str]:
         return {"featureName": self.feature, "truncateHistory": "false"}

@@ -20,7 +20,12 @@ from cm_delta_dagster.protocol.features.column_ids import (
     highest_column_id,
     strip_metadata,
 )
-from cm_delta_dagster.protocol.features.column_mapping import PHYSICAL_NAME, ColumnMappingMode, physical_schema, stored_names
+from cm_delta_dagster.protocol.features.column_mapping import (
+    PHYSICAL_NAME,
+    ColumnMappingMode,
+    physical_schema,
+    stored_names,
+)
 from cm_delta_dagster.protocol.features.iceberg_compat import (
     active_versions,
     check_iceberg_compat,

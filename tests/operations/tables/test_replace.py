@@ -72,7 +72,7 @@ def test_rows_and_dropped_columns_are_not_one_commit_of_a_change_feed(lake: Conn
     mapped = {**fed, "delta.columnMapping.mode": "name"}
     rows = lake.spark.createDataFrame([(1, "a")], "id long, p string")
     table = lake.create_table_as(NAME, rows, properties=fed)
-    with pytest.raises(InvalidArgumentError, match="sets delta.columnMapping.mode = 'name'"):
+    with pytest.raises(InvalidArgumentError, match=r"sets delta\.columnMapping\.mode = 'name'"):
         lake.create_table_as(NAME, rows, properties=mapped, mode="replace")
     table.alter.set_properties(mapped)
     version = table.version()
