@@ -13,7 +13,7 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.features import row_tracking, table_changes
 from cm_delta_dagster.protocol.features.enablement import TableDefinition
 from cm_delta_dagster.protocol.features.feature_removal import FilesOfTable, without_feature
-from cm_delta_dagster.protocol.features.property_names import canonical_key, canonical_properties, feature_named
+from cm_delta_dagster.protocol.features.property_names import canonical_key, canonical_properties
 from cm_delta_dagster.protocol.features.protocol_evolution import requested_features
 from cm_delta_dagster.protocol.features.table_properties import (
     CONSTRAINT_PREFIX,
@@ -282,9 +282,6 @@ class DropFeature:
 
     feature: str
     operation: typing.ClassVar[str] = "DROP FEATURE"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "feature", feature_named(self.feature))
 
     def parameters(self, table: TableDefinition) -> dict[str, str]:
         return {"featureName": self.feature, "truncateHistory": "false"}

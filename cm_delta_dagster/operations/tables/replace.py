@@ -1,8 +1,9 @@
 """REPLACE TABLE and CREATE OR REPLACE TABLE: a new definition and new rows for an existing table, in one commit.
 
 The table keeps its name, its id, its location and its history, so that older versions can be read and restored. Columns, partition
-columns, clustering columns, properties, constraints and the comment become those of the new definition. The protocol keeps its
-features, because older versions use them (protocol heading "Protocol Evolution").
+columns, clustering columns, properties, constraints and the comment become those of the new definition; only row tracking stays
+enabled unless the new definition disables it. The protocol keeps its features, because older versions use them (protocol heading
+"Protocol Evolution").
 """
 
 from dataclasses import replace
@@ -131,7 +132,7 @@ def replace_table(
     """Give a table a new definition and new rows, in one commit. Its history stays.
 
     Args:
-        design: the definition afterwards. A property that it does not name gets its default.
+        design: the definition afterwards. A property that it does not name gets its default, or stays if it enables row tracking.
         frame: the rows afterwards, which may be read from the table itself; none for None.
         mode: named in the history of the table.
 
@@ -186,8 +187,9 @@ def _base(snapshot: Snapshot, design: TableDesign, now_ms: int) -> TableDefiniti
     present = snapshot.metadata.configuration
     wanted = TableProperties(design.properties)
     names = [MAX_COLUMN_ID] if wanted.column_mapping_mode != "none" else []
-    if design.properties.get(row_tracking.ENABLED, "").lower() == "true":
-        names += [row_tracking.MATERIALIZED_ROW_ID, row_tracking.MATERIALIZED_ROW_COMMIT_VERSION]
+    # As in delta-spark, row tracking stays enabled.
+    if design.properties.get(row_tracking.ENABLED, present.get(row_tracking.ENABLED, "")).lower() == "true":
+        names += [row_tracking.ENABLED, row_tracking.MATERIALIZED_ROW_ID, row_tracking.MATERIALIZED_ROW_COMMIT_VERSION]
     continued = {name: present[name] for name in names if name in present}
     metadata = replace(
         snapshot.metadata, configuration={**log_properties(snapshot.metadata), **continued}, created_time=now_ms

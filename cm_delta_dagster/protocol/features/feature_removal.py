@@ -14,7 +14,6 @@ from cm_delta_dagster.protocol.features import row_tracking, type_widening
 from cm_delta_dagster.protocol.features.column_ids import MAPPING_PREFIX, MAX_COLUMN_ID, strip_metadata
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
 from cm_delta_dagster.protocol.features.enablement import COLUMN_MAPPING_MODE, TableDefinition
-from cm_delta_dagster.protocol.features.property_names import feature_named
 from cm_delta_dagster.protocol.features.protocol_evolution import with_features
 from cm_delta_dagster.protocol.features.table_features import (
     CATALOG_MANAGED,
@@ -61,16 +60,16 @@ def without_feature(table: TableDefinition, feature: str, files: FilesOfTable) -
     """The definition without ``feature`` and without its properties.
 
     Args:
-        feature: name of the feature; case is ignored.
+        feature: name of the feature, as the protocol lists it.
         files: the live files.
 
     Raises:
         InvalidArgumentError: the table does not have the feature, it cannot be dropped, another feature needs it, or the table
             uses it; says what to do.
     """
-    name = feature_named(feature)
+    name = canonical_name(feature)
     if name not in FEATURES:
-        raise _refused(name, "this client does not know it", "Check the spelling.")
+        raise _refused(name, "this client does not know it; names are case-sensitive", "Check the spelling.")
     if not supports(table.protocol, name):
         raise _refused(name, "the table does not have it", f"It has {feature_list(_listed(table.protocol))}.")
     if name in _NEEDED:

@@ -1,6 +1,6 @@
 """The spelling of table properties and of table features that users name (protocol headings "Table Properties", "Table Features").
 
-Case does not matter in what a user names, as in delta-spark; the log has one spelling. Names in the log are compared as they are.
+Case does not matter in what a user sets, as in delta-spark; the log has one spelling. Names in the log are compared as they are.
 """
 
 from collections.abc import Mapping
@@ -29,5 +29,5 @@ def canonical_key(key: str) -> str:
 
 
 def feature_named(name: str) -> str:
-    """The spelling of a known feature; another name as it is given."""
+    """The spelling of a known feature to add; another name as it is given."""
     return _FEATURES.get(name.lower(), canonical_name(name))

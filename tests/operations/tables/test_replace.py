@@ -66,6 +66,21 @@ def test_a_table_is_replaced_by_rows_that_are_read_from_it(lake: Connection) -> 
         lake.create_table(NAME, kept.schema, "odd", mode="replace")
 
 
+def test_row_tracking_stays_enabled_unless_the_replacement_disables_it(lake: Connection) -> None:
+    """As in delta-spark. New rows have new ids."""
+    enabled = "delta.enableRowTracking"
+    table = lake.create_table_as(NAME, lake.spark.range(2), properties={enabled: "true"})
+    before = table.snapshot().metadata.configuration
+    lake.create_table_as(NAME, lake.spark.range(3), mode="replace")
+    after = table.snapshot().metadata.configuration
+    assert {key: value for key, value in after.items() if "owTracking" in key} == {
+        key: value for key, value in before.items() if "owTracking" in key
+    }
+    assert sorted(table.to_arrow(["_row_id"])["_row_id"].to_pylist()) == [2, 3, 4]
+    lake.create_table_as(NAME, lake.spark.range(3), properties={enabled: "false"}, mode="replace")
+    assert table.snapshot().metadata.configuration[enabled] == "false"
+
+
 def test_rows_and_dropped_columns_are_not_one_commit_of_a_change_feed(lake: Connection) -> None:
     """As in delta-spark: a range of versions of the feed has one schema."""
     fed = {"delta.enableChangeDataFeed": "true"}
