@@ -260,7 +260,7 @@ class CreationMethods(ClientSession):
         Arguments and errors as in :meth:`append` and :meth:`DeltaTable.overwrite`. With ``SchemaMode.OVERWRITE``, ``partition_by``
         replaces the partition columns of an existing table.
         """
-        replaced = _columns(partition_by) if partition_by is not None and schema_mode is SchemaMode.OVERWRITE else None
+        replaced = _columns(partition_by) if partition_by is not None and schema_mode == SchemaMode.OVERWRITE else None
         return self._write(
             name,
             _Design(

@@ -29,7 +29,7 @@ from cm_delta_dagster import (
     VersionNotFoundError,
     connect,
 )
-from cm_delta_dagster.arrow.variant import variant_columns_to_json
+from cm_delta_dagster.arrow.variant import variant_to_json
 from cm_delta_dagster.protocol.features.table_properties import CONSTRAINT_PREFIX
 
 SCHEMA = "main.dml"
@@ -190,12 +190,11 @@ class Session:
         snapshot = table.snapshot()
         metadata, protocol = snapshot.metadata, snapshot.protocol
         configuration = dict(metadata.configuration)
-        rows = variant_columns_to_json(table.to_arrow(), snapshot.schema)
         types = [_json_type(item) for item in json.loads(metadata.schema_string)["fields"]]
         info = table.history(limit=1)[0].commit_info
         found: dict[str, Any] = {
             "version": snapshot.version,
-            "rows": _encoded(rows, types),
+            "rows": _encoded(table.to_arrow(), types),
             "schema": metadata.schema_string,
             "partition_columns": list(metadata.partition_columns),
             "clustering_columns": list(table.clustering_columns()),
@@ -218,7 +217,7 @@ class Session:
             found["changes"] = self._changes(table, -1 if since is None else since, snapshot.version, types)
         if configuration.get("delta.enableRowTracking") == "true":
             names = [*snapshot.schema.names, "_row_id", "_row_commit_version"]
-            numbered = variant_columns_to_json(table.to_arrow(names), snapshot.schema)
+            numbered = table.to_arrow(names)
             found["rows"] = _encoded(numbered.drop_columns(["_row_id", "_row_commit_version"]), types)
             found["row_ids"] = [
                 list(row.values()) for row in numbered.select(["_row_id", "_row_commit_version"]).to_pylist()
@@ -233,8 +232,7 @@ class Session:
             changed = table.changes_arrow(start_version=since + 1, end_version=version)
         except CmDeltaError as error:
             return {"error": str(error)}
-        shown = variant_columns_to_json(changed, table.schema()).select(names)
-        return {"columns": names, "rows": _encoded(shown, [*types, "string"])}
+        return {"columns": names, "rows": _encoded(changed.select(names), [*types, "string"])}
 
 
 def _json_type(item: Mapping[str, Any]) -> Any:
@@ -244,9 +242,25 @@ def _json_type(item: Mapping[str, Any]) -> Any:
 def _encoded(rows: pa.Table, types: Sequence[Any]) -> list[list[Any]]:
     encode = _checker().encode
     columns = [
-        [encode(value, of) for value in column.to_pylist()] for column, of in zip(rows.columns, types, strict=True)
+        [encode(_shown(value, of), of) for value in column.to_pylist()]
+        for column, of in zip(rows.columns, types, strict=True)
     ]
     return [list(row) for row in zip(*columns, strict=True)] if columns else [[] for _ in range(rows.num_rows)]
+
+
+def _shown(value: Any, of: Any) -> Any:
+    """The value with variants at any depth as JSON text."""
+    if value is None or "variant" not in json.dumps(of):
+        return value
+    if of == "variant":
+        return variant_to_json(value["metadata"], value["value"])
+    match of["type"]:
+        case "struct":
+            return {item["name"]: _shown(value[item["name"]], item["type"]) for item in of["fields"]}
+        case "array":
+            return [_shown(item, of["elementType"]) for item in value]
+        case _:
+            return [(key, _shown(item, of["valueType"])) for key, item in value]
 
 
 def _column(column: Mapping[str, Any]) -> Column:

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.sql.answers import NOTHING, Answer
 from cm_delta_dagster.operations.sql.column_definitions import (
     column_options,
@@ -40,7 +39,6 @@ from cm_delta_dagster.protocol.schema.column_paths import column_path, path_text
 
 _Change: TypeAlias = Callable[[SqlSession, Table], object]
 """A change that has been read and not made."""
-_COMMENT = "comment"
 
 
 def alter(session: SqlSession, statement: Statement) -> Answer:
@@ -224,15 +222,7 @@ def _rename(words: Words) -> _Change:
 
 
 def _set_properties(words: Words) -> _Change:
-    given = properties(words)
-    if _COMMENT not in given:
-        return _altering(SetProperties(properties=given))
-    if len(given) > 1:
-        raise InvalidArgumentError(
-            "The property 'comment' is the comment of the table, which is set alone. Nothing was changed. Write COMMENT ON "
-            "TABLE for it."
-        )
-    return _altering(SetComment(given[_COMMENT]))
+    return _altering(SetProperties(properties=properties(words)))
 
 
 def _unset_properties(words: Words) -> _Change:

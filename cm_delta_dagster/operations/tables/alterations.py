@@ -13,6 +13,7 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.features import row_tracking, table_changes
 from cm_delta_dagster.protocol.features.enablement import TableDefinition
 from cm_delta_dagster.protocol.features.feature_removal import FilesOfTable, without_feature
+from cm_delta_dagster.protocol.features.property_names import canonical_key, canonical_properties
 from cm_delta_dagster.protocol.features.protocol_evolution import requested_features
 from cm_delta_dagster.protocol.features.table_properties import (
     CONSTRAINT_PREFIX,
@@ -188,7 +189,7 @@ class ChangeColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetProperties:
-    """``SET TBLPROPERTIES``; keys ``delta.feature.<name>`` add features.
+    """``SET TBLPROPERTIES``; keys ``delta.feature.<name>`` add features, and ``comment`` is the description of the table.
 
     Attributes:
         any_name: accept keys with the prefix ``delta.`` that this client does not know.
@@ -198,13 +199,18 @@ class SetProperties:
     any_name: bool = False
     operation: typing.ClassVar[str] = "SET TBLPROPERTIES"
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "properties", canonical_properties(self.properties))
+
     def parameters(self, table: TableDefinition) -> dict[str, str]:
         return {"properties": _json(dict(self.properties))}
 
     def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
         check_user_properties(self.properties, any_name=self.any_name)
         _refuse_constraints(self.properties, "added")
-        wanted = table.with_properties(**stored_properties(self.properties))
+        stored = dict(stored_properties(self.properties))
+        wanted = _with_comment(table, stored.pop(COMMENT)) if COMMENT in stored else table
+        wanted = wanted.with_properties(**stored)
         # A file that another writer adds before the feature has no row ids.
         tracked = self.enables_row_tracking and not row_tracking.is_supported(table.protocol)
         return Change(wanted=wanted, features=requested_features(self.properties), depends_on_rows=tracked)
@@ -222,13 +228,17 @@ class UnsetProperties:
     names: Sequence[str]
     operation: typing.ClassVar[str] = "UNSET TBLPROPERTIES"
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(map(canonical_key, self.names)))
+
     def parameters(self, table: TableDefinition) -> dict[str, str]:
         return {"properties": _json(list(self.names)), "ifExists": "true"}
 
     def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
         check_removable_properties(self.names)
         _refuse_constraints(self.names, "dropped")
-        return Change(wanted=table.with_properties(**dict.fromkeys(self.names)))
+        wanted = _with_comment(table, None) if COMMENT in self.names else table
+        return Change(wanted=wanted.with_properties(**dict.fromkeys(self.names)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +252,7 @@ class SetComment:
         return {"properties": _json({"comment": self.comment})}
 
     def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
-        return Change(wanted=replace(table, metadata=replace(table.metadata, description=self.comment)))
+        return Change(wanted=_with_comment(table, self.comment))
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +296,10 @@ def position_of(*, first: bool = False, after: str | None = None) -> Position | 
     if first and after is not None:
         raise InvalidArgumentError(f"A column is either first or after {after!r}; give one of them.")
     return Position(after=after) if first or after is not None else None
+
+
+def _with_comment(table: TableDefinition, comment: str | None) -> TableDefinition:
+    return replace(table, metadata=replace(table.metadata, description=comment))
 
 
 def _with_declared_fields(table: TableDefinition) -> TableDefinition:

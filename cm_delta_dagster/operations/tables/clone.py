@@ -32,6 +32,7 @@ from cm_delta_dagster.operations.tables.copy_files import copy_files, plan_copie
 from cm_delta_dagster.operations.tables.missing_files import missing_files
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 from cm_delta_dagster.protocol.actions.file_columns import table_to_adds
+from cm_delta_dagster.protocol.features.property_names import canonical_properties
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.features.table_properties import check_user_properties, required_properties
 from cm_delta_dagster.protocol.log.cloning import cloned_metadata, cloned_protocol, shallow_files
@@ -76,6 +77,9 @@ class CloneRequest:
     version: int | None = None
     timestamp_ms: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "properties", canonical_properties(self.properties))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

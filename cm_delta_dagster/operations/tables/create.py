@@ -39,6 +39,7 @@ from cm_delta_dagster.protocol.features.clustering import FEATURE as CLUSTERING
 from cm_delta_dagster.protocol.features.column_specs import check_column_specs, check_partition_columns
 from cm_delta_dagster.protocol.features.enablement import TableDefinition, new_definition
 from cm_delta_dagster.protocol.features.iceberg_compat import NEEDED_AT_CREATION, active_versions
+from cm_delta_dagster.protocol.features.property_names import canonical_properties
 from cm_delta_dagster.protocol.features.protocol_evolution import catalog_managed_protocol, requested_features
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
@@ -83,6 +84,9 @@ class TableDesign:
     description: str | None = None
     clustering_columns: Sequence[str] = ()
     location: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "properties", canonical_properties(self.properties))
 
 
 def create_table(

@@ -41,6 +41,7 @@ from cm_delta_dagster.protocol.features.enablement import TableDefinition, chang
 from cm_delta_dagster.protocol.features.expressions import checked_text
 from cm_delta_dagster.protocol.features.generated_columns import generation_expression
 from cm_delta_dagster.protocol.features.identity_columns import Identity, identity_column, identity_metadata
+from cm_delta_dagster.protocol.features.property_names import canonical_properties
 from cm_delta_dagster.protocol.features.protocol_evolution import requested_features
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.features.table_properties import (
@@ -74,6 +75,9 @@ class TableDeclaration:
     defaults: Mapping[str, str | None] = field(default_factory=dict)
     generated: Mapping[str, str] = field(default_factory=dict)
     identity: Mapping[str, Identity] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "properties", canonical_properties(self.properties))
 
     @property
     def fills_columns(self) -> bool:

@@ -1,8 +1,9 @@
 """REPLACE TABLE and CREATE OR REPLACE TABLE: a new definition and new rows for an existing table, in one commit.
 
 The table keeps its name, its id, its location and its history, so that older versions can be read and restored. Columns, partition
-columns, clustering columns, properties, constraints and the comment become those of the new definition. The protocol keeps its
-features, because older versions use them (protocol heading "Protocol Evolution").
+columns, clustering columns, properties, constraints and the comment become those of the new definition; only row tracking stays
+enabled unless the new definition disables it. The protocol keeps its features, because older versions use them (protocol heading
+"Protocol Evolution").
 """
 
 from dataclasses import replace
@@ -46,7 +47,7 @@ from cm_delta_dagster.protocol.features.clustering import (
     stored_clustering_columns,
 )
 from cm_delta_dagster.protocol.features.column_ids import MAX_COLUMN_ID
-from cm_delta_dagster.protocol.features.enablement import TableDefinition
+from cm_delta_dagster.protocol.features.enablement import TableDefinition, check_change_feed_columns
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log.restoration import log_properties
@@ -131,13 +132,13 @@ def replace_table(
     """Give a table a new definition and new rows, in one commit. Its history stays.
 
     Args:
-        design: the definition afterwards. A property that it does not name gets its default.
+        design: the definition afterwards. A property that it does not name gets its default, or stays if it enables row tracking.
         frame: the rows afterwards, which may be read from the table itself; none for None.
         mode: named in the history of the table.
 
     Raises:
         InvalidArgumentError: a partition or clustering column or a property is invalid, a clustered table would get partition
-            columns, or the table would get another location.
+            columns, the table would get another location, or its change data feed does not permit the change of columns.
         SchemaMismatchError: a column name that cannot be stored.
         InvalidDataError: a row violates NOT NULL or another rule of the new definition.
         IllegalCommitError: the table is append-only and has rows.
@@ -163,6 +164,9 @@ def replace_table(
             "Cluster by these columns, or drop the table and create it again."
         )
     after = definition_of(design, base=_base(snapshot, design, table.services.now_ms()), name=table.identifier)
+    if frame is not None or snapshot.num_files:
+        before = TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata)
+        check_change_feed_columns(before, after)
     write = start_write(
         table,
         snapshot,
@@ -183,8 +187,9 @@ def _base(snapshot: Snapshot, design: TableDesign, now_ms: int) -> TableDefiniti
     present = snapshot.metadata.configuration
     wanted = TableProperties(design.properties)
     names = [MAX_COLUMN_ID] if wanted.column_mapping_mode != "none" else []
-    if design.properties.get(row_tracking.ENABLED, "").lower() == "true":
-        names += [row_tracking.MATERIALIZED_ROW_ID, row_tracking.MATERIALIZED_ROW_COMMIT_VERSION]
+    # As in delta-spark, row tracking stays enabled.
+    if design.properties.get(row_tracking.ENABLED, present.get(row_tracking.ENABLED, "")).lower() == "true":
+        names += [row_tracking.ENABLED, row_tracking.MATERIALIZED_ROW_ID, row_tracking.MATERIALIZED_ROW_COMMIT_VERSION]
     continued = {name: present[name] for name in names if name in present}
     metadata = replace(
         snapshot.metadata, configuration={**log_properties(snapshot.metadata), **continued}, created_time=now_ms

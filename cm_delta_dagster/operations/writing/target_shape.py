@@ -17,7 +17,12 @@ from cm_delta_dagster.protocol.features.clustering import is_clustered
 from cm_delta_dagster.protocol.features.column_ids import with_ids_of
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
 from cm_delta_dagster.protocol.features.column_specs import check_partition_columns
-from cm_delta_dagster.protocol.features.enablement import TableDefinition, changed_definition, without_own_metadata
+from cm_delta_dagster.protocol.features.enablement import (
+    TableDefinition,
+    changed_definition,
+    check_change_feed_columns,
+    without_own_metadata,
+)
 from cm_delta_dagster.protocol.features.table_changes import check_widened_columns
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.features.type_widening import widening_in_writes, with_type_changes
@@ -42,7 +47,7 @@ class TargetShape:
 
 
 def target_shape(
-    snapshot: Snapshot, frame: DataFrame, mode: SchemaMode, partition_by: Sequence[str] | None = None
+    snapshot: Snapshot, frame: DataFrame, mode: SchemaMode | str, partition_by: Sequence[str] | None = None
 ) -> TargetShape:
     """Return schema, metadata and protocol of the table after a write of ``frame``.
 
@@ -51,10 +56,11 @@ def target_shape(
 
     Raises:
         SchemaMismatchError: the columns do not fit, the frame has no columns, or a partition column is missing.
-        InvalidArgumentError: ``frame`` cannot be partitioned by ``partition_by``, or a column becomes wider that a constraint or a
-            generated column uses.
+        InvalidArgumentError: ``frame`` cannot be partitioned by ``partition_by``, a column becomes wider that a constraint or a
+            generated column uses, or the change data feed does not permit that the write drops or renames a column.
         UnsupportedFeatureError: the table or a new column needs a table feature that this client does not support.
     """
+    mode = SchemaMode.of(mode)
     check_writable(snapshot.protocol, snapshot.identifier)
     present = snapshot.schema
     offered = without_own_metadata(schema_of(frame))
@@ -112,6 +118,7 @@ def _shape(snapshot: Snapshot, before: TableDefinition, schema: StructType, part
             f"With the new or changed columns {columns}, {snapshot.identifier} would need a feature that this client "
             f"does not have; nothing was written. Leave them out or cast them, e.g. to a string. ({error})"
         ) from error
+    check_change_feed_columns(before, after)
     return TargetShape(schema=after.schema, metadata=after.metadata, protocol=after.protocol)
 
 

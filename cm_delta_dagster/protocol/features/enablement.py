@@ -20,7 +20,12 @@ from cm_delta_dagster.protocol.features.column_ids import (
     highest_column_id,
     strip_metadata,
 )
-from cm_delta_dagster.protocol.features.column_mapping import PHYSICAL_NAME, ColumnMappingMode, stored_names
+from cm_delta_dagster.protocol.features.column_mapping import (
+    PHYSICAL_NAME,
+    ColumnMappingMode,
+    physical_schema,
+    stored_names,
+)
 from cm_delta_dagster.protocol.features.iceberg_compat import (
     active_versions,
     check_iceberg_compat,
@@ -35,7 +40,7 @@ from cm_delta_dagster.protocol.features.protocol_evolution import (
 from cm_delta_dagster.protocol.features.table_features import feature_list, supports
 from cm_delta_dagster.protocol.features.table_properties import FEATURE_PREFIX, TableProperties
 from cm_delta_dagster.protocol.features.type_widening import TYPE_CHANGES
-from cm_delta_dagster.protocol.schema.types import StructField, StructType, parse_schema, schema_to_json
+from cm_delta_dagster.protocol.schema.types import StructField, StructType, parse_schema, schema_to_json, walk_fields
 
 COLUMN_MAPPING_MODE = "delta.columnMapping.mode"
 
@@ -148,6 +153,38 @@ def check_mapping_change(before: TableDefinition, wanted: TableDefinition) -> No
         f"{COLUMN_MAPPING_MODE} cannot change from {old.value!r} to {new.value!r}: the data files of the table lack what the new "
         "mode needs. Nothing was changed. Set 'name' on a table without column mapping; set 'id' at creation."
     )
+
+
+def check_change_feed_columns(before: TableDefinition, after: TableDefinition) -> None:
+    """Refuse a commit of rows that also drops or renames columns, or introduces column mapping, while the change data feed is on.
+
+    A range of versions of the feed has one schema, so such a commit could not be read together with earlier ones. The rule is that
+    of delta-spark.
+
+    Raises:
+        InvalidArgumentError: the commit is such a change.
+    """
+    if not after.properties.change_data_feed_enabled or after.mapping is ColumnMappingMode.NONE:
+        return
+    if before.mapping is ColumnMappingMode.NONE:
+        raise InvalidArgumentError(
+            f"Rows cannot be written in the commit that sets {COLUMN_MAPPING_MODE} = {after.mapping.value!r}, because the change "
+            "data feed of the table is enabled. Nothing was written. Make the change without rows, then append them."
+        )
+    kept = _names_by_stored_path(after)
+    lost = [name for path, name in _names_by_stored_path(before).items() if kept.get(path) != name]
+    if lost:
+        raise InvalidArgumentError(
+            f"Rows cannot be written in the commit that drops or renames the column {lost[0]!r}, because the change data feed of "
+            "the table is enabled. Nothing was written. Drop or rename the column first: table.alter.drop_column, "
+            "table.alter.rename_column; or disable the feed: delta.enableChangeDataFeed."
+        )
+
+
+def _names_by_stored_path(table: TableDefinition) -> dict[tuple[str, ...], str]:
+    logical = (item.name for _, item in walk_fields(table.schema))
+    stored = (path for path, _ in walk_fields(physical_schema(table.schema, table.mapping)))
+    return dict(zip(stored, logical, strict=True))
 
 
 def check_enabled_by_hand(before: Protocol, after: Protocol) -> None:

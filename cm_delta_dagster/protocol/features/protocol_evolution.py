@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from cm_delta_dagster.errors import IllegalCommitError, InvalidArgumentError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
+from cm_delta_dagster.protocol.features.property_names import feature_named
 from cm_delta_dagster.protocol.features.table_features import (
     CATALOG_MANAGED,
     FEATURES,
@@ -53,24 +54,36 @@ def listed_by_other_name(protocol: Protocol) -> frozenset[str]:
 
 
 def requested_features(properties: Mapping[str, str]) -> frozenset[str]:
-    """Features that a user requests with properties ``delta.feature.<name> = supported``.
+    """Features that a user requests with properties ``delta.feature.<name> = supported``, or by versions of the protocol.
+
+    The properties ``delta.minReaderVersion`` and ``delta.minWriterVersion`` request the features which these versions imply. They
+    must be valid.
 
     Raises:
         InvalidArgumentError: this client does not know the name of a feature, or the feature comes with clustering columns only.
     """
-    names = {key.removeprefix(FEATURE_PREFIX) for key in properties if key.startswith(FEATURE_PREFIX)}
-    unknown = {name for name in names if canonical_name(name) not in FEATURES}
+    names = {feature_named(key.removeprefix(FEATURE_PREFIX)) for key in properties if key.startswith(FEATURE_PREFIX)}
+    unknown = names - FEATURES.keys()
     if unknown:
         raise InvalidArgumentError(
-            f"The table properties request the features {feature_list(unknown)}, which this client does not know. Names are "
-            "case-sensitive; check the spelling."
+            f"The table properties request the features {feature_list(unknown)}, which this client does not know. Check "
+            "the spelling."
         )
     if "clustering" in names:
         raise InvalidArgumentError(
             "The feature clustering cannot be requested by itself. Give clustering columns when the table is created "
             "(cluster_by), or set them: table.alter.cluster_by(...)."
         )
-    return frozenset(map(canonical_name, names))
+    return frozenset(names) | _implied_features(properties)
+
+
+def _implied_features(properties: Mapping[str, str]) -> frozenset[str]:
+    """Features of the versions of the protocol that the properties name; none for a version that has lists of features."""
+    reader, writer = (int(properties.get(key, "1")) for key in ("delta.minReaderVersion", "delta.minWriterVersion"))
+    if writer >= MAX_WRITER_VERSION:
+        return frozenset()
+    implied = writer_features(Protocol(min_reader_version=reader, min_writer_version=writer))
+    return frozenset(name for name in implied if (FEATURES[name].legacy_reader or 1) <= reader)
 
 
 def with_requirements(features: Iterable[str]) -> frozenset[str]:

@@ -298,7 +298,7 @@ def check_removable_properties(names: Iterable[str]) -> None:
 
 def _check_delta_property(key: str, value: str, *, any_name: bool) -> None:
     if key.startswith(FEATURE_PREFIX):
-        if value.lower() != "supported":
+        if value.lower() not in ("supported", "enabled"):
             raise InvalidArgumentError(f"Table property {key!r} can only be 'supported', not {value!r}.")
     elif key.startswith(CONSTRAINT_PREFIX):
         if not value.strip() or key == CONSTRAINT_PREFIX:
@@ -375,11 +375,10 @@ def _one_of(*allowed: str) -> Callable[[str, str], str]:
     return check
 
 
-def _exactly(expected: str) -> Callable[[str, str], str]:
-    def check(key: str, value: str) -> str:
-        if value.strip() != expected:
-            raise _refuse(key, value, f"{expected!r} on a catalog-managed table")
-        return expected
+def _version_up_to(highest: int) -> Callable[[str, str], None]:
+    def check(key: str, value: str) -> None:
+        if not 1 <= _integer(key, value) <= highest:
+            raise _refuse(key, value, f"an integer from 1 to {highest}")
 
     return check
 
@@ -423,8 +422,8 @@ _CHECKS: Mapping[str, Callable[[str, str], object]] = {
     "delta.enableVariantShredding": _boolean,
     "delta.isolationLevel": _isolation_level,
     "delta.logRetentionDuration": _interval,
-    "delta.minReaderVersion": _exactly("3"),
-    "delta.minWriterVersion": _exactly("7"),
+    "delta.minReaderVersion": _version_up_to(3),
+    "delta.minWriterVersion": _version_up_to(7),
     "delta.parquet.compression.codec": _codec,
     "delta.parquet.format.version": _parquet_version,
     "delta.randomizeFilePrefixes": _boolean,
@@ -447,4 +446,5 @@ _INTERNAL = frozenset(
         _ROW_TRACKING_SUSPENDED,
     }
 )
+KNOWN_KEYS = frozenset(_CHECKS) | _INTERNAL
 _INTERNAL_PREFIXES = ("delta.rowTracking.materialized", "delta.inCommitTimestampEnablement", "io.unitycatalog.")

@@ -167,6 +167,18 @@ def test_files_stay_while_columns_are_added_renamed_and_dropped(lake: Lake) -> N
         alter_table(table, UnsetProperties(names=["delta.columnMapping.mode"]))
 
 
+def test_the_property_comment_is_the_description_of_the_table(lake: Lake) -> None:
+    """META-6"""
+    table = lake.new_table()
+    set_both = alter_table(table, properties({"comment": "a table", "owner": "sales"}))
+    metadata = set_both.snapshot.metadata
+    assert (metadata.description, metadata.configuration["owner"]) == ("a table", "sales")
+    assert "comment" not in metadata.configuration
+    unset = alter_table(table, UnsetProperties(names=["comment", "owner"]))
+    assert unset.snapshot.metadata.description is None
+    assert "owner" not in unset.snapshot.metadata.configuration
+
+
 def test_not_null_is_refused_where_rows_exist(lake: Lake) -> None:
     """DEF-5"""
     table = lake.new_table()

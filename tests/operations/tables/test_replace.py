@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,6 +13,8 @@ from cm_delta_dagster import (
     IllegalCommitError,
     InvalidArgumentError,
     InvalidDataError,
+    SchemaMismatchError,
+    SchemaMode,
     TableAlreadyExistsError,
     TableNotFoundError,
     connect,
@@ -61,6 +64,60 @@ def test_a_table_is_replaced_by_rows_that_are_read_from_it(lake: Connection) -> 
     assert lake.create_table(NAME, kept.schema, mode="replace").clustering_columns() == ()
     with pytest.raises(InvalidArgumentError, match="clustered table"):
         lake.create_table(NAME, kept.schema, "odd", mode="replace")
+
+
+def test_row_tracking_stays_enabled_unless_the_replacement_disables_it(lake: Connection) -> None:
+    """As in delta-spark. New rows have new ids."""
+    enabled = "delta.enableRowTracking"
+    table = lake.create_table_as(NAME, lake.spark.range(2), properties={enabled: "true"})
+    before = table.snapshot().metadata.configuration
+    lake.create_table_as(NAME, lake.spark.range(3), mode="replace")
+    after = table.snapshot().metadata.configuration
+    assert {key: value for key, value in after.items() if "owTracking" in key} == {
+        key: value for key, value in before.items() if "owTracking" in key
+    }
+    assert sorted(table.to_arrow(["_row_id"])["_row_id"].to_pylist()) == [2, 3, 4]
+    lake.create_table_as(NAME, lake.spark.range(3), properties={enabled: "false"}, mode="replace")
+    assert table.snapshot().metadata.configuration[enabled] == "false"
+
+
+def test_rows_and_dropped_columns_are_not_one_commit_of_a_change_feed(lake: Connection) -> None:
+    """As in delta-spark: a range of versions of the feed has one schema."""
+    fed = {"delta.enableChangeDataFeed": "true"}
+    mapped = {**fed, "delta.columnMapping.mode": "name"}
+    rows = lake.spark.createDataFrame([(1, "a")], "id long, p string")
+    table = lake.create_table_as(NAME, rows, properties=fed)
+    with pytest.raises(InvalidArgumentError, match=r"sets delta\.columnMapping\.mode = 'name'"):
+        lake.create_table_as(NAME, rows, properties=mapped, mode="replace")
+    table.alter.set_properties(mapped)
+    version = table.version()
+    for change in (
+        lambda: table.overwrite(rows.select("id"), schema_mode=SchemaMode.OVERWRITE),
+        lambda: table.overwrite(rows.withColumnRenamed("p", "P"), schema_mode=SchemaMode.OVERWRITE),
+        lambda: lake.create_table_as(NAME, rows, properties=mapped, mode="replace"),
+        lambda: lake.create_table(NAME, [Column("id", "bigint")], properties=mapped, mode="replace"),
+    ):
+        with pytest.raises(InvalidArgumentError, match="drops or renames the column"):
+            change()
+    assert table.version() == version
+    table.overwrite(rows.selectExpr("*", "1 AS n"), schema_mode=SchemaMode.OVERWRITE)
+    table.alter.drop_column("p")
+    assert table.schema().names == ("id", "n")
+
+
+def test_the_mode_of_schema_changes_can_be_text(lake: Connection) -> None:
+    rows = lake.spark.createDataFrame([(1, "a")], "id long, p string")
+    table = lake.create_table_as(NAME, rows)
+    text: Any = "overwrite"
+    table.overwrite(rows.select("id"), schema_mode=text)
+    assert table.schema().names == ("id",)
+    text = "strict"
+    with pytest.raises(SchemaMismatchError):
+        table.append(rows, schema_mode=text)
+    text = "replace"
+    with pytest.raises(InvalidArgumentError, match="schema_mode is 'replace'"):
+        table.append(rows, schema_mode=text)
+    assert table.version() == 1
 
 
 def test_what_cannot_be_replaced_is_refused(lake: Connection) -> None:

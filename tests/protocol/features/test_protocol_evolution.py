@@ -179,6 +179,6 @@ def test_features_are_requested_by_property() -> None:
     properties = {"delta.feature.timestampNtz": "supported", "delta.feature.inCommitTimestamps": "supported", "a": "b"}
 
     assert requested_features(properties) == {"timestampNtz", "inCommitTimestamp"}
-    for name in ("unheardOf", "appendonly", ""):
+    for name in ("unheardOf", "append_only", ""):
         with pytest.raises(InvalidArgumentError, match="does not know"):
             requested_features({f"delta.feature.{name}": "supported"})

@@ -155,8 +155,10 @@ def test_a_new_table_has_the_properties_that_the_catalog_requires() -> None:
         ("delta.isolationLevel", "SnapshotIsolation"),
         ("delta.parquet.compression.codec", "brotli"),
         ("delta.targetFileSize", "0"),
-        ("delta.minReaderVersion", "1"),
-        ("delta.feature.appendOnly", "enabled"),
+        ("delta.minReaderVersion", "4"),
+        ("delta.minWriterVersion", "0"),
+        ("delta.minWriterVersion", "8"),
+        ("delta.feature.appendOnly", "disabled"),
         ("delta.constraints.", "a > 0"),
         ("delta.constraints.c", " "),
         ("delta.parquet.format.version", "3.0.0"),
@@ -180,7 +182,8 @@ def test_properties_that_users_may_set_are_accepted() -> None:
             "delta.feature.timestampNtz": "supported",
             "delta.constraints.positive": "a > 0",
             "delta.logRetentionDuration": "interval 2 weeks",
-            "delta.minWriterVersion": "7",
+            "delta.minWriterVersion": "4",
+            "delta.feature.rowTracking": "enabled",
         }
     )
 
