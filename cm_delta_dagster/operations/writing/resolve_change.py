@@ -3,7 +3,7 @@
 Everything that can be refused is refused here, before a Spark job runs.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -257,20 +257,24 @@ class _Resolution:
             if _is_default(expression)
         ]
         defaults = frozenset(path[0] for path in paths if len(path) == 1)
-        self._check_identity(clause, [name for name in values if name not in defaults])
+        self._check_identity(clause, tuple(values), defaults)
         return ChangeClause(
             kind=clause.kind, action=clause.action, condition=condition, values=values, defaults=defaults
         )
 
-    def _check_identity(self, clause: RowClause, given: Sequence[str]) -> None:
+    def _check_identity(self, clause: RowClause, given: tuple[str, ...], defaults: Set[str]) -> None:
         if clause.action is ClauseAction.INSERT:
-            check_not_given(self.shape.schema, tuple(given), action="inserts")
-            return
+            check_not_given(self.shape.schema, given, action="inserts")
         for name in identity_columns(self.shape.schema):
-            if name in given:
+            if clause.action is ClauseAction.UPDATE and name in given:
                 raise InvalidArgumentError(
                     f"The clause {clause.name} sets the identity column {name!r}, which is never updated. Nothing was written. "
                     "Leave the column out."
+                )
+            if name in defaults:
+                raise InvalidArgumentError(
+                    f"The clause {clause.name} inserts DEFAULT into the identity column {name!r}, which has no default. Nothing "
+                    "was written. Leave the column out; the table then numbers the row."
                 )
 
     def _values(self, clause: RowClause, side: Side | None) -> dict[str, Column]:

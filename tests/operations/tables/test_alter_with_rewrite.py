@@ -58,11 +58,10 @@ def test_column_mapping_is_removed_by_rewriting_the_files(lake: Connection) -> N
 
 @pytest.mark.slow
 def test_features_are_dropped_with_the_files_that_need_them(lake: Connection) -> None:
-    """UP-TW-7: deletion vectors, changed types, physical names and clustering columns go with the feature."""
+    """UP-TW-7: deletion vectors, changed types, physical names, clustering columns and domains go with the feature."""
     properties = {
         "delta.columnMapping.mode": "name",
         "delta.enableTypeWidening": "true",
-        "delta.enableRowTracking": "true",
     }
     table = lake.create_table_as(
         NAME, lake.spark.range(200, numPartitions=1).selectExpr("id", "1 AS n"), properties=properties, cluster_by="id"
@@ -70,12 +69,13 @@ def test_features_are_dropped_with_the_files_that_need_them(lake: Connection) ->
     table.alter.change_type("n", "bigint")
     table.delete("id = 5")
     before = rows_of(table)
-    for feature in ("deletionVectors", "typeWidening", "columnMapping", "clustering"):
+    for feature in ("deletionVectors", "typeWidening", "columnMapping", "clustering", "domainMetadata"):
         table.alter.drop_feature(feature)
         assert feature not in (table.snapshot().protocol.writer_features or ())
         assert rows_of(table) == before
     snapshot = table.snapshot()
     assert snapshot.files["deletionVector"].null_count == snapshot.num_files == 1
+    assert not snapshot.domains
     assert "typeChanges" not in snapshot.metadata.schema_string
     assert {
         str(item.type)

@@ -1,0 +1,270 @@
+"""Queries that are stopped, changed and started again, by both: from one source, each into a table of its own.
+
+After each run both have ended alike, and the targets have equal rows, equally many commits and the same batches in ``txn``.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from cm_delta_dagster import Connection, Idempotency, SchemaMode, connect
+from cm_delta_dagster.client.snapshots.path_table import load_path_snapshot
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.errors import CmDeltaError
+from cm_delta_dagster.storage.stores import Stores
+from tests.differential.peers import DeltaSpark, canonical
+
+pytestmark = [pytest.mark.peers, pytest.mark.slow, pytest.mark.timeout(900)]
+
+_ROWS = "INSERT INTO {t} SELECT id, IF(id % 2 = 0, 'a', 'b') FROM range({first}, {end}, 1, 1)"
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Connection]:
+    home = tmp_path_factory.mktemp("stream_restarts")
+    with connect(f"sqlite:///{home}/catalog.db", warehouse=f"file://{home}/ware", spark=spark) as connection:
+        yield connection
+
+
+class Pair:
+    """A source, and a query of delta-spark and one of this package that copy it, with a checkpoint and a target each."""
+
+    def __init__(self, peer: DeltaSpark, lake: Connection, home: Path, properties: str = "'a' = 'b'") -> None:
+        self.peer, self.lake, self.home, self.properties = peer, lake, home, properties
+        self.name = f"main.s.{home.name}"
+        self.source = home / "source"
+        self.mode = "append"
+        self.create_source()
+        self.create_targets("id bigint, p string")
+
+    def create_source(self) -> None:
+        self.sql(f"CREATE TABLE {{t}} (id bigint, p string) USING DELTA TBLPROPERTIES ({self.properties})")
+
+    def create_targets(self, columns: str) -> None:
+        shutil.rmtree(self.home / "target", ignore_errors=True)
+        self.peer.sql(f"CREATE TABLE delta.`{self.home / 'target'}` ({columns}) USING DELTA")
+        self.lake.drop_table(self.name, if_exists=True)
+        self.lake.sql(f"CREATE TABLE {self.name} ({columns})")
+
+    def sql(self, *statements: str) -> None:
+        self.peer.sql(*[text.format(t=f"delta.`{self.source}`") for text in statements], "SELECT 1")
+
+    def put(self, first: int, end: int) -> None:
+        self.sql(_ROWS.format(t="{t}", first=first, end=end))
+
+    def forget(self, *kinds: str) -> None:
+        """Lose what Spark wrote last to both checkpoints, as if the process had been killed before."""
+        for owner in ("ours", "theirs"):
+            for kind in kinds:
+                folder = self.home / f"checkpoint of {owner}" / kind
+                last = max(int(file.name) for file in folder.iterdir() if file.name.isdigit())
+                (folder / str(last)).unlink()
+                (folder / f".{last}.crc").unlink(missing_ok=True)
+
+    def run(
+        self, options: dict[str, str] | None = None, mine: dict[str, Any] | None = None, *, merge_schema: bool = False
+    ) -> tuple[str | None, str | None]:
+        """Start both queries; how they ended, after the targets were compared."""
+        theirs = self.peer.stream_into(
+            self.home / "target",
+            self.source,
+            self.home / "checkpoint of theirs",
+            options=options or {},
+            sink={"mergeSchema": "true"} if merge_schema else {},
+            mode=self.mode,
+        )
+        ours = self._run_ours(mine or {}, SchemaMode.MERGE if merge_schema else SchemaMode.STRICT)
+        assert (ours is None) == (theirs is None), f"ours: {ours}\ntheirs: {theirs}"
+        self.compare()
+        return ours, theirs
+
+    def _run_ours(self, options: dict[str, Any], schema_mode: SchemaMode) -> str | None:
+        try:
+            frame = self.lake.path_table(str(self.source)).stream(**options)
+            if self.mode == "complete":
+                frame = frame.groupBy("p").count()
+            query = self.lake.table(self.name).write_stream(
+                frame,
+                checkpoint=str(self.home / "checkpoint of ours"),
+                output_mode=self.mode,
+                trigger={"availableNow": True},
+                schema_mode=schema_mode,
+            )
+            try:
+                query.awaitTermination(300)
+            finally:
+                query.stop()
+        except (StreamingQueryException, CmDeltaError) as error:
+            return str(error)
+        return None
+
+    def compare(self) -> None:
+        target = self.home / "target"
+        ours, theirs = self.lake.table(self.name).snapshot(), load_path_snapshot(Stores(), f"file://{target}")
+        rows = canonical(self.lake.table(self.name).to_arrow())
+        assert rows == canonical(self.peer.sql(f"SELECT * FROM delta.`{target}`"))
+        assert (ours.version, _batches(ours)) == (theirs.version, _batches(theirs))
+
+    def ids(self) -> list[int]:
+        return sorted(self.lake.table(self.name).to_arrow(["id"])["id"].to_pylist())
+
+
+def _batches(snapshot: Snapshot) -> list[int]:
+    """The number of the last batch of each query that wrote to the table."""
+    return sorted(item.version for item in snapshot.state.transactions.values())
+
+
+@pytest.fixture
+def make(delta_spark: DeltaSpark, lake: Connection, tmp_path: Path) -> Callable[..., Pair]:
+    return lambda properties="'a' = 'b'": Pair(delta_spark, lake, tmp_path, properties)
+
+
+def test_a_query_killed_after_its_commit_writes_no_row_twice(make: Callable[..., Pair]) -> None:
+    """STREAM-6, TXN-4: the progress of the last batch is lost; then also its plan, so that it is planned again."""
+    pair = make()
+    pair.put(0, 4)
+    pair.put(4, 8)
+    assert pair.run({"maxFilesPerTrigger": "1"}, {"max_files": 1}) == (None, None)
+    pair.forget("commits")
+    assert pair.run({"maxFilesPerTrigger": "1"}, {"max_files": 1}) == (None, None)
+    pair.put(8, 10)
+    assert pair.run() == (None, None)
+    pair.forget("commits")
+    pair.put(10, 12)
+    assert pair.run() == (None, None)
+    assert pair.ids() == list(range(12))
+
+
+def test_options_of_the_start_do_not_count_after_a_restart(make: Callable[..., Pair]) -> None:
+    """STREAM-3: the checkpoint says where the query is."""
+    pair = make()
+    pair.put(0, 2)
+    pair.put(2, 4)
+    pair.put(4, 6)
+    assert pair.run({"startingVersion": "2"}, {"starting_version": 2}) == (None, None)
+    assert pair.ids() == [2, 3, 4, 5]
+    pair.put(6, 8)
+    assert pair.run({"startingVersion": "0"}, {"starting_version": 0}) == (None, None)
+    pair.put(8, 9)
+    assert pair.run({"startingVersion": "latest"}, {"starting_version": "latest"}) == (None, None)
+    assert pair.ids() == list(range(2, 9))
+
+
+def test_a_source_that_was_changed_or_created_again_stops_the_query(make: Callable[..., Pair]) -> None:
+    """STREAM-3: another table at the path, and another path."""
+    pair = make()
+    pair.put(0, 2)
+    assert pair.run() == (None, None)
+    shutil.rmtree(pair.source)
+    pair.create_source()
+    pair.put(10, 12)
+    assert "another table" in str(pair.run()[0])
+    pair.source = pair.home / "other"
+    pair.create_source()
+    pair.put(20, 22)
+    assert "another table" in str(pair.run()[0])
+    assert pair.ids() == [0, 1]
+
+
+def test_changed_rows_stop_a_query_until_it_skips_or_ignores_them(make: Callable[..., Pair]) -> None:
+    """STREAM-3, STREAM-5: from the same checkpoint; rewritten rows come again where changes are ignored."""
+    pair = make()
+    pair.put(0, 4)
+    assert pair.run() == (None, None)
+    pair.sql("DELETE FROM {t} WHERE id = 1", "UPDATE {t} SET p = 'c' WHERE id = 2")
+    pair.put(4, 6)
+    ours, theirs = pair.run()
+    assert "skipChangeCommits" in str(ours) and "skipChangeCommits" in str(theirs)
+    assert pair.run({"skipChangeCommits": "true"}, {"changes": "skipChangeCommits"}) == (None, None)
+    assert pair.ids() == list(range(6))
+    pair.sql("UPDATE {t} SET p = 'd' WHERE id = 3")
+    assert pair.run({"ignoreDeletes": "true"}, {"changes": "ignoreDeletes"})[0] is not None
+    assert pair.run({"ignoreChanges": "true"}, {"changes": "ignoreChanges"}) == (None, None)
+    pair.sql("DELETE FROM {t}")
+    assert pair.run({"ignoreDeletes": "true"}, {"changes": "ignoreDeletes"}) == (None, None)
+    pair.sql("OPTIMIZE {t}")
+    assert pair.run() == (None, None)
+
+
+def test_a_new_column_stops_a_query_once_and_comes_after_a_restart(make: Callable[..., Pair]) -> None:
+    """STREAM-4: the target refuses the column unless the query merges schemas."""
+    pair = make()
+    pair.put(0, 2)
+    assert pair.run() == (None, None)
+    pair.sql("ALTER TABLE {t} ADD COLUMN n int", "INSERT INTO {t} VALUES (2, 'a', 7)")
+    assert pair.run()[0] is not None
+    assert pair.run(merge_schema=True) == (None, None)
+    assert pair.lake.table(pair.name).to_arrow(["id", "n"]).num_rows == 3
+
+
+def test_a_renamed_column_stops_a_query(make: Callable[..., Pair]) -> None:
+    """STREAM-4: and a dropped one; both continue only with a new checkpoint."""
+    pair = make("'delta.columnMapping.mode' = 'name'")
+    pair.put(0, 2)
+    assert pair.run() == (None, None)
+    pair.sql("ALTER TABLE {t} RENAME COLUMN p TO q")
+    pair.put(2, 4)
+    assert pair.run()[0] is not None
+    assert pair.run(merge_schema=True)[0] is not None
+    assert pair.ids() == [0, 1]
+
+
+def test_a_target_that_was_created_again_gets_what_is_new(make: Callable[..., Pair]) -> None:
+    """STREAM-6: the checkpoint counts; a batch whose progress was lost is written to the new table."""
+    pair = make()
+    pair.put(0, 2)
+    assert pair.run() == (None, None)
+    pair.create_targets("id bigint, p string")
+    pair.put(2, 4)
+    assert pair.run() == (None, None)
+    assert pair.ids() == [2, 3]
+    pair.create_targets("id bigint, p string")
+    pair.forget("commits")
+    assert pair.run() == (None, None)
+    assert pair.ids() == [2, 3]
+
+
+def test_a_complete_result_replaces_the_rows_once_for_each_batch(make: Callable[..., Pair]) -> None:
+    """STREAM-6: an aggregation, killed after its commit and started again."""
+    pair = make()
+    pair.mode = "complete"
+    pair.create_targets("p string, count bigint")
+    pair.put(0, 3)
+    assert pair.run() == (None, None)
+    pair.forget("commits")
+    assert pair.run() == (None, None)
+    pair.put(3, 8)
+    assert pair.run() == (None, None)
+    counts = pair.lake.table(pair.name).to_arrow().sort_by("p").to_pylist()
+    assert [(row["p"], row["count"]) for row in counts] == [("a", 4), ("b", 4)]
+
+
+def test_writes_with_a_txn_are_repeated_by_neither(make: Callable[..., Pair]) -> None:
+    """TXN-4: an equal or a lower number of the same application is skipped, for each verb."""
+    pair = make()
+    target = f"delta.`{pair.home / 'target'}`"
+    table, spark = pair.lake.table(pair.name), pair.lake.spark
+    for number, (app_id, version) in enumerate([("a", 5), ("a", 5), ("a", 4), ("b", 1), ("a", 6)]):
+        for verb in ("insert", "delete"):
+            marks = {"txnAppId": f"{verb} {app_id}", "txnVersion": str(version)}
+            act = (
+                f"INSERT INTO {target} VALUES ({number}, 'x')"
+                if verb == "insert"
+                else f"DELETE FROM {target} WHERE id < {number}"
+            )
+            keys = {f"spark.databricks.delta.write.{key}": value for key, value in marks.items()}
+            pair.peer.sql(
+                *[f"SET {key} = {value}" for key, value in keys.items()], act, *map("RESET {}".format, keys), "SELECT 1"
+            )
+            once = Idempotency(app_id=marks["txnAppId"], version=version)
+            if verb == "insert":
+                table.append(spark.sql(f"SELECT {number}L AS id, 'x' AS p"), idempotency=once)
+            else:
+                table.delete(f"id < {number}", idempotency=once)
+            pair.compare()
+    assert pair.ids() == [4]
