@@ -26,6 +26,8 @@ _LIFE = (
     "CREATE TABLE {c} SHALLOW CLONE {s}",
     "DELETE FROM {s} WHERE id < 5",
     "UPDATE {s} SET id = id + 100 WHERE p = 'c'",
+    "INSERT INTO {s} SELECT id, 'gone' FROM range(200, 203, 1, 1)",
+    "DELETE FROM {s} WHERE p = 'gone'",
     "INSERT INTO {c} SELECT id, 'a b' FROM range(50, 55, 1, 1)",
     "DELETE FROM {c} WHERE id IN (7, 51)",
     "UPDATE {c} SET p = 'moved' WHERE id = 12",

@@ -48,7 +48,7 @@ class Pair:
     def create_targets(self, columns: str) -> None:
         shutil.rmtree(self.home / "target", ignore_errors=True)
         self.peer.sql(f"CREATE TABLE delta.`{self.home / 'target'}` ({columns}) USING DELTA")
-        self.lake.drop_table(self.name, if_exists=True)
+        self.lake.sql(f"DROP TABLE IF EXISTS {self.name}")
         self.lake.sql(f"CREATE TABLE {self.name} ({columns})")
 
     def sql(self, *statements: str) -> None:

@@ -178,6 +178,12 @@ VALUES: list[Case] = [
         lambda act: append(act.orders, frame=act.rows((3, "z", DAY, (None, "x"), None))),
     ),
     (
+        "NULL for a struct with a required field",
+        InvalidDataError,
+        (NAME, "'place.zip' is NOT NULL", "or in the struct around it", "name = z"),
+        lambda act: append(act.orders, frame=act.rows((3, "z", DAY, None, None))),
+    ),
+    (
         "NULL as an element",
         InvalidDataError,
         (NAME, "'tags.element' is NOT NULL", "name = z"),

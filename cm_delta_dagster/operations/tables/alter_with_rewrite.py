@@ -30,12 +30,17 @@ from cm_delta_dagster.operations.tables.alter import AlterResult, alter_table, f
 from cm_delta_dagster.operations.tables.alterations import Alteration, DropFeature, SetProperties, UnsetProperties
 from cm_delta_dagster.operations.tables.clustering import cluster_by
 from cm_delta_dagster.operations.writing.column_names import unique_name
-from cm_delta_dagster.protocol.features import row_tracking, type_widening
+from cm_delta_dagster.protocol.features import type_widening
 from cm_delta_dagster.protocol.features.clustering import FEATURE as CLUSTERING
 from cm_delta_dagster.protocol.features.column_ids import MAPPING_PREFIX, MAX_COLUMN_ID, strip_metadata
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
 from cm_delta_dagster.protocol.features.enablement import COLUMN_MAPPING_MODE, TableDefinition, changed_definition
-from cm_delta_dagster.protocol.features.feature_removal import DOMAIN_METADATA, FilesOfTable, without_feature
+from cm_delta_dagster.protocol.features.feature_removal import (
+    DOMAIN_METADATA,
+    REMOVABLE_DOMAINS,
+    FilesOfTable,
+    without_feature,
+)
 from cm_delta_dagster.protocol.features.table_features import canonical_name, check_writable, supports
 from cm_delta_dagster.protocol.features.table_properties import DELETION_VECTORS_KEY
 from cm_delta_dagster.protocol.schema.types import check_column_names, walk_fields
@@ -143,7 +148,7 @@ def _without_domains(
     table: Table, snapshot: Snapshot, alteration: DropFeature, context: CommitContext
 ) -> tuple[int, ...]:
     """Remove the metadata domains of a table of which no other feature needs them; the version of the commit."""
-    kept = tuple(name for name in snapshot.domains if name == row_tracking.DOMAIN)
+    kept = tuple(name for name in snapshot.domains if name.startswith("delta.") and name not in REMOVABLE_DOMAINS)
     without_feature(_definition(snapshot), alteration.feature, replace(files_of(snapshot), domains=kept))
     transaction = table.start_transaction(
         snapshot,

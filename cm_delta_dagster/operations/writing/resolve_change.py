@@ -65,6 +65,8 @@ from cm_delta_dagster.spark.row_changes import ChangeClause, ClauseAction, Claus
 from cm_delta_dagster.spark.schema import from_spark, quoted, same_shape, schema_of, to_spark
 from cm_delta_dagster.spark.session import session_time_zone
 
+_MAX_SHOWN_TEXT = 200
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ResolvedChange:
@@ -176,12 +178,24 @@ class _Resolution:
         rows = (rows.withColumns(self.computed) if self.computed else rows).alias(self.target.alias)
         return rows if source is None or kind is ClauseKind.NOT_MATCHED_BY_SOURCE else rows.crossJoin(source)
 
+    def _described(self, clause: RowClause) -> str:
+        """The clause, and which columns its expressions may name, for messages."""
+        if self.change.source is None:
+            return clause.action.value.upper()
+        seen = {
+            ClauseKind.NOT_MATCHED: ", which sees only the source",
+            ClauseKind.NOT_MATCHED_BY_SOURCE: ", which sees only the table",
+        }
+        return f"{clause.name}{seen.get(clause.kind, '')}"
+
     def _check_condition(self, condition: Column, clause: RowClause | None = None) -> None:
         """Check the condition of a clause, or that of the join."""
         if clause is None:
-            check_row_condition(condition, self._scope(), where="the condition of the merge")
+            where = f"the condition{_texts(self.change.on)} of the merge"
+            check_row_condition(condition, self._scope(), where=where)
         else:
-            check_row_condition(condition, self._scope(clause.kind), where=_described(clause))
+            where = f"the condition{_texts(clause.condition)} of {self._described(clause)}"
+            check_row_condition(condition, self._scope(clause.kind), where=where)
         check_repeatable_column(condition, self._scope())
 
     def _side(self, kind: ClauseKind) -> Side | None:
@@ -280,7 +294,8 @@ class _Resolution:
     def _values(self, clause: RowClause, side: Side | None) -> dict[str, Column]:
         given = self._all_columns(clause) if clause.assignments is None else self._given(clause, side)
         if clause.assignments is not None:
-            check_row_values([value for _, value in given], self._scope(clause.kind), where=_described(clause))
+            where = f"the values{_texts(*clause.assignments.values())} of {self._described(clause)}"
+            check_row_values([value for _, value in given], self._scope(clause.kind), where=where)
         with spark_errors("analysing the values of a write"):
             types = from_spark(
                 self._scope().select(*[value.alias(f"v{i}") for i, (_, value) in enumerate(given)]).schema
@@ -413,13 +428,10 @@ def _check_value(name: str, expression: object) -> None:
         )
 
 
-def _described(clause: RowClause) -> str:
-    """The clause, and which columns its expressions may name, for messages."""
-    seen = {
-        ClauseKind.NOT_MATCHED: ", which sees only the source",
-        ClauseKind.NOT_MATCHED_BY_SOURCE: ", which sees only the table",
-    }
-    return f"{clause.name}{seen.get(clause.kind, '')}"
+def _texts(*expressions: object) -> str:
+    """The expressions that are SQL text, for messages; "" if there are none."""
+    listed = ", ".join(repr(each) for each in expressions if isinstance(each, str))
+    return f" {listed if len(listed) <= _MAX_SHOWN_TEXT else listed[:_MAX_SHOWN_TEXT] + ' ...'}" if listed else ""
 
 
 def _is_default(expression: Expression) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.actions.actions import Protocol
-from cm_delta_dagster.protocol.features import row_tracking, type_widening
+from cm_delta_dagster.protocol.features import clustering, row_tracking, type_widening
 from cm_delta_dagster.protocol.features.column_ids import MAPPING_PREFIX, MAX_COLUMN_ID, strip_metadata
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
 from cm_delta_dagster.protocol.features.enablement import COLUMN_MAPPING_MODE, TableDefinition
@@ -32,6 +32,8 @@ from cm_delta_dagster.protocol.schema.types import walk_fields
 
 CHECKPOINT_PROTECTION = "checkpointProtection"
 DOMAIN_METADATA = "domainMetadata"
+REMOVABLE_DOMAINS = (clustering.DOMAIN,)
+"""Domains of Delta's features that mean nothing once the feature was dropped. Those of users can be removed too."""
 
 OF_CATALOG_MANAGED = (CATALOG_MANAGED, "vacuumProtocolCheck")
 """Features that a table loses when no catalog manages it any more. They leave nothing behind, and other engines refuse them."""
@@ -198,6 +200,13 @@ def _domain_metadata(table: TableDefinition, files: FilesOfTable) -> TableDefini
         raise _refused(
             DOMAIN_METADATA,
             f"the domain {row_tracking.DOMAIN} holds the highest row id of the table, without which ids would be given twice",
+            "Copy the rows to a table without it.",
+        )
+    unknown = [name for name in files.domains if name.startswith("delta.") and name not in REMOVABLE_DOMAINS]
+    if unknown:
+        raise _refused(
+            DOMAIN_METADATA,
+            f"the metadata domains {', '.join(sorted(unknown))} belong to features that this client does not know",
             "Copy the rows to a table without it.",
         )
     if files.domains:
