@@ -39,7 +39,7 @@ STATEMENTS = {
         "INSERT INTO {t} (c) VALUES ('r')",
     ),
     "unset_constraint": (
-        "CREATE TABLE {t} (a int, b int) USING DELTA TBLPROPERTIES ('delta.feature.checkConstraints' = 'supported')",
+        "CREATE TABLE {t} (a int, b int) USING DELTA TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
         "ALTER TABLE {t} ADD CONSTRAINT c1 CHECK (a > 0)",
         "ALTER TABLE {t} ADD CONSTRAINT c2 CHECK (b > 0)",
         "ALTER TABLE {t} SET TBLPROPERTIES ('delta.constraints.c3' = 'a > b')",
@@ -91,11 +91,8 @@ STATEMENTS = {
         "UPDATE {t} SET st = NULL",
     ),
     "drop_feature": (
-        "CREATE TABLE {t} (a int, b int) USING DELTA CLUSTER BY (a)",
+        "CREATE TABLE {t} (a int, b int) USING DELTA TBLPROPERTIES ('delta.feature.domainMetadata' = 'supported')",
         "INSERT INTO {t} VALUES (1, 2)",
-        "ALTER TABLE {t} DROP FEATURE domainMetadata",
-        "ALTER TABLE {t} CLUSTER BY NONE",
-        "ALTER TABLE {t} DROP FEATURE clustering",
         "ALTER TABLE {t} DROP FEATURE domainMetadata",
         "ALTER TABLE {t} DROP FEATURE domainMetadata",
         "INSERT INTO {t} VALUES (3, 4)",
