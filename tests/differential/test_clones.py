@@ -39,7 +39,6 @@ _LIFE = (
 def lake(spark: SparkSession, tmp_path: Path) -> Iterator[Connection]:
     with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/ware house", spark=spark) as connection:
         connection.allow("main", "data_cleanup")
-        connection.allow("main", "data_reorganization")
         yield connection
 
 
@@ -89,7 +88,7 @@ def test_vacuum_keeps_what_a_clone_needs_and_delta_spark_does_not(
 ) -> None:
     """VAC-1, DV-1: both delete from each directory what nothing needs; the clone of delta-spark loses files of its source.
 
-    VACUUM of delta-spark fails at inline deletion vectors, which are short and stand in the log; REORG removes them.
+    VACUUM of delta-spark fails at inline deletion vectors, which are short and stand in the log.
     """
     source, clone = tmp_path / "so urce", tmp_path / "clo ne"
     for text in _LIFE:
@@ -123,11 +122,6 @@ def test_vacuum_keeps_what_a_clone_needs_and_delta_spark_does_not(
     assert canonical(delta_spark.sql(f"SELECT * FROM delta.`{readable}`")) == ours["c"]
     with pytest.raises(RuntimeError, match=r"MatchError: Some\(DeletionVectorDescriptor\(i,"):
         delta_spark.sql(unchecked, f"VACUUM delta.`{readable}` RETAIN 0 HOURS", "SELECT 1")
-    lake.table("main.a.c").reorg()
-    lake.client.wait_for_background()
-    rewritten = published_copy(lake.table("main.a.c").location, tmp_path / "rewritten")
-    delta_spark.sql(unchecked, f"VACUUM delta.`{rewritten}` RETAIN 0 HOURS", "SELECT 1")
-    assert canonical(delta_spark.sql(f"SELECT * FROM delta.`{rewritten}`")) == ours["c"]
 
 
 def test_a_clone_whose_source_delta_spark_vacuumed_names_the_missing_file(

@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster import Connection, Idempotency, SchemaMode, connect
+from cm_delta_dagster import Connection, SchemaMode, connect
 from cm_delta_dagster.client.snapshots.path_table import load_path_snapshot
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import CmDeltaError
@@ -38,7 +38,6 @@ class Pair:
         self.peer, self.lake, self.home, self.properties = peer, lake, home, properties
         self.name = f"main.s.{home.name}"
         self.source = home / "source"
-        self.mode = "append"
         self.create_source()
         self.create_targets("id bigint, p string")
 
@@ -83,18 +82,14 @@ class Pair:
             self.home / "checkpoint of theirs",
             options=options,
             sink={"mergeSchema": "true"} if merge_schema else {},
-            mode=self.mode,
         )
 
     def run_ours(self, options: dict[str, Any], schema_mode: SchemaMode) -> str | None:
         try:
             frame = self.lake.path_table(str(self.source)).stream(**options)
-            if self.mode == "complete":
-                frame = frame.groupBy("p").count()
             query = self.lake.table(self.name).write_stream(
                 frame,
                 checkpoint=str(self.home / "checkpoint of ours"),
-                output_mode=self.mode,
                 trigger={"availableNow": True},
                 schema_mode=schema_mode,
             )
@@ -127,37 +122,6 @@ def make(delta_spark: DeltaSpark, lake: Connection, tmp_path: Path) -> Callable[
     return lambda properties="'a' = 'b'": Pair(delta_spark, lake, tmp_path, properties)
 
 
-def test_a_query_killed_after_its_commit_writes_no_row_twice(make: Callable[..., Pair]) -> None:
-    """STREAM-6, TXN-4: the progress of the last batch is lost; then also its plan, so that it is planned again."""
-    pair = make()
-    pair.put(0, 4)
-    pair.put(4, 8)
-    assert pair.run({"maxFilesPerTrigger": "1"}, {"max_files": 1}) == (None, None)
-    pair.forget("commits")
-    assert pair.run({"maxFilesPerTrigger": "1"}, {"max_files": 1}) == (None, None)
-    pair.put(8, 10)
-    assert pair.run() == (None, None)
-    pair.forget("commits")
-    pair.put(10, 12)
-    assert pair.run() == (None, None)
-    assert pair.ids() == list(range(12))
-
-
-def test_options_of_the_start_do_not_count_after_a_restart(make: Callable[..., Pair]) -> None:
-    """STREAM-3: the checkpoint says where the query is."""
-    pair = make()
-    pair.put(0, 2)
-    pair.put(2, 4)
-    pair.put(4, 6)
-    assert pair.run({"startingVersion": "2"}, {"starting_version": 2}) == (None, None)
-    assert pair.ids() == [2, 3, 4, 5]
-    pair.put(6, 8)
-    assert pair.run({"startingVersion": "0"}, {"starting_version": 0}) == (None, None)
-    pair.put(8, 9)
-    assert pair.run({"startingVersion": "latest"}, {"starting_version": "latest"}) == (None, None)
-    assert pair.ids() == list(range(2, 9))
-
-
 def test_a_source_that_was_changed_or_created_again_stops_the_query(make: Callable[..., Pair]) -> None:
     """STREAM-3: another table at the path, and another path."""
     pair = make()
@@ -174,29 +138,6 @@ def test_a_source_that_was_changed_or_created_again_stops_the_query(make: Callab
     assert pair.ids() == [0, 1]
 
 
-def test_changed_rows_stop_a_query_until_it_skips_or_ignores_them(make: Callable[..., Pair]) -> None:
-    """STREAM-3, STREAM-5: from the same checkpoint; rewritten rows come again where changes are ignored."""
-    pair = make()
-    pair.put(0, 4)
-    assert pair.run() == (None, None)
-    pair.sql("DELETE FROM {t} WHERE id = 1", "UPDATE {t} SET p = 'c' WHERE id = 2")
-    pair.put(4, 6)
-    ours, theirs = pair.run()
-    assert "skipChangeCommits" in str(ours) and "skipChangeCommits" in str(theirs)
-    assert pair.run({"skipChangeCommits": "true"}, {"changes": "skipChangeCommits"}) == (None, None)
-    assert pair.ids() == list(range(6))
-    pair.sql("UPDATE {t} SET p = 'd' WHERE id = 3")
-    assert pair.run({"ignoreDeletes": "true"}, {"changes": "ignoreDeletes"})[0] is not None
-    assert pair.run({"ignoreChanges": "true"}, {"changes": "ignoreChanges"}) == (None, None)
-    # When it starts, delta-spark checks the last batch again, by the options that it has now.
-    pair.put(6, 8)
-    assert pair.run() == (None, None)
-    pair.sql("DELETE FROM {t}")
-    assert pair.run({"ignoreDeletes": "true"}, {"changes": "ignoreDeletes"}) == (None, None)
-    pair.sql("OPTIMIZE {t}")
-    assert pair.run() == (None, None)
-
-
 def test_a_new_column_stops_a_query_once_and_comes_after_a_restart(make: Callable[..., Pair]) -> None:
     """STREAM-4: the target refuses the column unless the query merges schemas."""
     pair = make()
@@ -206,23 +147,6 @@ def test_a_new_column_stops_a_query_once_and_comes_after_a_restart(make: Callabl
     assert pair.run()[0] is not None
     assert pair.run(merge_schema=True) == (None, None)
     assert pair.lake.table(pair.name).to_arrow(["id", "n"]).num_rows == 3
-
-
-def test_a_renamed_column_stops_a_query(make: Callable[..., Pair]) -> None:
-    """STREAM-4: delta-spark then needs a new checkpoint; here a query that is started again has the new name."""
-    pair = make("'delta.columnMapping.mode' = 'name'")
-    pair.put(0, 2)
-    assert pair.run() == (None, None)
-    pair.sql("ALTER TABLE {t} RENAME COLUMN p TO q")
-    pair.put(2, 4)
-    assert pair.run()[0] is not None
-    assert pair.ids() == [0, 1]
-    assert "schemaTrackingLocation" in str(pair.run_theirs({}, merge_schema=True))
-    assert pair.run_ours({}, SchemaMode.MERGE) is None
-    rows = pair.lake.table(pair.name).to_arrow().sort_by("id").to_pylist()
-    assert [(row["id"], row["p"], row["q"]) for row in rows] == [
-        (0, "a", None), (1, "b", None), (2, None, "a"), (3, None, "b"),
-    ]  # fmt: skip
 
 
 def test_a_target_that_was_created_again_gets_what_is_new(make: Callable[..., Pair]) -> None:
@@ -238,44 +162,3 @@ def test_a_target_that_was_created_again_gets_what_is_new(make: Callable[..., Pa
     pair.forget("commits")
     assert pair.run() == (None, None)
     assert pair.ids() == [2, 3]
-
-
-def test_a_complete_result_replaces_the_rows_once_for_each_batch(make: Callable[..., Pair]) -> None:
-    """STREAM-6: an aggregation, killed after its commit and started again."""
-    pair = make()
-    pair.mode = "complete"
-    pair.create_targets("p string, count bigint")
-    pair.put(0, 3)
-    assert pair.run() == (None, None)
-    pair.forget("commits")
-    assert pair.run() == (None, None)
-    pair.put(3, 8)
-    assert pair.run() == (None, None)
-    counts = pair.lake.table(pair.name).to_arrow().sort_by("p").to_pylist()
-    assert [(row["p"], row["count"]) for row in counts] == [("a", 4), ("b", 4)]
-
-
-def test_writes_with_a_txn_are_repeated_by_neither(make: Callable[..., Pair]) -> None:
-    """TXN-4: an equal or a lower number of the same application is skipped, for each verb."""
-    pair = make()
-    target = f"delta.`{pair.home / 'target'}`"
-    table, spark = pair.lake.table(pair.name), pair.lake.spark
-    for number, (app_id, version) in enumerate([("a", 5), ("a", 5), ("a", 4), ("b", 1), ("a", 6)]):
-        for verb in ("insert", "delete"):
-            marks = {"txnAppId": f"{verb} {app_id}", "txnVersion": str(version)}
-            act = (
-                f"INSERT INTO {target} VALUES ({number}, 'x')"
-                if verb == "insert"
-                else f"DELETE FROM {target} WHERE id < {number}"
-            )
-            keys = {f"spark.databricks.delta.write.{key}": value for key, value in marks.items()}
-            pair.peer.sql(
-                *[f"SET {key} = {value}" for key, value in keys.items()], act, *map("RESET {}".format, keys), "SELECT 1"
-            )
-            once = Idempotency(app_id=marks["txnAppId"], version=version)
-            if verb == "insert":
-                table.append(spark.sql(f"SELECT {number}L AS id, 'x' AS p"), idempotency=once)
-            else:
-                table.delete(f"id < {number}", idempotency=once)
-            pair.compare()
-    assert pair.ids() == [4]
