@@ -170,9 +170,16 @@ class RowWrites(ABC):
             options=CommitOptions(idempotency=idempotency, context=context),
         )
 
-    def delete(self, where: Condition, *, context: CommitContext = NO_CONTEXT) -> WriteResult:
+    def delete(
+        self, where: Condition, *, idempotency: Idempotency | None = None, context: CommitContext = NO_CONTEXT
+    ) -> WriteResult:
         """Delete the rows that satisfy ``where``, in one commit. Raises CommitConflictError."""
-        return delete(self._target, spark=self._connection.spark, where=where, context=context)
+        return delete(
+            self._target,
+            spark=self._connection.spark,
+            where=where,
+            options=CommitOptions(idempotency=idempotency, context=context),
+        )
 
     def update(
         self,

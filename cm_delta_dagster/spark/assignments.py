@@ -58,7 +58,9 @@ def target_path(column: str, schema: StructType, alias: str) -> tuple[str, ...]:
         if item is None:
             where = f"{'.'.join(found)!r} has no field" if found else "The table has no column"
             known = ", ".join(inside.names) if isinstance(inside, StructType) else data_type_text(inside)
-            raise InvalidArgumentError(f"{where} {name!r}, to which a value is assigned; it has {known}.")
+            raise InvalidArgumentError(
+                f"{where} {name!r}, to which a value is assigned; it has {known}. Nothing was written. Check the name."
+            )
         found.append(item.name)
         inside = item.type
     return tuple(found)

@@ -171,7 +171,9 @@ def mapped(error: Exception, doing: str) -> CmDeltaError:
     cause = root_cause(text)
     shown = _JAVA_CLASS.sub("", cause)
     if is_refused and not _MISSING.search(text):
-        return InvalidArgumentError(f"Spark does not accept the query while {doing}: {shown}")
+        return InvalidArgumentError(
+            f"Spark does not accept the query while {doing}: {shown} Nothing was changed. Correct it."
+        )
     if isinstance(error, ArithmeticException | DateTimeException | NumberFormatException):
         return InvalidDataError(
             f"A value cannot be computed while {doing}: {shown} Nothing was committed. Correct the rows or the "
@@ -206,7 +208,7 @@ def root_cause(text: str) -> str:
         # The first line of a Py4JJavaError only names the gateway object that was called.
         useful = [line for line in lines if not line.startswith("An error occurred while calling")]
         line = (useful or lines or [text])[0].removeprefix(": ")
-    line = " ".join(line.split())
+    line = " ".join(line.split()).rstrip(";")
     line = line if len(line) <= _MAX_CAUSE else line[:_MAX_CAUSE] + " ..."
     return line if line.endswith((".", "!", "?")) else line + "."
 

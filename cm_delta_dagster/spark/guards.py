@@ -85,15 +85,16 @@ def _null_rules(frame: DataFrame, schema: StructType) -> Iterator[Rule]:
             conditions.append((item.name, column.isNull()))
         conditions += _nested_nulls(column, item.type, item.name)
         for path, broken in conditions:
+            inside = ", or in the struct around it" if path != item.name and isinstance(item.type, StructType) else ""
             text = (
-                f"Column {path!r} is NOT NULL in the table and a row holds NULL there; nothing was committed. Fill the "
+                f"Column {path!r} is NOT NULL in the table and a row holds NULL there{inside}; nothing was committed. Fill the "
                 "value or drop the row. The row has "
             )
             yield Rule(broken, row_message(Violation.NOT_NULL, text, (), schema))
 
 
 def _nested_nulls(column: Column, data_type: DataType, path: str) -> list[tuple[str, Column]]:
-    """Conditions for NULLs below ``column``; a NULL parent has no children that could be NULL."""
+    """Conditions for NULLs below ``column``. A field of a NULL struct is NULL, as in delta-spark; that of a NULL element is not."""
     match data_type:
         case StructType():
             found: list[tuple[str, Column]] = []
@@ -101,7 +102,7 @@ def _nested_nulls(column: Column, data_type: DataType, path: str) -> list[tuple[
                 child = column.getField(item.name)
                 here = f"{path}.{item.name}"
                 if not item.nullable:
-                    found.append((here, column.isNotNull() & child.isNull()))
+                    found.append((here, child.isNull()))
                 found += _nested_nulls(child, item.type, here)
             return found
         case ArrayType():
@@ -129,4 +130,4 @@ def _any_element(elements: Column, condition: Callable[[Column], Column]) -> Col
 
 
 def _nested_condition(element_type: DataType, path: str, position: int) -> Callable[[Column], Column]:
-    return lambda element: _nested_nulls(element, element_type, path)[position][1]
+    return lambda element: element.isNotNull() & _nested_nulls(element, element_type, path)[position][1]

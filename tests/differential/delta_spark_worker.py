@@ -3,6 +3,8 @@
 ``{"sql": [...]}`` runs the statements and answers with the rows of the last one, as an Arrow stream in base64.
 ``{"validate": path, "versions": [...]}`` has delta-spark compare its own state of each version with the checksum file.
 ``{"stream": path, "options": {...}, "checkpoint": directory}`` streams a table until nothing is left.
+``{"stream_into": target, "from": path, "options": {...}, "sink": {...}, "checkpoint": directory}`` streams one table
+into another until nothing is left.
 ``{"run_after": path, "winner": {...}, "losers": [...]}`` runs transactions against each other, see ``delta_transactions``.
 """
 
@@ -88,6 +90,18 @@ def stream(session: Any, path: str, options: dict[str, str], checkpoint: str) ->
     return {"batches": batches, "offsets": offsets, "stopped_by": error}
 
 
+def stream_into(session: Any, request: dict[str, Any]) -> dict[str, Any]:
+    """Why the query ended, if not for want of rows."""
+    frame = session.readStream.format("delta").options(**request["options"]).load(request["from"])
+    writer = frame.writeStream.format("delta").options(**request["sink"])
+    writer = writer.option("checkpointLocation", request["checkpoint"]).trigger(availableNow=True)
+    try:
+        writer.start(request["stream_into"]).awaitTermination(120)
+    except Exception as found:
+        return {"stopped_by": str(found)[:2000]}
+    return {"stopped_by": None}
+
+
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
@@ -99,6 +113,8 @@ def main() -> None:
                 answer = run(session, request["sql"])
             elif "stream" in request:
                 answer = stream(session, request["stream"], request["options"], request["checkpoint"])
+            elif "stream_into" in request:
+                answer = stream_into(session, request)
             elif "run_after" in request:
                 answer = {"outcomes": run_after(session, request["run_after"], request["winner"], request["losers"])}
             else:

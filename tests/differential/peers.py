@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +96,20 @@ class DeltaSpark:
     def stream(self, location: Path, options: dict[str, str], checkpoint: Path) -> dict[str, Any]:
         """Ids of each batch, the offset after it, and the error that ended the query; until nothing is left."""
         return self._ask({"stream": str(location), "options": options, "checkpoint": str(checkpoint)})
+
+    def stream_into(
+        self,
+        target: Path,
+        source: Path,
+        checkpoint: Path,
+        *,
+        options: Mapping[str, str],
+        sink: Mapping[str, str],
+    ) -> str | None:
+        """Stream the rows of one table into another until nothing is left; the error that ended the query."""
+        request = {"stream_into": str(target), "from": str(source), "checkpoint": str(checkpoint)}
+        error: str | None = self._ask({**request, "options": dict(options), "sink": dict(sink)})["stopped_by"]
+        return error
 
     def run_after(
         self, location: Path, winner: dict[str, Any], losers: Sequence[dict[str, Any]]

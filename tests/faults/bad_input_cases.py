@@ -31,7 +31,7 @@ from cm_delta_dagster.spark.schema import from_spark
 NAME = "main.test.orders"
 DDL = "id long, name string, day date, place struct<zip:string,city:string>, tags array<string>"
 DAY = dt.date(2026, 1, 1)
-ROWS = [(1, "a", DAY, ("1", "x"), ["t"]), (2, "b", DAY, None, None)]
+ROWS = [(1, "a", DAY, ("1", "x"), ["t"]), (2, "b", DAY, ("1", "x"), None)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +169,7 @@ VALUES: list[Case] = [
         "NULL in a required column",
         InvalidDataError,
         (NAME, "'id' is NOT NULL", "id = NULL, name = z", "Fill the value or drop the row"),
-        lambda act: append(act.orders, frame=act.rows(ROWS[0], (None, "z", DAY, None, None))),
+        lambda act: append(act.orders, frame=act.rows(ROWS[0], (None, "z", DAY, ("1", "x"), None))),
     ),
     (
         "NULL in a required nested column",
@@ -178,10 +178,16 @@ VALUES: list[Case] = [
         lambda act: append(act.orders, frame=act.rows((3, "z", DAY, (None, "x"), None))),
     ),
     (
+        "NULL for a struct with a required field",
+        InvalidDataError,
+        (NAME, "'place.zip' is NOT NULL", "or in the struct around it", "name = z"),
+        lambda act: append(act.orders, frame=act.rows((3, "z", DAY, None, None))),
+    ),
+    (
         "NULL as an element",
         InvalidDataError,
         (NAME, "'tags.element' is NOT NULL", "name = z"),
-        lambda act: overwrite(act.orders, frame=act.rows((3, "z", DAY, None, ["t", None]))),
+        lambda act: overwrite(act.orders, frame=act.rows((3, "z", DAY, ("1", "x"), ["t", None]))),
     ),
     (
         "a partition value that no reader could parse",
@@ -253,7 +259,7 @@ MERGES: list[Case] = [
         "a NULL key where the table has NOT NULL",
         InvalidDataError,
         (NAME, "'id' is NOT NULL", "name = z"),
-        lambda act: merge(act.orders, frame=act.rows(ROWS[0], (None, "z", DAY, None, None)), keys=["id"]),
+        lambda act: merge(act.orders, frame=act.rows(ROWS[0], (None, "z", DAY, ("1", "x"), None)), keys=["id"]),
     ),
     (
         "a row outside of the slice of the merge",

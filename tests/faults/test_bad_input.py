@@ -111,9 +111,12 @@ def test_a_table_with_an_invalid_definition_is_not_created(
 
 
 def test_the_table_can_be_read_and_written_after_all_errors(act: Act) -> None:
-    assert rows_of(read(act.orders, spark=act.spark)) == [(1, "a", DAY, ("1", "x"), ["t"]), (2, "b", DAY, None, None)]
+    assert rows_of(read(act.orders, spark=act.spark)) == [
+        (1, "a", DAY, ("1", "x"), ["t"]),
+        (2, "b", DAY, ("1", "x"), None),
+    ]
     assert act.orders.snapshot().version == 1
-    append(act.orders, frame=act.rows((3, "c", DAY, None, [])))
+    append(act.orders, frame=act.rows((3, "c", DAY, ("2", None), [])))
     assert [row[0] for row in rows_of(read(act.orders, spark=act.spark))] == [1, 2, 3]
 
 

@@ -1,11 +1,14 @@
 """What an asset's metadata declares of its table: at creation, and on a later write."""
 
+from pathlib import Path
+
 import dagster as dg
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import InvalidArgumentError, InvalidDataError, PartitionMismatchError
+from tests.faults.refusals import files_below
 from tests.orchestration.assets import asset, refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
@@ -133,6 +136,43 @@ def test_a_merge_by_clauses(world):
     }
     world.materialize(plain, tags=tags)
     assert world.rows("main.default.t") == [(3, 7), (9, 9)]
+
+
+def _matched(then, **more):
+    return {"when": "matched", "then": then, **more}
+
+
+BAD_MERGES = (
+    ({"merge_on": "target.id == == source.id", "merge_clauses": [_matched("delete")]}, "== =="),
+    ({"merge_on": "id = source.id", "merge_clauses": [_matched("delete")]}, "mbiguous"),
+    ({"merge_keys": ["id"], "merge_clauses": [_matched("delete", condition="source.nothing = 1")]}, "nothing"),
+    ({"merge_keys": ["id"], "merge_clauses": [_matched("delete", condition="rand() > 0.5")]}, "rand()"),
+    ({"merge_keys": ["id"], "merge_clauses": [_matched("delete"), _matched("update")]}, "can never apply"),
+    ({"merge_keys": ["id"], "merge_clauses": [_matched("update", set={"nothing": "1"})]}, "'nothing'"),
+    ({"merge_keys": ["id"], "merge_clauses": [_matched("update", set={"doubled": "3"})]}, "'doubled'"),
+    ({"merge_keys": ["id"], "merge_clauses": [_matched("update", set={"amount": "'many'"})]}, "many"),
+    ({"merge_keys": ["nothing"], "merge_clauses": [_matched("delete")]}, "nothing"),
+)
+
+
+def test_a_merge_that_cannot_be_made_writes_no_file(world):
+    """DML-6: the message is that of the error which fails the step; the directory has the same files."""
+    columns = "id int, amount int"
+    world.materialize(orders(world, rows=[(1, 5)], columns=columns, generated={"doubled": "amount * 2"}))
+    directory = Path(world.client.table("main.default.t").location.removeprefix("file://"))
+    world.client.wait_for_background()
+    before = files_below(directory)
+    for metadata, word in BAD_MERGES:
+        error = refused(world, orders(world, rows=[(1, 7)], columns=columns, **{"mode": "merge", **metadata}))
+        assert word in str(error), f"{metadata}: {error}"
+        world.client.wait_for_background()
+        assert files_below(directory) == before, metadata
+    for generated in ("rand()", "max(amount)", "nothing + 1", "amount + + +"):
+        new = asset("u", lambda _: world.frame([(1, 7)], columns), metadata={"generated": {"g": generated}})
+        assert "'g'" in str(refused(world, new)), generated
+    assert [str(name) for name in world.client.catalog.list_tables()] == ["main.default.t"]
+    assert [path.name for path in directory.parent.iterdir()] == [directory.name]
+    assert (state(world)[0], world.rows("main.default.t")) == (0, [(1, 5, 10)])
 
 
 def test_clauses_stay_within_the_partitions_of_the_run(world):

@@ -134,7 +134,7 @@ ROW_ACTS: Mapping[str, Act] = {
     "del a": Act(reads=("p = 'a'",), removes=("a1", "a4")),
     "del x": Act(reads=("x = 5",), removes=("a4",), adds=(("a", 4, 6),)),
     "mark": Act(reads=("p = 'a' AND x = 2",), marks=("a1",)),
-    "upd": Act(reads=("p = 'a' AND x = 2",), marks=("a1",), adds=(("a", 2, 2),)),
+    "upd": Act(reads=("p = 'a' AND x = 3",), marks=("a1",), adds=(("a", 3, 3),)),
     "ovw": Act(reads=(WHOLE_TABLE,), removes=("a1", "a4", "b1", "c1"), adds=(("a", 1, 3),)),
     "ovw b": Act(reads=("p = 'b'",), removes=("b1",), adds=(("b", 1, 3),)),
     "mrg 7": Act(reads=("x >= 7 AND x <= 9",), adds=(("a", 7, 9),)),
@@ -147,9 +147,9 @@ ROW_ACTS: Mapping[str, Act] = {
     "rst": Act(reads=(WHOLE_TABLE,), removes=("a4",), adds=(("b", 4, 6),), metadata=_unchanged),
 }
 """Transactions that change rows or files: blind appends (the third without statistics), an append of rows that were read,
-deletes by rewriting and by a deletion vector, an update by a deletion vector, overwrites, merges on new keys, existing keys and
-keys of one partition, an OPTIMIZE, a REORG that rewrites the file with a deletion vector, a delete that replaces this vector, and
-a RESTORE, which always writes the metadata.
+deletes by rewriting and by a deletion vector, an update of another row by a vector of the same file, overwrites, merges on new
+keys, existing keys and keys of one partition, an OPTIMIZE, a REORG that rewrites the file with a deletion vector, a delete that
+replaces this vector, and a RESTORE, which always writes the metadata.
 """
 
 STATE_ACTS: Mapping[str, Act] = {

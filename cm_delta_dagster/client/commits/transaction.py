@@ -219,6 +219,10 @@ class Transaction:
         if domain is not None:
             self.set_domain(replace(domain, removed=True))
 
+    def remove_all_domains(self) -> None:
+        """Remove every metadata domain, of a table that is to lose the feature ``domainMetadata``."""
+        self._domains.update({name: replace(domain, removed=True) for name, domain in self.snapshot.domains.items()})
+
     @property
     def is_empty(self) -> bool:
         """Whether committing would record nothing but ``commitInfo``."""

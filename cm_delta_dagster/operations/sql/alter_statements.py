@@ -21,6 +21,7 @@ from cm_delta_dagster.operations.tables.alterations import (
     AddColumns,
     Alteration,
     ChangeColumn,
+    ColumnDefault,
     DropColumns,
     DropFeature,
     NewColumn,
@@ -31,7 +32,7 @@ from cm_delta_dagster.operations.tables.alterations import (
     position_of,
 )
 from cm_delta_dagster.operations.tables.clustering import cluster_by
-from cm_delta_dagster.operations.tables.computed_columns import set_default, sync_identity
+from cm_delta_dagster.operations.tables.computed_columns import change_columns, sync_identity
 from cm_delta_dagster.operations.tables.constraints import add_constraint, drop_constraint
 from cm_delta_dagster.operations.tables.rename import rename_table
 from cm_delta_dagster.protocol.schema.alterations import find_column
@@ -131,11 +132,18 @@ def _drop(table: Table, columns: list[str], *, if_exists: bool) -> None:
         alter_table(table, DropColumns(columns))
 
 
-def _alter_column(words: Words) -> _Change:
+def _alter_columns(words: Words) -> _Change:
+    if "SYNC IDENTITY" in words.upcoming():
+        return _sync_identity(words)
+    changes = words.listed(lambda: _column_change(words), brackets=False)
+    return lambda session, table: change_columns(table, changes, spark=lambda: session.spark)
+
+
+def _column_change(words: Words) -> ChangeColumn:
     column = path_text(words.name())
-    for phrase, read in _COLUMN_CHANGES.items():
+    for phrase, change in _COLUMN_CHANGES.items():
         if words.takes(phrase):
-            return read(words, column)
+            return change(words, column)
     words.takes("TYPE")
     changed = ChangeColumn(column=column)
     if not _begins_change(words):
@@ -143,15 +151,13 @@ def _alter_column(words: Words) -> _Change:
     changed = _with_comment(words, changed)
     first, after = _place(words)
     changed = _with_comment(words, replace(changed, position=position_of(first=first, after=after)))
-    if words.peek() == ",":
-        raise words.refusal("changes of several columns in one statement", "Write one statement for each column.")
     if changed == ChangeColumn(column=column):
-        raise words.fault(f"TYPE, COMMENT, FIRST, AFTER, {', '.join(_COLUMN_CHANGES)}")
-    return _altering(changed)
+        raise words.fault(f"TYPE, COMMENT, FIRST, AFTER, SYNC IDENTITY, {', '.join(_COLUMN_CHANGES)}")
+    return changed
 
 
 def _begins_change(words: Words) -> bool:
-    return words.peek() in ("COMMENT", "FIRST", "AFTER") or words.is_done()
+    return words.peek() in ("COMMENT", "FIRST", "AFTER", ",") or words.is_done()
 
 
 def _typed(words: Words, column: str) -> ChangeColumn:
@@ -179,20 +185,13 @@ def _with_comment(words: Words, changed: ChangeColumn) -> ChangeColumn:
     return replace(changed, comment=words.string("the comment as a text in quotes"))
 
 
-def _set_default(words: Words, column: str) -> _Change:
-    text = words.rest("the default").text
-    return lambda session, table: set_default(
-        table, spark=session.spark, column=_stored_name(table, column), default=text
-    )
+def _set_default(words: Words, column: str) -> ChangeColumn:
+    return ChangeColumn(column=column, default=ColumnDefault(words.until(",", what="the default").text))
 
 
-def _drop_default(words: Words, column: str) -> _Change:
-    return lambda session, table: set_default(
-        table, spark=session.spark, column=_stored_name(table, column), default=None
-    )
-
-
-def _sync_identity(words: Words, column: str) -> _Change:
+def _sync_identity(words: Words) -> _Change:
+    column = path_text(words.name())
+    words.expect("SYNC IDENTITY")
     return lambda session, table: sync_identity(table, spark=session.spark, column=_stored_name(table, column))
 
 
@@ -202,12 +201,11 @@ def _stored_name(table: Table, column: str) -> str:
     return path[0] if len(path) == 1 else column
 
 
-_COLUMN_CHANGES: Mapping[str, Callable[[Words, str], _Change]] = {
-    "SET NOT NULL": lambda words, column: _altering(ChangeColumn(column=column, nullable=False)),
-    "DROP NOT NULL": lambda words, column: _altering(ChangeColumn(column=column, nullable=True)),
+_COLUMN_CHANGES: Mapping[str, Callable[[Words, str], ChangeColumn]] = {
+    "SET NOT NULL": lambda words, column: ChangeColumn(column=column, nullable=False),
+    "DROP NOT NULL": lambda words, column: ChangeColumn(column=column, nullable=True),
     "SET DEFAULT": _set_default,
-    "DROP DEFAULT": _drop_default,
-    "SYNC IDENTITY": _sync_identity,
+    "DROP DEFAULT": lambda words, column: ChangeColumn(column=column, default=ColumnDefault(None)),
 }
 """What comes after the name of the column."""
 
@@ -275,10 +273,10 @@ _CHANGES: Mapping[str, Callable[[Words], _Change]] = {
     "DROP COLUMNS": _drop_columns,
     "DROP COLUMN": _drop_columns,
     "DROP FEATURE": _drop_feature,
-    "ALTER COLUMN": _alter_column,
-    "CHANGE COLUMN": _alter_column,
-    "ALTER": _alter_column,
-    "CHANGE": _alter_column,
+    "ALTER COLUMN": _alter_columns,
+    "CHANGE COLUMN": _alter_columns,
+    "ALTER": _alter_columns,
+    "CHANGE": _alter_columns,
     "SET TBLPROPERTIES": _set_properties,
     "UNSET TBLPROPERTIES": _unset_properties,
     "SET LOCATION": _refused("Use cm-delta relocate after the files were moved."),

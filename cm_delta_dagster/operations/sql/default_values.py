@@ -1,16 +1,13 @@
 """The keyword DEFAULT as a value in the VALUES or the SELECT list of an INSERT."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.sql.lexemes import Lexeme
 from cm_delta_dagster.operations.sql.rewriting import Replacement
 from cm_delta_dagster.operations.sql.words import Span
 from cm_delta_dagster.protocol.features.default_columns import default_of
 from cm_delta_dagster.protocol.features.expressions import checked_text
 from cm_delta_dagster.protocol.features.generated_columns import check_no_default
-from cm_delta_dagster.protocol.features.identity_columns import identity_columns
 from cm_delta_dagster.protocol.schema.types import StructField, StructType, data_type_text
 
 _AFTER_LIST = frozenset(
@@ -18,50 +15,29 @@ _AFTER_LIST = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WithoutDefault:
-    """A query in which no value is DEFAULT.
-
-    Attributes:
-        text: of the query.
-        computed: positions of identity columns, which the table computes for every row; the query has NULL there.
-    """
-
-    text: str
-    computed: frozenset[int] = frozenset()
-
-
-def without_default(query: Span, fields: Sequence[StructField], schema: StructType) -> WithoutDefault:
+def without_default(query: Span, fields: Sequence[StructField], schema: StructType) -> str:
     """The query with the default of the column, or NULL, in place of each DEFAULT.
+
+    An identity column has no default: NULL stands for DEFAULT, as in delta-spark, so that a column that is always generated is
+    refused like any other value given for it.
 
     Args:
         fields: the columns that get the values, in order.
 
     Raises:
-        InvalidArgumentError: DEFAULT for a generated column, or for an identity column in some of the rows.
+        InvalidArgumentError: DEFAULT for a generated column.
     """
     if not any(lexeme.word == "DEFAULT" for lexeme in query.lexemes):
-        return WithoutDefault(text=query.text)
-    rows = _rows(query.lexemes)
+        return query.text
     replaced: list[Replacement] = []
-    computed: dict[int, int] = {}
-    for row in rows:
-        for position, item in enumerate(row[: len(fields)]):
+    for row in _rows(query.lexemes):
+        for field, item in zip(fields, row, strict=False):
             if [lexeme.word for lexeme in item] != ["DEFAULT"]:
                 continue
-            field = fields[position]
             check_no_default(schema, field.name)
-            if field.name in identity_columns(schema):
-                computed[position] = computed.get(position, 0) + 1
             start = item[0].start - query.start
             replaced.append(Replacement(start=start, end=start + len("DEFAULT"), before=_text(field)))
-    for position, count in computed.items():
-        if count != len(rows):
-            raise InvalidArgumentError(
-                f"The identity column {fields[position].name!r} is DEFAULT in {count} of {len(rows)} rows. "
-                "Nothing was written. Write DEFAULT in every row, or insert the other rows with another statement."
-            )
-    return WithoutDefault(text=_with(query.text, replaced), computed=frozenset(computed))
+    return _with(query.text, replaced)
 
 
 def _text(field: StructField) -> str:

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.sql.answers import NOTHING, Answer
-from cm_delta_dagster.operations.sql.default_values import WithoutDefault, without_default
+from cm_delta_dagster.operations.sql.default_values import without_default
 from cm_delta_dagster.operations.sql.names import Name
 from cm_delta_dagster.operations.sql.qualifiers import TableNames
 from cm_delta_dagster.operations.sql.statements import Statement
@@ -73,13 +73,10 @@ def insert(session: SqlSession, statement: Statement) -> Answer:
     for name in read.partition:
         _column(snapshot, name, partition=True)
     fields = _fields(read, snapshot, static)
-    query = WithoutDefault(text=read.query.text)
-    if not read.by_name:
-        query = without_default(read.query, fields, snapshot.schema)
-    changed = Span(text=query.text, start=read.query.start, lexemes=read.query.lexemes)
+    text = read.query.text if read.by_name else without_default(read.query, fields, snapshot.schema)
+    changed = Span(text=text, start=read.query.start, lexemes=read.query.lexemes)
     frame = source_query(statement, changed).run(session.client, found, spark=session.spark)
     frame = _assigned(frame, read, fields, snapshot)
-    frame = frame.drop(*[fields[position].name for position in query.computed])
     frame = _with_partition(frame, static, snapshot)
     _write(session.spark, table, frame, read, static)
     return NOTHING

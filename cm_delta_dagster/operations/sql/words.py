@@ -68,6 +68,10 @@ class Words:
         lexeme = self._lexemes[self._at + offset]
         return lexeme.word or lexeme.symbol
 
+    def upcoming(self) -> str:
+        """All words and symbols that come next, in upper case, with spaces between them."""
+        return " ".join(lexeme.word or lexeme.symbol for lexeme in self._lexemes[self._at :])
+
     def symbol(self, symbol: str) -> bool:
         """Whether ``symbol`` comes next, which is then taken."""
         found = self._at < len(self._lexemes) and self._lexemes[self._at].symbol == symbol

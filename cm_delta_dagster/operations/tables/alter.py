@@ -159,6 +159,7 @@ def files_of(snapshot: Snapshot) -> FilesOfTable:
         files=snapshot.num_files,
         deletion_vectors=len(vectors) - vectors.null_count,
         is_clustered=bool(snapshot.clustering_columns),
+        domains=tuple(snapshot.domains),
     )
 
 

@@ -35,7 +35,12 @@ from cm_delta_dagster.protocol.features.clustering import FEATURE as CLUSTERING
 from cm_delta_dagster.protocol.features.column_ids import MAPPING_PREFIX, MAX_COLUMN_ID, strip_metadata
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
 from cm_delta_dagster.protocol.features.enablement import COLUMN_MAPPING_MODE, TableDefinition, changed_definition
-from cm_delta_dagster.protocol.features.feature_removal import FilesOfTable, without_feature
+from cm_delta_dagster.protocol.features.feature_removal import (
+    DOMAIN_METADATA,
+    REMOVABLE_DOMAINS,
+    FilesOfTable,
+    without_feature,
+)
 from cm_delta_dagster.protocol.features.table_features import canonical_name, check_writable, supports
 from cm_delta_dagster.protocol.features.table_properties import DELETION_VECTORS_KEY
 from cm_delta_dagster.protocol.schema.types import check_column_names, walk_fields
@@ -53,7 +58,7 @@ def alter_with_rewrite(
 
     Column mapping is removed, by ``delta.columnMapping.mode`` = ``none`` or with the feature, by rewriting all files; the feature
     ``deletionVectors`` by rewriting the files with deletion vectors; ``typeWidening``, after a type was changed, by rewriting all
-    files. Clustering columns are removed with the feature ``clustering``.
+    files. Clustering columns are removed with the feature ``clustering``, metadata domains with ``domainMetadata``.
 
     Args:
         spark: returns the session that rewrites files; called only if there are some.
@@ -129,12 +134,30 @@ def _prepared(
             after = plain.with_properties(**{type_widening.ENABLED: None})
         case name if name == CLUSTERING and snapshot.clustering_columns:
             after = before
+        case name if name == DOMAIN_METADATA and snapshot.domains:
+            return _without_domains(table, snapshot, alteration, context)
         case _:
             return ()
     without_feature(after, alteration.feature, FilesOfTable(files=snapshot.num_files, deletion_vectors=0))
     if after is before:
         return cluster_by(table, columns=(), context=context).versions
     return (_rewrite(table, snapshot, after, files, spark, context),)
+
+
+def _without_domains(
+    table: Table, snapshot: Snapshot, alteration: DropFeature, context: CommitContext
+) -> tuple[int, ...]:
+    """Remove the metadata domains of a table of which no other feature needs them; the version of the commit."""
+    kept = tuple(name for name in snapshot.domains if name.startswith("delta.") and name not in REMOVABLE_DOMAINS)
+    without_feature(_definition(snapshot), alteration.feature, replace(files_of(snapshot), domains=kept))
+    transaction = table.start_transaction(
+        snapshot,
+        operation="DOMAIN METADATA CLEANUP",
+        parameters={"domainMetadataRemovedCount": str(len(snapshot.domains))},
+        context=context,
+    )
+    transaction.remove_all_domains()
+    return (transaction.commit().version,)
 
 
 def _has_type_changes(definition: TableDefinition) -> bool:

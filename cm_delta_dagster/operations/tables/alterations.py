@@ -11,6 +11,7 @@ from typing import Any
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.features import row_tracking, table_changes
+from cm_delta_dagster.protocol.features.default_columns import with_default
 from cm_delta_dagster.protocol.features.enablement import TableDefinition
 from cm_delta_dagster.protocol.features.feature_removal import FilesOfTable, without_feature
 from cm_delta_dagster.protocol.features.property_names import canonical_key, canonical_properties
@@ -147,9 +148,16 @@ class DropColumns:
         return Change(wanted=_with_declared_columns(wanted, table))
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnDefault:
+    """The default that a column gets, as SQL text; None drops it. Spark must have checked the text."""
+
+    text: str | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeColumn:
-    """``CHANGE COLUMN``: the type, the place, the comment or the nullability of one column; None leaves it as it is.
+    """``CHANGE COLUMN``: the type, the place, the comment, the nullability or the default of one column; None leaves it as it is.
 
     Attributes:
         comment: the new comment; an empty text is a comment.
@@ -160,14 +168,17 @@ class ChangeColumn:
     position: Position | None = None
     comment: str | None = None
     nullable: bool | None = None
+    default: ColumnDefault | None = None
     operation: typing.ClassVar[str] = "CHANGE COLUMN"
 
     def parameters(self, table: TableDefinition) -> dict[str, str]:
+        described = {"column": _json(self.described(table))}
+        return described if self.position is None else {**described, "position": str(self.position)}
+
+    def described(self, table: TableDefinition) -> dict[str, Any]:
+        """The column of the table after the change, for ``commitInfo``."""
         found = find_column(table.schema, column_path(self.column))
-        parameters = {"column": _json(_described(found.path, replace(found.field, type=found.type)))}
-        if self.position is not None:
-            parameters["position"] = str(self.position)
-        return parameters
+        return _described(found.path, replace(found.field, type=found.type))
 
     def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
         path, wanted = column_path(self.column), _with_declared_fields(table)
@@ -181,7 +192,38 @@ class ChangeColumn:
             wanted = wanted.with_schema(alterations.set_nullable(wanted.schema, path, True))
         if self.nullable is False:
             wanted = table_changes.set_not_null(wanted, path, has_rows=files.files > 0)
+        if self.default is not None:
+            wanted = wanted.with_schema(with_default(wanted.schema, self.column, self.default.text))
         return Change(wanted=_with_declared_columns(wanted, table), depends_on_rows=self.nullable is False)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeColumns:
+    """``CHANGE COLUMNS``: changes of several columns, of which each is named once."""
+
+    columns: Sequence[ChangeColumn]
+    operation: typing.ClassVar[str] = "CHANGE COLUMNS"
+
+    def parameters(self, table: TableDefinition) -> dict[str, str]:
+        listed = []
+        for change in self.columns:
+            position = {} if change.position is None else {"position": str(change.position)}
+            listed.append({**change.described(table), **position})
+        return {"columns": _json(listed)}
+
+    def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
+        paths = [tuple(part.lower() for part in column_path(change.column)) for change in self.columns]
+        for number, path in enumerate(paths):
+            if any(other[: len(path)] == path for at, other in enumerate(paths) if at != number):
+                raise InvalidArgumentError(
+                    f"Column {path_text(path)!r}, with its fields, is changed more than once in one statement. Nothing was "
+                    "changed. Name each column once, or write one statement for each change."
+                )
+        wanted, depends_on_rows = table, False
+        for each in self.columns:
+            change = each.apply(wanted, files)
+            wanted, depends_on_rows = change.wanted, depends_on_rows or change.depends_on_rows
+        return Change(wanted=wanted, depends_on_rows=depends_on_rows)
 
 
 # --- properties and features ------------------------------------------------------------------------------------------
@@ -207,7 +249,7 @@ class SetProperties:
 
     def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
         check_user_properties(self.properties, any_name=self.any_name)
-        _refuse_constraints(self.properties, "added")
+        _refuse_constraints(self.properties)
         stored = dict(stored_properties(self.properties))
         wanted = _with_comment(table, stored.pop(COMMENT)) if COMMENT in stored else table
         wanted = wanted.with_properties(**stored)
@@ -223,7 +265,10 @@ class SetProperties:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsetProperties:
-    """``UNSET TBLPROPERTIES``. Properties that the table does not have are ignored, as by delta-spark."""
+    """``UNSET TBLPROPERTIES``. Properties that the table does not have are ignored, as by delta-spark.
+
+    The property ``delta.constraints.<name>`` is a CHECK constraint, which is dropped.
+    """
 
     names: Sequence[str]
     operation: typing.ClassVar[str] = "UNSET TBLPROPERTIES"
@@ -236,7 +281,6 @@ class UnsetProperties:
 
     def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
         check_removable_properties(self.names)
-        _refuse_constraints(self.names, "dropped")
         wanted = _with_comment(table, None) if COMMENT in self.names else table
         return Change(wanted=wanted.with_properties(**dict.fromkeys(self.names)))
 
@@ -319,12 +363,12 @@ def _field_of(column: NewColumn) -> StructField:
     return StructField(column_path(column.name)[-1], found.type, column.nullable, {**found.metadata, **comment})
 
 
-def _refuse_constraints(keys: Sequence[str] | Mapping[str, str], verb: str) -> None:
-    for key in keys:
+def _refuse_constraints(properties: Mapping[str, str]) -> None:
+    for key in properties:
         if key.startswith(CONSTRAINT_PREFIX):
             raise InvalidArgumentError(
-                f"The property {key!r} is a constraint and is not {verb} as a property, because the rows that exist must be "
-                "checked. Nothing was changed. Use add_constraint and drop_constraint."
+                f"The property {key!r} is a constraint and is not added as a property, because the rows that exist must be "
+                "checked. Nothing was changed. Use table.alter.add_constraint, or ALTER TABLE ... ADD CONSTRAINT."
             )
 
 

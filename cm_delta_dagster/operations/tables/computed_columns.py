@@ -1,5 +1,6 @@
-"""Change the defaults of columns, and the high-water marks of identity columns."""
+"""Change columns together with their defaults, and the high-water marks of identity columns."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from pyspark.sql import SparkSession
@@ -11,13 +12,15 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.reading.read import read_snapshot
-from cm_delta_dagster.operations.tables.alter import AlterResult
+from cm_delta_dagster.operations.tables.alter import AlterResult, alter_table
+from cm_delta_dagster.operations.tables.alterations import Alteration, ChangeColumn, ChangeColumns, ColumnDefault
 from cm_delta_dagster.operations.tables.constraints import altered
 from cm_delta_dagster.protocol.features.default_columns import with_default
 from cm_delta_dagster.protocol.features.generated_columns import generated_columns
 from cm_delta_dagster.protocol.features.identity_columns import identity_columns, with_high_water_marks
 from cm_delta_dagster.protocol.features.table_features import supports
 from cm_delta_dagster.protocol.features.table_properties import FEATURE_PREFIX
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath, column_path
 from cm_delta_dagster.protocol.schema.types import StructType, schema_to_json
 from cm_delta_dagster.spark.cancellation import collected_rows
 from cm_delta_dagster.spark.constraints import check_expression_types
@@ -28,36 +31,53 @@ _FEATURE = "allowColumnDefaults"
 
 
 @names_table
-def set_default(
-    table: Table, *, spark: SparkSession, column: str, default: str | None, context: CommitContext = NO_CONTEXT
+def change_columns(
+    table: Table,
+    changes: Sequence[ChangeColumn],
+    *,
+    spark: Callable[[], SparkSession],
+    context: CommitContext = NO_CONTEXT,
 ) -> AlterResult:
-    """Set the default of a column for later writes; None drops it. Commits nothing if the table is already as wanted.
+    """Change one column or several in one commit, in the given order. Commits nothing if the table is already as wanted.
+
+    Args:
+        spark: returns the session that checks new defaults; called only if there are some.
 
     Raises:
-        InvalidArgumentError: there is no such column, it is generated or an identity column, the default is not an expression
-            without columns whose type can be stored in it, or the table does not have the feature ``allowColumnDefaults``, without
-            which writers that do not know defaults may write to it.
-        InvalidDataError: the value of the default cannot be stored in the column.
+        InvalidArgumentError: a change cannot be made, or a column is changed twice. A default needs a column that is neither
+            generated nor an identity column, an expression without columns whose type can be stored in it, and the feature
+            ``allowColumnDefaults``, without which writers that do not know defaults may write to the table.
+        InvalidDataError: the value of a default cannot be stored in its column.
         CommitConflictError: a concurrent commit changed the metadata.
     """
     snapshot = table.snapshot()
-    schema = with_default(snapshot.schema, column, default)
-    item = schema.field(column)
+    for change in changes:
+        if change.default is not None and change.default.text is not None:
+            _check_default(snapshot, change, change.default.text, spark())
+    wanted: Alteration = changes[0] if len(changes) == 1 else ChangeColumns(tuple(changes))
+    return alter_table(table, wanted, context=context)
+
+
+def set_default(
+    table: Table, *, spark: SparkSession, column: ColumnPath, default: str | None, context: CommitContext = NO_CONTEXT
+) -> AlterResult:
+    """Set the default of a column for later writes; None drops it. Raises as :func:`change_columns`."""
+    change = ChangeColumn(column=column, default=ColumnDefault(default))
+    return change_columns(table, (change,), spark=lambda: spark, context=context)
+
+
+def _check_default(snapshot: Snapshot, change: ChangeColumn, text: str, spark: SparkSession) -> None:
+    """Raises InvalidArgumentError or InvalidDataError as :func:`change_columns`."""
+    schema = with_default(snapshot.schema, change.column, text)
+    item = schema.field(column_path(change.column)[0])
     assert item is not None
-    if default is not None and (item.name in generated_columns(schema) or item.name in identity_columns(schema)):
+    if item.name in generated_columns(schema) or item.name in identity_columns(schema):
         raise InvalidArgumentError(
             f"Column {item.name!r} of {snapshot.identifier} is generated or an identity column and cannot have a default. Nothing "
             "was changed."
         )
-    if default is not None:
-        _check_feature(snapshot, item.name)
-        check_expression_types(spark, StructType((item,)))
-    if schema == snapshot.schema:
-        return AlterResult(table_id=table.table_id, version=snapshot.version, snapshot=snapshot)
-    parameters = {"column": item.name, "default": "" if default is None else default}
-    transaction = table.start_transaction(snapshot, operation="CHANGE COLUMN", parameters=parameters, context=context)
-    transaction.set_metadata(replace(snapshot.metadata, schema_string=schema_to_json(schema)))
-    return altered(table, transaction.commit())
+    _check_feature(snapshot, item.name)
+    check_expression_types(spark, StructType((item,)))
 
 
 def _check_feature(snapshot: Snapshot, column: str) -> None:

@@ -2,7 +2,6 @@
 
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import names_table
@@ -10,8 +9,9 @@ from cm_delta_dagster.operations.writing.change_rows import ChangeCounts
 from cm_delta_dagster.operations.writing.conditions import Condition, write_condition
 from cm_delta_dagster.operations.writing.delete_rows import delete_rows
 from cm_delta_dagster.operations.writing.target_shape import TargetShape
-from cm_delta_dagster.operations.writing.write_result import WriteResult
+from cm_delta_dagster.operations.writing.write_result import WriteResult, earlier_write
 from cm_delta_dagster.operations.writing.write_transaction import (
+    DEFAULT_OPTIONS,
     CommitOptions,
     WriteTransaction,
     check_not_append_only,
@@ -26,12 +26,12 @@ from cm_delta_dagster.spark.errors import spark_errors
 
 @names_table
 def delete(
-    table: WriteTarget, *, spark: SparkSession, where: Condition, context: CommitContext = NO_CONTEXT
+    table: WriteTarget, *, spark: SparkSession, where: Condition, options: CommitOptions = DEFAULT_OPTIONS
 ) -> WriteResult:
     """Delete the rows for which ``where`` is true. Rows for which it is NULL stay.
 
     Files whose partition values prove that all rows match are removed without being read. If no row matches, nothing is
-    committed.
+    committed, unless the delete is idempotent.
 
     Raises:
         InvalidArgumentError: ``where`` is not a condition over the table's columns, or a write cannot evaluate it.
@@ -39,6 +39,9 @@ def delete(
         CommitConflictError: a concurrent commit changed rows that this delete read.
     """
     snapshot = table.snapshot()
+    earlier = earlier_write(table, snapshot, options.idempotency)
+    if earlier is not None:
+        return earlier
     predicate = write_condition(where, snapshot, session=spark, now_ms=table.services.now_ms())
     if predicate is None:
         raise InvalidArgumentError(
@@ -48,7 +51,6 @@ def delete(
     check_not_append_only(snapshot, "a delete")
     shape = TargetShape(schema=snapshot.schema, metadata=snapshot.metadata, protocol=snapshot.protocol)
     parameters = {"predicate": json_text([to_sql(predicate)])}
-    options = CommitOptions(context=context)
     with (
         spark_errors(f"deleting from {snapshot.identifier}"),
         start_write(table, snapshot, shape=shape, operation="DELETE", parameters=parameters, options=options) as write,

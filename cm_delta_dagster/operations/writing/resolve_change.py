@@ -3,7 +3,7 @@
 Everything that can be refused is refused here, before a Spark job runs.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -65,6 +65,8 @@ from cm_delta_dagster.spark.file_values import OWN_PREFIX
 from cm_delta_dagster.spark.predicates import holds
 from cm_delta_dagster.spark.schema import from_spark, quoted, same_shape, schema_of, to_spark
 from cm_delta_dagster.spark.session import session_time_zone
+
+_MAX_SHOWN_TEXT = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -181,12 +183,24 @@ class _Resolution:
         rows = (rows.withColumns(self.computed) if self.computed else rows).alias(self.target.alias)
         return rows if source is None or kind is ClauseKind.NOT_MATCHED_BY_SOURCE else rows.crossJoin(source)
 
+    def _described(self, clause: RowClause) -> str:
+        """The clause, and which columns its expressions may name, for messages."""
+        if self.change.source is None:
+            return clause.action.value.upper()
+        seen = {
+            ClauseKind.NOT_MATCHED: ", which sees only the source",
+            ClauseKind.NOT_MATCHED_BY_SOURCE: ", which sees only the table",
+        }
+        return f"{clause.name}{seen.get(clause.kind, '')}"
+
     def _check_condition(self, condition: Column, clause: RowClause | None = None) -> None:
         """Check the condition of a clause, or that of the join."""
         if clause is None:
-            check_row_condition(condition, self._scope(), where="the condition of the merge")
+            where = f"the condition{_texts(self.change.on)} of the merge"
+            check_row_condition(condition, self._scope(), where=where)
         else:
-            check_row_condition(condition, self._scope(clause.kind), where=_described(clause))
+            where = f"the condition{_texts(clause.condition)} of {self._described(clause)}"
+            check_row_condition(condition, self._scope(clause.kind), where=where)
         check_repeatable_column(condition, self._scope())
 
     def _side(self, kind: ClauseKind) -> Side | None:
@@ -262,26 +276,31 @@ class _Resolution:
             if _is_default(expression)
         ]
         defaults = frozenset(path[0] for path in paths if len(path) == 1)
-        self._check_identity(clause, [name for name in values if name not in defaults])
+        self._check_identity(clause, tuple(values), defaults)
         return ChangeClause(
             kind=clause.kind, action=clause.action, condition=condition, values=values, defaults=defaults
         )
 
-    def _check_identity(self, clause: RowClause, given: Sequence[str]) -> None:
+    def _check_identity(self, clause: RowClause, given: tuple[str, ...], defaults: Set[str]) -> None:
         if clause.action is ClauseAction.INSERT:
-            check_not_given(self.shape.schema, tuple(given), action="inserts")
-            return
+            check_not_given(self.shape.schema, given, action="inserts")
         for name in identity_columns(self.shape.schema):
-            if name in given:
+            if clause.action is ClauseAction.UPDATE and name in given:
                 raise InvalidArgumentError(
                     f"The clause {clause.name} sets the identity column {name!r}, which is never updated. Nothing was written. "
                     "Leave the column out."
+                )
+            if name in defaults:
+                raise InvalidArgumentError(
+                    f"The clause {clause.name} inserts DEFAULT into the identity column {name!r}, which has no default. Nothing "
+                    "was written. Leave the column out; the table then numbers the row."
                 )
 
     def _values(self, clause: RowClause, side: Side | None) -> dict[str, Column]:
         given = self._all_columns(clause) if clause.assignments is None else self._given(clause, side)
         if clause.assignments is not None:
-            check_row_values([value for _, value in given], self._scope(clause.kind), where=_described(clause))
+            where = f"the values{_texts(*clause.assignments.values())} of {self._described(clause)}"
+            check_row_values([value for _, value in given], self._scope(clause.kind), where=where)
         with spark_errors("analysing the values of a write"):
             types = from_spark(
                 self._scope().select(*[value.alias(f"v{i}") for i, (_, value) in enumerate(given)]).schema
@@ -414,13 +433,10 @@ def _check_value(name: str, expression: object) -> None:
         )
 
 
-def _described(clause: RowClause) -> str:
-    """The clause, and which columns its expressions may name, for messages."""
-    seen = {
-        ClauseKind.NOT_MATCHED: ", which sees only the source",
-        ClauseKind.NOT_MATCHED_BY_SOURCE: ", which sees only the table",
-    }
-    return f"{clause.name}{seen.get(clause.kind, '')}"
+def _texts(*expressions: object) -> str:
+    """The expressions that are SQL text, for messages; "" if there are none."""
+    listed = ", ".join(repr(each) for each in expressions if isinstance(each, str))
+    return f" {listed if len(listed) <= _MAX_SHOWN_TEXT else listed[:_MAX_SHOWN_TEXT] + ' ...'}" if listed else ""
 
 
 def _is_default(expression: Expression) -> bool:

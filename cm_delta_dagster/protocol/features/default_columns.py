@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.features.expressions import check_constant, columns_of_expression
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath, column_path, path_text
 from cm_delta_dagster.protocol.schema.evolution import CURRENT_DEFAULT
 from cm_delta_dagster.protocol.schema.types import StructField, StructType, walk_fields
 
@@ -54,16 +55,18 @@ def check_default(text: str, name: str) -> None:
         )
 
 
-def with_default(schema: StructType, column: str, text: str | None) -> StructType:
+def with_default(schema: StructType, column: ColumnPath, text: str | None) -> StructType:
     """The schema with a new default of one column; without its default for None.
 
     Raises:
-        InvalidArgumentError: the schema has no such column, or the default is not valid.
+        InvalidArgumentError: the schema has no such column, it is a nested field, or the default is not valid.
     """
-    item = schema.field(column)
-    if item is None:
+    name, *nested = column_path(column)
+    item = schema.field(name)
+    if item is None or nested:
         raise InvalidArgumentError(
-            f"The table has no column {column!r}; its columns are {', '.join(schema.names)}. Nothing was changed."
+            f"The table has no column {path_text((name, *nested))!r} that can have a default; its columns are "
+            f"{', '.join(schema.names)}. Nothing was changed. Name one of them; nested fields have no defaults."
         )
     metadata = {key: value for key, value in item.metadata.items() if key not in (CURRENT_DEFAULT, "EXISTS_DEFAULT")}
     if text is not None:

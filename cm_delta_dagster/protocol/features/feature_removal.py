@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.actions.actions import Protocol
-from cm_delta_dagster.protocol.features import row_tracking, type_widening
+from cm_delta_dagster.protocol.features import clustering, row_tracking, type_widening
 from cm_delta_dagster.protocol.features.column_ids import MAPPING_PREFIX, MAX_COLUMN_ID, strip_metadata
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
 from cm_delta_dagster.protocol.features.enablement import COLUMN_MAPPING_MODE, TableDefinition
@@ -31,6 +31,9 @@ from cm_delta_dagster.protocol.schema.evolution import CURRENT_DEFAULT
 from cm_delta_dagster.protocol.schema.types import walk_fields
 
 CHECKPOINT_PROTECTION = "checkpointProtection"
+DOMAIN_METADATA = "domainMetadata"
+REMOVABLE_DOMAINS = (clustering.DOMAIN,)
+"""Domains of Delta's features that mean nothing once the feature was dropped. Those of users can be removed too."""
 
 OF_CATALOG_MANAGED = (CATALOG_MANAGED, "vacuumProtocolCheck")
 """Features that a table loses when no catalog manages it any more. They leave nothing behind, and other engines refuse them."""
@@ -40,17 +43,19 @@ _NEEDED = frozenset((CATALOG_MANAGED, IN_COMMIT_TIMESTAMP, "vacuumProtocolCheck"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesOfTable:
-    """What the removal of a feature needs to know of the live files.
+    """What the removal of a feature needs to know of the table besides its definition.
 
     Attributes:
-        files: their number.
-        deletion_vectors: how many have a deletion vector.
+        files: number of live files.
+        deletion_vectors: how many of them have a deletion vector.
         is_clustered: whether the table has clustering columns.
+        domains: names of the metadata domains.
     """
 
     files: int
     deletion_vectors: int
     is_clustered: bool = False
+    domains: tuple[str, ...] = ()
 
 
 _Removal = Callable[[TableDefinition, FilesOfTable], TableDefinition]
@@ -190,12 +195,36 @@ def _clustering(table: TableDefinition, files: FilesOfTable) -> TableDefinition:
     return table
 
 
+def _domain_metadata(table: TableDefinition, files: FilesOfTable) -> TableDefinition:
+    if row_tracking.DOMAIN in files.domains:
+        raise _refused(
+            DOMAIN_METADATA,
+            f"the domain {row_tracking.DOMAIN} holds the highest row id of the table, without which ids would be given twice",
+            "Copy the rows to a table without it.",
+        )
+    unknown = [name for name in files.domains if name.startswith("delta.") and name not in REMOVABLE_DOMAINS]
+    if unknown:
+        raise _refused(
+            DOMAIN_METADATA,
+            f"the metadata domains {', '.join(sorted(unknown))} belong to features that this client does not know",
+            "Copy the rows to a table without it.",
+        )
+    if files.domains:
+        raise _refused(
+            DOMAIN_METADATA,
+            f"the table has the metadata domains {', '.join(sorted(files.domains))}",
+            f"Remove them with the feature: table.alter.drop_feature({DOMAIN_METADATA!r}) in Python.",
+        )
+    return table
+
+
 _REMOVALS: Mapping[str, _Removal] = {
     "allowColumnDefaults": _column_defaults,
     "checkConstraints": _check_constraints,
     "clustering": _clustering,
     "columnMapping": _column_mapping,
     "deletionVectors": _deletion_vectors,
+    DOMAIN_METADATA: _domain_metadata,
     "rowTracking": _row_tracking,
     "typeWidening": _type_widening,
     "typeWidening-preview": _type_widening,

@@ -23,6 +23,7 @@ from cm_delta_dagster.operations.tables.alterations import (
     AddColumns,
     Alteration,
     ChangeColumn,
+    ChangeColumns,
     DropColumns,
     DropFeature,
     EnableFeature,
@@ -379,6 +380,59 @@ def test_features_that_cannot_be_dropped(lake: Lake, feature: str, message: str)
     with pytest.raises(InvalidArgumentError, match=message):
         alter_table(table, DropFeature(feature))
     assert table.latest_version() == version
+
+
+def test_the_highest_row_id_keeps_the_feature_of_its_domain(lake: Lake) -> None:
+    """TF-14: if row tracking is added again, no id is given twice."""
+    table = lake.new_table(properties=TRACKED)
+    lake.append(table)
+    alter_table(table, DropFeature("rowTracking"))
+    with pytest.raises(InvalidArgumentError, match=r"delta\.rowTracking holds the highest row id"):
+        alter_table(table, DropFeature("domainMetadata"))
+    assert supports(table.snapshot().protocol, "domainMetadata")
+
+
+def test_several_columns_are_changed_in_one_commit(lake: Lake) -> None:
+    """SCHEVO-5: in the given order; one that cannot be changed leaves all as they were."""
+    table = lake.new_table(properties={"delta.enableTypeWidening": "true"})
+    alter_table(table, AddColumns([NewColumn("n", "int"), NewColumn("st", "struct<a: int, b: int>")]))
+    done = alter_table(
+        table,
+        ChangeColumns(
+            [
+                ChangeColumn(column="n", type="bigint", position=Position()),
+                ChangeColumn(column="st.b", position=Position(), comment="second"),
+                ChangeColumn(column="id", position=Position()),
+            ]
+        ),
+    )
+    assert (done.versions, done.snapshot.schema.names) == ((2,), ("id", "n", "day", "st"))
+    (commit,) = table.commit_actions(2, 2)
+    info = commit.commit_info
+    assert info is not None and info.operation == "CHANGE COLUMNS"
+    listed = json.loads((info.operation_parameters or {})["columns"])
+    assert [(item["name"], item["type"], item.get("position")) for item in listed] == [
+        ("n", "bigint", "FIRST"), ("st.b", "int", "FIRST"), ("id", "bigint", "FIRST"),
+    ]  # fmt: skip
+    for wrong in (
+        [ChangeColumn(column="n", comment="x"), ChangeColumn(column="nothing", comment="y")],
+        [ChangeColumn(column="n", comment="x"), ChangeColumn(column="N", comment="y")],
+        [ChangeColumn(column="st.a", comment="x"), ChangeColumn(column="st", comment="y")],
+        [ChangeColumn(column="n", comment="x"), ChangeColumn(column="id", type="int")],
+    ):
+        with pytest.raises(InvalidArgumentError):
+            alter_table(table, ChangeColumns(wrong))
+    assert table.snapshot().version == 2
+
+
+def test_a_constraint_is_dropped_as_a_property_and_not_added(lake: Lake) -> None:
+    """CHK-3, CHK-5"""
+    table = lake.new_table(properties={"delta.constraints.positive": "id > 0", "delta.constraints.known": "id < 9"})
+    result = alter_table(table, UnsetProperties(names=["delta.constraints.positive", "delta.constraints.nothing"]))
+    kept = {key for key in result.snapshot.metadata.configuration if "constraints" in key}
+    assert (len(result.versions), kept) == (1, {"delta.constraints.known"})
+    with pytest.raises(InvalidArgumentError, match="ADD CONSTRAINT"):
+        alter_table(table, SetProperties(properties={"delta.constraints.positive": "id > 0"}))
 
 
 def test_type_widening_of_a_table_without_rows_is_dropped(lake: Lake) -> None:

@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster import Connection, DeltaTable, SchemaMismatchError, connect
+from cm_delta_dagster.errors import InvalidArgumentError
 
 NAME = "main.test.t"
 
@@ -84,6 +85,21 @@ def test_features_are_dropped_with_the_files_that_need_them(lake: Connection) ->
     } == {"int64"}
     table.update({"n": "n + 1"}, "id = 6")
     assert table.count_rows() == 199
+
+
+def test_metadata_domains_go_with_their_feature(lake: Connection) -> None:
+    """TF-14, DOM-7: in a commit before, as delta-spark does it."""
+    table = lake.create_table(NAME, lake.spark.range(1).schema, cluster_by="id")
+    with pytest.raises(InvalidArgumentError, match="the features clustering need it"):
+        table.alter.drop_feature("domainMetadata")
+    table.alter.drop_feature("clustering")
+    assert table.snapshot().domains
+    assert len(table.alter.drop_feature("domainMetadata").versions) == 2
+    snapshot = table.snapshot()
+    assert not snapshot.domains and "domainMetadata" not in (snapshot.protocol.writer_features or ())
+    infos = [entry.commit_info for entry in table.history(limit=2)]
+    operations = [None if info is None else info.operation for info in infos]
+    assert operations == ["DROP FEATURE", "DOMAIN METADATA CLEANUP"]
 
 
 def test_column_mapping_of_a_table_without_rows_is_removed(lake: Connection) -> None:

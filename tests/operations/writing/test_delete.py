@@ -7,10 +7,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.commits.context import Idempotency
 from cm_delta_dagster.errors import IllegalCommitError, InvalidArgumentError
 from cm_delta_dagster.operations.reading.history import history
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.write import WriteOutcome
+from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from cm_delta_dagster.protocol.actions.paths import decode_path
 from tests.support.builders import TableBuilder
 
@@ -55,6 +57,17 @@ def test_a_delete_that_matches_no_row_creates_no_version(build: Callable[..., Ta
     builder.append((1,), (3,))
     result = delete(builder.table, spark=builder.spark, where="id = 2")
     assert (result.outcome, builder.table.snapshot().version) == (WriteOutcome.NOTHING_TO_DO, 1)
+
+
+def test_a_delete_that_was_committed_is_not_repeated(build: Callable[..., TableBuilder]) -> None:
+    """TXN-4: rows that came after it stay."""
+    builder = build("id long")
+    builder.append((1,), (2,))
+    once = CommitOptions(idempotency=Idempotency(app_id="job", version=7))
+    delete(builder.table, spark=builder.spark, where="id = 1", options=once)
+    builder.append((1,))
+    again = delete(builder.table, spark=builder.spark, where="id = 1", options=once)
+    assert (again.outcome, again.version, builder.rows()) == (WriteOutcome.ALREADY_COMMITTED, 2, [(1,), (2,)])
 
 
 def test_a_condition_that_only_spark_can_evaluate_works(build: Callable[..., TableBuilder]) -> None:

@@ -13,6 +13,7 @@ from cm_delta_dagster.errors import CommitConflictError
 from cm_delta_dagster.operations.maintenance.optimize import optimize
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import merge
+from cm_delta_dagster.operations.writing.update import update
 from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from tests.operations.writing.test_write import Interleaved
@@ -44,6 +45,10 @@ VERBS: Mapping[str, tuple[Callable[[TableBuilder, Any], Any], Callable[[Rows], R
     "delete 1": (
         lambda it, table: delete(table, spark=it.spark, where="id = 1"),
         lambda rows: frozenset(row for row in rows if row[0] != 1),
+    ),
+    "update 2": (
+        lambda it, table: update(table, spark=it.spark, assignments={"v": "7"}, where="id = 2"),
+        lambda rows: frozenset((*row[:2], 7) if row[0] == 2 else row for row in rows),
     ),
     "merge 2": (
         lambda it, table: merge(table, frame=it.frame((2, "a", 1)), keys=["id", "p"]),
@@ -97,6 +102,35 @@ def test_the_outcome_is_that_of_a_serial_execution(
         return
     assert lose(builder, late).retries == 1
     assert frozenset(builder.rows()) in (do_loser(do_winner(rows)), do_winner(do_loser(rows)))
+
+
+VECTOR_PAIRS = (
+    ("delete 1", "delete 1"), ("delete 1", "update 2"), ("update 2", "delete 1"), ("update 2", "merge 2"), ("merge 2", "delete 1"),
+    ("delete 1", "optimize"), ("optimize", "delete 1"),
+)  # fmt: skip
+"""Loser and winner, which mark the same rows or different rows of one file by deletion vectors, or rewrite that file."""
+
+
+@pytest.mark.parametrize(("loser", "winner"), VECTOR_PAIRS)
+def test_vectors_of_one_file_conflict_even_for_different_rows(
+    allowed: DeltaClient, spark: SparkSession, tmp_path: Path, loser: str, winner: str
+) -> None:
+    """OCC-8 to OCC-10, DV-2: vectors are not merged, as in delta-spark; the second attempt loses no row of the winner."""
+    properties = {"delta.enableDeletionVectors": "true"}
+    builder = TableBuilder(allowed, spark, "id long, p string, v long", properties=properties)
+    rows = frozenset((number, "a", 0) for number in range(1, 10))
+    builder.append(*sorted(rows)[:5])
+    builder.append(*sorted(rows)[5:])
+    (lose, do_loser), (win, do_winner) = VERBS[loser], VERBS[winner]
+    late: Any = Interleaved(builder.table, lambda: win(builder, builder.table))
+    with pytest.raises(CommitConflictError):
+        lose(builder, late)
+    assert frozenset(builder.rows()) == do_winner(rows)
+    if winner != "optimize":
+        vectors = builder.table.snapshot().files["deletionVector"]
+        assert len(vectors) - vectors.null_count == 1
+    lose(builder, builder.table)
+    assert frozenset(builder.rows()) == do_loser(do_winner(rows))
 
 
 def test_an_overwrite_replaces_the_winner_if_it_may(client: DeltaClient, spark: SparkSession) -> None:
