@@ -94,6 +94,40 @@ def assigned_columns(
     return columns
 
 
+def with_kept_fields(given: Column, offered: DataType, old: Column, present: DataType) -> Column:
+    """``given`` of type ``offered``, with the fields of ``old`` of type ``present`` that it lacks.
+
+    A struct that lacks fields is NULL where ``old`` is NULL too. Otherwise it has the fields of both, NULL where a struct is NULL.
+    """
+    if (
+        not isinstance(offered, StructType)
+        or not isinstance(present, StructType)
+        or not _lacks_fields(offered, present)
+    ):
+        return given
+    fields: list[Column] = []
+    for item in present.fields:
+        have, kept = offered.field(item.name), old.getField(item.name)
+        value = kept if have is None else with_kept_fields(given.getField(have.name), have.type, kept, item.type)
+        fields.append(value.alias(item.name))
+    return F.when(given.isNotNull() | old.isNotNull(), F.struct(*fields))
+
+
+def _lacks_fields(offered: StructType, present: StructType) -> bool:
+    """Whether ``offered``, or a struct in it that is not in an array or map, lacks a field of ``present``."""
+    for item in present.fields:
+        have = offered.field(item.name)
+        if have is None:
+            return True
+        if (
+            isinstance(have.type, StructType)
+            and isinstance(item.type, StructType)
+            and _lacks_fields(have.type, item.type)
+        ):
+            return True
+    return False
+
+
 def check_constants(assignments: Iterable[Assignment], schema: StructType, session: SparkSession) -> None:
     """Evaluate the assigned constants that may not fit their columns, so that they are refused even if they change no row.
 

@@ -191,7 +191,8 @@ class Session:
         metadata, protocol = snapshot.metadata, snapshot.protocol
         configuration = dict(metadata.configuration)
         types = [_json_type(item) for item in json.loads(metadata.schema_string)["fields"]]
-        info = table.history(limit=1)[0].commit_info
+        # An act that made no commit has no metrics; those of the commit before it are of another act.
+        info = table.history(limit=1)[0].commit_info if snapshot.version != since else None
         found: dict[str, Any] = {
             "version": snapshot.version,
             "rows": _encoded(table.to_arrow(), types),

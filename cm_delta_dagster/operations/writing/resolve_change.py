@@ -50,7 +50,14 @@ from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
 from cm_delta_dagster.protocol.schema.char_types import char_widths
 from cm_delta_dagster.protocol.schema.evolution import assigned_fields, evolved_by_merge
 from cm_delta_dagster.protocol.schema.types import StructField, StructType, data_type_text
-from cm_delta_dagster.spark.assignments import Assignment, assigned_columns, check_constants, target_path, type_at
+from cm_delta_dagster.spark.assignments import (
+    Assignment,
+    assigned_columns,
+    check_constants,
+    target_path,
+    type_at,
+    with_kept_fields,
+)
 from cm_delta_dagster.spark.change_clauses import ChangeClause, ClauseAction, ClauseKind
 from cm_delta_dagster.spark.conditions import (
     are_repeatable,
@@ -372,32 +379,15 @@ class _Resolution:
             given = self.source.schema.field(item.name)
             if given is not None:
                 column = F.col(f"{quoted(self.source.alias)}.{quoted(given.name)}")
-                found += self._expanded((item.name,), item, given, column, clause)
+                if clause.action is ClauseAction.UPDATE and self.change.evolves:
+                    old = F.col(f"{quoted(self.target.alias)}.{quoted(item.name)}")
+                    column = with_kept_fields(column, given.type, old, item.type)
+                found.append(((item.name,), column))
             elif not (clause.lenient or self.change.evolves):
                 raise SchemaMismatchError(
                     f"The source has no column {item.name!r}, which {clause.name} * takes from it. Nothing was written. Name the "
                     "columns, or merge the schema."
                 )
-        return found
-
-    def _expanded(
-        self, path: tuple[str, ...], item: StructField, given: StructField, column: Column, clause: RowClause
-    ) -> list[tuple[tuple[str, ...], Column]]:
-        """The assignment of a column; of an updated struct that has more fields than the source, those of the fields."""
-        inner, offered = item.type, given.type
-        lacks = (
-            isinstance(inner, StructType)
-            and isinstance(offered, StructType)
-            and any(offered.field(name) is None for name in inner.names)
-        )
-        if clause.action is ClauseAction.INSERT or not self.change.evolves or not lacks:
-            return [(path, column)]
-        assert isinstance(inner, StructType) and isinstance(offered, StructType)
-        found: list[tuple[tuple[str, ...], Column]] = []
-        for below in inner.fields:
-            have = offered.field(below.name)
-            if have is not None:
-                found += self._expanded((*path, below.name), below, have, column.getField(have.name), clause)
         return found
 
 

@@ -166,6 +166,36 @@ def test_all_columns_with_and_without_schema_evolution(build: Build) -> None:
     assert builder.rows() == [(1, (7, 1, 8), "a", "n"), (2, (7, None, 8), None, "n")]
 
 
+def test_a_struct_is_null_where_source_and_table_have_null(build: Build) -> None:
+    """DML-4: UPDATE * with evolution, of structs that have fields which the source lacks; delta-spark 4.4.0 gives the same rows."""
+    builder = build("id long, st struct<a: int, b: string, n: struct<p: int, q: int>>")
+    builder.append(
+        (1, None), (2, (1, None, None)), (3, (1, "x", (1, None))), (4, (1, "x", (1, 2))), (5, None), (6, (1, "x", None))
+    )
+    source = builder.frame(
+        (1, None), (2, None), (3, None), (4, (9, None)), (5, (None, None)), (7, None),
+        columns="id long, st struct<a: int, n: struct<p: int>>",
+    )  # fmt: skip
+    merge = _merge(builder, source).when_matched_update_all().when_not_matched_insert_all()
+    merge.with_schema_evolution().execute()
+    assert builder.rows() == [
+        (1, None), (2, (None, None, None)), (3, (None, "x", (None, None))), (4, (9, "x", (None, 2))),
+        (5, (None, None, None)), (6, (1, "x", None)), (7, None),
+    ]  # fmt: skip
+    deeper = builder.frame(
+        (1, None),
+        (3, None),
+        (4, ((7,), "r", 8)),
+        (6, (None, "r", 8)),
+        columns="id long, st struct<n: struct<p: int>, b: string, a: int>",
+    )
+    _merge(builder, deeper).when_matched_update_all().with_schema_evolution().execute()
+    assert builder.rows() == [
+        (1, None), (2, (None, None, None)), (3, (None, None, (None, None))), (4, (8, "r", (7, 2))),
+        (5, (None, None, None)), (6, (8, "r", None)), (7, None),
+    ]  # fmt: skip
+
+
 def test_schema_evolution_widens_and_adds_only_what_is_assigned(build: Build) -> None:
     """UP-TW-3: NOT NULL columns that the source lacks stay; a nested type that is not wider stays, and its values are cast."""
     builder = build("id long NOT NULL, n int, st struct<a: int>, d decimal(5,2)")
