@@ -1,13 +1,14 @@
 """Store assignment of INSERT: the columns of a query as the columns of the table, by position or by name.
 
-The rules are those of Spark's ANSI policy: a type that cannot be assigned is an error before anything runs, a value that its column
-cannot hold is an error when it is stored.
+As delta-spark does, a value is cast where an ANSI cast to the type of the column exists, e.g. a text to a number. A type without
+one is an error before anything runs, a value that its column cannot hold is an error when it is stored.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import SchemaMismatchError
@@ -26,7 +27,8 @@ from cm_delta_dagster.protocol.schema.types import (
     data_type_text,
 )
 from cm_delta_dagster.spark.align import converted
-from cm_delta_dagster.spark.schema import from_spark, quoted, same_shape, schema_of
+from cm_delta_dagster.spark.query_logs import without_query_logs
+from cm_delta_dagster.spark.schema import from_spark, quoted, same_shape, schema_of, sql_type
 
 _NUMBERS = frozenset(("byte", "short", "integer", "long", "float", "double"))
 _TIMES = frozenset(("date", "timestamp", "timestamp_ntz"))
@@ -53,8 +55,9 @@ def by_position(
             "list the columns that get one: INSERT INTO name (a, b)."
         )
     names = [f"c{number}" for number in range(len(offered))]
+    assignment = _Assignment(session=frame.sparkSession, by_name=False, widens=widens)
     columns = [
-        _Assignment(by_name=False, widens=widens).value(F.col(name), have.type, want.type, want.name).alias(want.name)
+        assignment.value(F.col(name), have.type, want.type, want.name).alias(want.name)
         for name, have, want in zip(names, offered, fields, strict=False)
     ]
     more = [F.col(name).alias(item.name) for name, item in zip(names, offered, strict=True)][len(fields) :]
@@ -73,12 +76,13 @@ def by_name(frame: DataFrame, schema: StructType, *, evolves: bool = False, wide
     """
     offered = schema_of(frame)
     check_unique_names(offered)
+    assignment = _Assignment(session=frame.sparkSession, by_name=True, widens=widens)
     columns: list[Column] = []
     for have in offered.fields:
         want = schema.field(have.name)
         column = F.col(quoted(have.name))
         if want is not None and not (evolves and isinstance(have.type, _NESTED)):
-            column = _Assignment(by_name=True, widens=widens).value(column, have.type, want.type, want.name)
+            column = assignment.value(column, have.type, want.type, want.name)
             column = column.alias(want.name)
         columns.append(column)
     return frame.select(*columns)
@@ -93,6 +97,7 @@ class _Assignment:
         widens: as in :func:`by_position`.
     """
 
+    session: SparkSession
     by_name: bool
     widens: Widens
 
@@ -126,16 +131,25 @@ class _Assignment:
                 return F.transform_values(
                     keyed, lambda _, item: self.value(item, have.value_type, want.value_type, f"{path}.value")
                 )
-        if not may_assign(have, want):
+        if not may_assign(have, want) and not self._may_cast(have, want):
             raise SchemaMismatchError(
                 f"A value of type {data_type_text(have)} cannot be assigned to the column {path!r} of type "
-                f"{data_type_text(want)}. Nothing was written. Cast the value."
+                f"{data_type_text(want)}. Nothing was written. Convert the value."
             )
         return converted(value, have, want)
 
+    def _may_cast(self, have: DataType, want: DataType) -> bool:
+        try:
+            with without_query_logs():
+                null = F.lit(None).cast(sql_type(have)).try_cast(sql_type(want))
+                self.session.range(0).select(null).schema  # noqa: B018 - Spark Connect analyses here.
+        except AnalysisException:
+            return False
+        return True
+
 
 def may_assign(have: DataType, want: DataType) -> bool:
-    """Whether ANSI store assignment allows the types, which are not both nested."""
+    """Whether ANSI store assignment allows the types, which are not both nested. A cast may exist where it does not."""
     if have in (want, VOID):
         return True
     if isinstance(have, _NESTED) or isinstance(want, _NESTED):

@@ -107,6 +107,19 @@ def test_inserted_rows_have_defaults_and_computed_values(lake: Connection, order
     assert len(set(lines)) == 2 and all(line >= 10 and line % 5 == 0 for line in lines)
 
 
+def test_inserted_values_are_cast_as_delta_spark_casts_them(lake: Connection) -> None:
+    """Wherever an ANSI cast exists; in the fields of structs too."""
+    name = "main.sales.casts"
+    lake.sql(f"CREATE TABLE {name} (i int, b boolean, d date, s string, c decimal(5,2), st struct<a: int>)")
+    lake.sql(f"INSERT INTO {name} VALUES ('5', 2, '2026-01-01', array(1, 2), '1.239', named_struct('a', '8'))")
+    lake.sql(f"INSERT INTO {name} BY NAME SELECT TIMESTAMP_SECONDS(7) AS i, 'true' AS b, named_struct('a', 1) AS s")
+    found = rows(lake, f"SELECT * FROM {name} ORDER BY i")
+    assert [tuple(row) for row in found] == [
+        (5, True, ONE, "[1, 2]", Decimal("1.24"), (8,)),
+        (7, True, None, "{1}", None, None),
+    ]
+
+
 BAD: list[tuple[str, type[CmDeltaError], str]] = [
     ("INSERT INTO {t} VALUES (1, 'a')", SchemaMismatchError, "returns 2 columns .* for 7 columns"),
     ("INSERT INTO {t} (id) VALUES (1, 2)", SchemaMismatchError, "returns 2 columns .* for 1 columns"),
@@ -114,7 +127,13 @@ BAD: list[tuple[str, type[CmDeltaError], str]] = [
     ("INSERT INTO {t} (id, ID) VALUES (1, 2)", InvalidArgumentError, "'id' gets two values"),
     ("INSERT INTO {t} (name) VALUES ('a')", SchemaMismatchError, "'id' is missing"),
     ("INSERT INTO {t} (id) VALUES (NULL)", InvalidDataError, "id"),
-    ("INSERT INTO {t} (id) VALUES ('1')", SchemaMismatchError, "string cannot be assigned to the column 'id'"),
+    ("INSERT INTO {t} (id) VALUES ('x')", InvalidDataError, "string cannot be stored as bigint.*is x"),
+    (
+        "INSERT INTO {t} (id) VALUES (DATE'2024-01-01')",
+        SchemaMismatchError,
+        "date cannot be assigned to the column 'id'",
+    ),
+    ("INSERT INTO {t} (id, day) VALUES (1, 5)", SchemaMismatchError, "int cannot be assigned to the column 'day'"),
     ("INSERT INTO {t} (id, amount) VALUES (1, 1e20)", InvalidDataError, "cannot be stored as decimal"),
     ("INSERT INTO {t} (id, twice) VALUES (1, 3)", InvalidDataError, "twice"),
     ("INSERT INTO {t} (id, place) VALUES (1, named_struct('a', 1))", SchemaMismatchError, "with the fields a cannot"),
