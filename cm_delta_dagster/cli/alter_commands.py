@@ -97,6 +97,8 @@ def change_column(
     after: str | None,
 ) -> None:
     """Change the type, the comment, the place or the nullability of COLUMN of the table NAME."""
+    if first and after is not None:
+        raise click.UsageError("Give one of --first and --after.")
     change = ChangeColumn(
         column=column,
         type=type_text,

@@ -156,6 +156,8 @@ BAD: list[tuple[str, type[CmDeltaError], str]] = [
     ("DELETE FROM {t} WHERE", InvalidArgumentError, "needs the condition"),
     ("DELETE FROM {t} WHERE id >", InvalidArgumentError, "id >"),
     ("DELETE FROM {t} WHERE nix = 1", InvalidArgumentError, "nix"),
+    ("DELETE FROM {t} WHERE 'a'", InvalidArgumentError, "is a text, which is neither true nor false"),
+    ("UPDATE {t} SET name = 'a' WHERE id", InvalidArgumentError, "a column of type bigint"),
     ("DELETE FROM {t} WHERE rand() < 0.5", InvalidArgumentError, "rand"),
     ("MERGE INTO {t} t USING {t} s ON id = s.id WHEN MATCHED THEN DELETE", InvalidArgumentError, "(?i)ambiguous"),
     (
@@ -188,6 +190,11 @@ BAD: list[tuple[str, type[CmDeltaError], str]] = [
     ("CREATE TABLE main.sales.n (a int) AS SELECT 1", InvalidArgumentError, "columns and a query"),
     ("CREATE TABLE main.sales.n (a nothing)", InvalidArgumentError, "nothing"),
     ("CREATE TABLE main.sales.n (a int, b int GENERATED ALWAYS AS (c))", InvalidArgumentError, "c"),
+    (
+        "CREATE TABLE main.sales.n (a bigint DEFAULT 3 GENERATED ALWAYS AS IDENTITY)",
+        InvalidArgumentError,
+        "a default too",
+    ),
     ("CREATE TABLE n (a int)", InvalidArgumentError, "n is not the name of a table"),
     ("CREATE OR REPLACE TABLE {t} SHALLOW CLONE {t}", InvalidArgumentError, "onto itself"),
     ("CREATE TABLE main.sales.n LIKE {t} LOCATION '/x'", InvalidArgumentError, "chooses a location"),

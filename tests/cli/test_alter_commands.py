@@ -64,6 +64,7 @@ def test_columns_properties_and_features_are_changed(url: str) -> None:
 def test_refusals_say_what_to_do(url: str) -> None:
     """COLMAP-13"""
     assert "KEY=VALUE" in run(url, "set-property", NAME, "a").output
+    assert "one of --first and --after" in run(url, "change-column", NAME, "id", "--first", "--after", "x").output
     refused = run(url, "drop-column", NAME, "id")
     assert refused.exit_code == 1
     assert "delta.columnMapping.mode" in refused.output

@@ -166,8 +166,12 @@ class RowChangeRun:
         self.write.transaction.keeps_row_ids = self.query.row_ids is not None
         found = self._find()
         if found.num_partners == self.num_source_rows:
-            return replace(self, query=self.query.without_inserts())._change(found.files)
+            return self._without_inserts()._change(found.files)
         return self._change(found.files)
+
+    def _without_inserts(self) -> "RowChangeRun":
+        """A run of the clauses that change rows of the table. Its clauses have other numbers, by which its rows are filled."""
+        return replace(self, query=self.query.without_inserts())
 
     def _change(self, found: Mapping[str, FileChanges]) -> ChangeCounts:
         plan = self._plan(found)
@@ -265,10 +269,11 @@ class RowChangeRun:
 
     def _write(self, plan: _FilePlan) -> int:
         """Write the rows of a plan. Returns their number."""
-        rows = self._rows(plan, self.query)
+        rows = self._rows(plan)
         return 0 if rows is None else self._add(rows).num_rows
 
-    def _rows(self, plan: _FilePlan, query: RowChangeQuery) -> DataFrame | None:
+    def _rows(self, plan: _FilePlan) -> DataFrame | None:
+        query = self.query
         if query.is_apart:
             return query.rows_apart(self._unchanged(plan.kept), self._touched(plan, inserts=query.inserts))
         others = self._scan_at(plan.others) if query.inserts else None
@@ -300,11 +305,11 @@ class RowChangeRun:
 
     def _write_recorded(self, plan: _FilePlan) -> int:
         """As :meth:`_write`, with change files. Inserted rows are read back: values that the table computes are the same then."""
-        rows = self._rows(plan, self.query.without_inserts())
-        written = 0 if rows is None else self._add(rows).num_rows
+        changes = self._without_inserts()
+        written = changes._write(plan)
         changed = {file.position: file for file in (*plan.marked, *plan.removed)}
         target = self._changed([changed[place] for place in sorted(changed)])
-        parts = [self.query.without_inserts().images(target, self.write.layout, CHANGE_TYPE)]
+        parts = [changes.query.images(target, self.write.layout, CHANGE_TYPE)]
         if self.query.inserts:
             partners = self._scan_at(sorted({*changed, *plan.others}))
             inserted = self._add(self.query.inserted(partners, few=plan.few_partners))

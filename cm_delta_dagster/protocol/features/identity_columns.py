@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, InvalidDataError
-from cm_delta_dagster.protocol.schema.evolution import IDENTITY_PREFIX
+from cm_delta_dagster.protocol.schema.evolution import CURRENT_DEFAULT, IDENTITY_PREFIX
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType, data_type_text, walk_fields
 
 START = IDENTITY_PREFIX + "start"
@@ -120,7 +120,7 @@ def check_identity_columns(schema: StructType, partition_columns: tuple[str, ...
     """Refuse identity columns that a table cannot have.
 
     Raises:
-        InvalidArgumentError: one is nested, not a bigint, or a partition column, or has the step 0.
+        InvalidArgumentError: one is nested, not a bigint, a partition column, or has a default or the step 0.
     """
     partitions = {name.lower() for name in partition_columns}
     for path, item in walk_fields(schema):
@@ -136,6 +136,10 @@ def check_identity_columns(schema: StructType, partition_columns: tuple[str, ...
             raise InvalidArgumentError(
                 f"The identity column {name!r} cannot be a partition column: each partition would hold one row. Nothing "
                 "was written."
+            )
+        if CURRENT_DEFAULT in item.metadata:
+            raise InvalidArgumentError(
+                f"The identity column {name!r} has a default too. Nothing was written. Choose one of the two."
             )
         if item.metadata.get(STEP) == 0:
             identity_metadata(Identity(step=0))

@@ -45,13 +45,16 @@ from cm_delta_dagster.protocol.predicates.sql_literals import (
 )
 from cm_delta_dagster.protocol.predicates.sql_tokens import shown
 from cm_delta_dagster.protocol.schema.types import (
+    BOOLEAN,
     TIMESTAMP,
+    VOID,
     ArrayType,
     DataType,
     DecimalType,
     MapType,
     PrimitiveType,
     StructType,
+    data_type_text,
     schema_text,
 )
 
@@ -116,9 +119,11 @@ class ExpressionReader:
             negated: whether the operand is inside of a NOT.
 
         Raises:
-            InvalidArgumentError: the operand contains a query, or names a column that the table does not have.
+            InvalidArgumentError: the operand contains a query, names a column that the table does not have, or is a literal or a
+                column that is not a boolean.
         """
         columns = self._checked_columns(node, text)
+        self._check_boolean(node, text)
         try:
             return self._predicate(node)
         except NotUnderstoodError as error:
@@ -131,6 +136,20 @@ class ExpressionReader:
         # Where the text is NULL, the implied predicate may be false, and NOT would turn that into true.
         weaker = None if negated else self._implied(node)
         return opaque if weaker is None else And((weaker, opaque))
+
+    def _check_boolean(self, node: Node, text: str) -> None:
+        node = node.unnest()
+        kind: str | None = None
+        if isinstance(node, exp.Literal):
+            kind = "a text" if node.is_string else "a number"
+        elif isinstance(node, exp.Column) and len(node.parts) == 1:
+            field = self.schema.field(node.name)
+            if field is not None and field.type not in (BOOLEAN, VOID):
+                kind = f"a column of type {data_type_text(field.type)}"
+        if kind is not None:
+            raise InvalidArgumentError(
+                f"The condition {shown(text)} is {kind}, which is neither true nor false. Compare it with a value, such as `x > 1`."
+            )
 
     def _checked_columns(self, root: Node, text: str) -> frozenset[str] | None:
         """The columns that the text mentions; None if it defines names itself (lambdas)."""

@@ -9,12 +9,17 @@ from pyspark.sql import SparkSession
 from cm_delta_dagster.api.merge_builder import MergeBuilder
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.operations.reading.change_query import ChangeRange
+from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.reading.read_changes_arrow import read_changes_arrow
+from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.operations.writing import merge_rows
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.row_change import RowChange
 from cm_delta_dagster.operations.writing.update import update
-from cm_delta_dagster.operations.writing.write import overwrite
-from tests.support.builders import TableBuilder
+from cm_delta_dagster.operations.writing.write import append, overwrite
+from cm_delta_dagster.protocol.features.column_specs import Column, schema_of_columns
+from cm_delta_dagster.protocol.features.identity_columns import Identity
+from tests.support.builders import TableBuilder, rows_of
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 
@@ -86,3 +91,27 @@ def test_a_row_with_two_partners_is_recorded_once(build: Callable[..., TableBuil
         builder.table, change=RowChange(source=twice, on="t.id = s.id", source_alias="s", target_alias="t")
     ).when_matched_delete().when_not_matched_insert_all().execute()
     assert _changes(builder) == [("delete", 1), ("insert", 9)]
+
+
+@pytest.mark.parametrize("limit", [100_000, 0])
+def test_updated_rows_keep_computed_values_beside_inserted_rows(
+    client: DeltaClient, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """CDF-2, IDENT-3, DEF-2: only inserted rows get defaults and identity values, in whatever order the clauses stand."""
+    monkeypatch.setattr(merge_rows, "SMALL_SOURCE", limit)
+    columns = (
+        Column("id", "bigint"),
+        Column("key", "bigint", identity=Identity()),
+        Column("v", "string", default="'new'"),
+    )
+    table = create_table(client, identifier="main.test.recorded", schema=schema_of_columns(columns), properties=FEED)
+    append(table, frame=spark.createDataFrame([(1, "a"), (2, "b")], "id long, v string").coalesce(1))
+    source = spark.createDataFrame([(2,), (3,)], "id long")
+    merge = MergeBuilder(table, change=RowChange(source=source, on="t.id = s.id", source_alias="s", target_alias="t"))
+    merge = merge.when_not_matched_insert({"id": "s.id"}).when_matched_update({"v": "'m'"})
+    version = merge.when_not_matched_by_source_update({"v": "'o'"}).execute().version
+    expected = rows_of(read(table, spark=spark))
+    assert expected == [(1, 1, "o"), (2, 2, "m"), (3, expected[2][1], "new")] and expected[2][1] > 2
+    found = read_changes_arrow(table, ChangeRange(start_version=version, end_version=version)).to_pylist()
+    after = [row for row in found if row["_change_type"] in ("insert", "update_postimage")]
+    assert sorted((row["id"], row["key"], row["v"]) for row in after) == expected

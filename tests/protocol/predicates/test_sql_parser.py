@@ -230,6 +230,12 @@ def test_text_that_is_not_a_condition_is_refused(text: str) -> None:
         parse_predicate(text, SCHEMA)
 
 
+@pytest.mark.parametrize("text", ["'abc'", "5", "1.5", "i", "(i)", "not i", "i = 1 and d", "i = 1 or 'x'"])
+def test_a_literal_or_column_that_is_not_boolean_is_refused(text: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="neither true nor false"):
+        parse_predicate(text, SCHEMA)
+
+
 LITERALS: dict[str, st.SearchStrategy[Any]] = {
     "i": st.integers(-(2**31), 2**31 - 1),
     "d": st.floats(allow_nan=False, allow_infinity=False),
