@@ -4,7 +4,8 @@
 orders and casts them.
 """
 
-from pyspark.sql import Column, DataFrame
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.protocol.schema.evolution import fits
@@ -17,6 +18,7 @@ from cm_delta_dagster.protocol.schema.types import (
     data_type_text,
 )
 from cm_delta_dagster.spark.errors import Violation, violation_suffix
+from cm_delta_dagster.spark.query_logs import without_query_logs
 from cm_delta_dagster.spark.schema import from_spark, quoted, same_shape, sql_type
 
 
@@ -69,6 +71,17 @@ def converted(column: Column, have: DataType, want: DataType) -> Column:
             return column.cast(sql_type(want))
         case _:
             return _stored_value(column, have, want)
+
+
+def has_cast(session: SparkSession, have: DataType, want: DataType) -> bool:
+    """Whether Spark has an ANSI cast from ``have`` to ``want``, which may fail for some values."""
+    try:
+        with without_query_logs():
+            null = F.lit(None).cast(sql_type(have)).try_cast(sql_type(want))
+            session.range(0).select(null).schema  # noqa: B018 - Spark Connect analyses here.
+    except AnalysisException:
+        return False
+    return True
 
 
 def _stored_value(column: Column, have: DataType, want: DataType) -> Column:

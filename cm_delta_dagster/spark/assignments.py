@@ -1,7 +1,7 @@
 """Assignments of row changes: ``SET column = value`` and the values of an INSERT, as columns of the table's types.
 
-A value is cast as Spark stores it (ANSI): a value that the type cannot hold is an error, never NULL. Structs are matched by the
-names of their fields. A nested field is set by rebuilding the struct around it.
+A value is cast wherever Spark has an ANSI cast: a value that the type cannot hold is an error, never NULL. Structs are matched by
+the names of their fields. A nested field is set by rebuilding the struct around it.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ from cm_delta_dagster.protocol.schema.types import (
     StructType,
     data_type_text,
 )
-from cm_delta_dagster.spark.align import converted
+from cm_delta_dagster.spark.align import converted, has_cast
 from cm_delta_dagster.spark.query_logs import without_query_logs
 from cm_delta_dagster.spark.schema import quoted, same_shape, sql_type
 
@@ -35,6 +35,19 @@ class Assignment:
     path: tuple[str, ...]
     value: Column
     data_type: DataType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StoreRules:
+    """How values are stored.
+
+    Attributes:
+        session: knows which casts exist.
+        fills: fields of structs that a value lacks become NULL; otherwise they are an error.
+    """
+
+    session: SparkSession
+    fills: bool
 
 
 def target_path(column: str, schema: StructType, alias: str) -> tuple[str, ...]:
@@ -67,13 +80,13 @@ def target_path(column: str, schema: StructType, alias: str) -> tuple[str, ...]:
 
 
 def assigned_columns(
-    assignments: Iterable[Assignment], schema: StructType, *, alias: str, fills: bool
+    assignments: Iterable[Assignment], schema: StructType, *, alias: str, rules: StoreRules
 ) -> dict[str, Column]:
     """The new value of each top-level column that an assignment changes.
 
     Args:
         alias: of the table, to read the fields that stay.
-        fills: fields of structs that a value lacks become NULL; otherwise they are an error.
+        rules: how values are stored.
 
     Raises:
         InvalidArgumentError: two assignments to the same column, or to a struct and a field of it.
@@ -87,10 +100,10 @@ def assigned_columns(
         field = schema.field(name)
         assert field is not None
         if isinstance(tree, Assignment):
-            columns[name] = stored_value(tree.value, tree.data_type, field.type, path=name, fills=fills)
+            columns[name] = stored_value(tree.value, tree.data_type, field.type, path=name, rules=rules)
         else:
             old = F.col(f"{quoted(alias)}.{quoted(name)}")
-            columns[name] = _value(tree, field.type, old, name, fills=fills)
+            columns[name] = _value(tree, field.type, old, name, rules=rules)
     return columns
 
 
@@ -176,20 +189,20 @@ def _place(trees: "dict[str, _Tree]", path: tuple[str, ...], assignment: Assignm
     trees[name] = assignment
 
 
-def _value(tree: "_Tree", want: DataType, old: Column, path: str, *, fills: bool) -> Column:
+def _value(tree: "_Tree", want: DataType, old: Column, path: str, *, rules: StoreRules) -> Column:
     if isinstance(tree, Assignment):
-        return stored_value(tree.value, tree.data_type, want, path=path, fills=fills)
+        return stored_value(tree.value, tree.data_type, want, path=path, rules=rules)
     assert isinstance(want, StructType)
     fields: list[Column] = []
     for item in want.fields:
         value = old.getField(item.name)
         if item.name in tree:
-            value = _value(tree[item.name], item.type, value, f"{path}.{item.name}", fills=fills)
+            value = _value(tree[item.name], item.type, value, f"{path}.{item.name}", rules=rules)
         fields.append(value.alias(item.name))
     return F.struct(*fields)
 
 
-def stored_value(value: Column, have: DataType, want: DataType, *, path: str, fills: bool) -> Column:
+def stored_value(value: Column, have: DataType, want: DataType, *, path: str, rules: StoreRules) -> Column:
     """``value`` of type ``have`` as a value of type ``want``.
 
     Raises:
@@ -199,14 +212,14 @@ def stored_value(value: Column, have: DataType, want: DataType, *, path: str, fi
         return value
     match have, want:
         case StructType(), StructType():
-            _check_fields(have, want, path, fills=fills)
-            fields = [_field(value, item, have, path, fills=fills).alias(item.name) for item in want.fields]
+            _check_fields(have, want, path, rules=rules)
+            fields = [_field(value, item, have, path, rules=rules).alias(item.name) for item in want.fields]
             return F.when(value.isNotNull(), F.struct(*fields))
         case ArrayType(), ArrayType():
             return F.transform(
                 value,
                 lambda element: stored_value(
-                    element, have.element_type, want.element_type, path=f"{path}.element", fills=fills
+                    element, have.element_type, want.element_type, path=f"{path}.element", rules=rules
                 ),
             )
         case MapType(), MapType():
@@ -215,16 +228,16 @@ def stored_value(value: Column, have: DataType, want: DataType, *, path: str, fi
             if not same_shape(have.key_type, want.key_type):
                 keyed = F.transform_keys(
                     value,
-                    lambda key, _: stored_value(key, have.key_type, want.key_type, path=f"{path}.key", fills=fills),
+                    lambda key, _: stored_value(key, have.key_type, want.key_type, path=f"{path}.key", rules=rules),
                 )
             return F.transform_values(
                 keyed,
                 lambda _, entry: stored_value(
-                    entry, have.value_type, want.value_type, path=f"{path}.value", fills=fills
+                    entry, have.value_type, want.value_type, path=f"{path}.value", rules=rules
                 ),
             )
         case (StructType() | ArrayType() | MapType(), _) | (_, StructType() | ArrayType() | MapType()):
-            if data_type_text(have) != "void":
+            if data_type_text(have) != "void" and not has_cast(rules.session, have, want):
                 raise SchemaMismatchError(
                     f"A value of type {data_type_text(have)} is assigned to {path!r}, which has the type {data_type_text(want)}. "
                     "Nothing was written. Assign a value of that type."
@@ -232,17 +245,17 @@ def stored_value(value: Column, have: DataType, want: DataType, *, path: str, fi
     return converted(value, have, want)
 
 
-def _field(value: Column, item: StructField, have: StructType, path: str, *, fills: bool) -> Column:
+def _field(value: Column, item: StructField, have: StructType, path: str, *, rules: StoreRules) -> Column:
     offered = have.field(item.name)
     if offered is None:
         return F.lit(None).cast(sql_type(item.type))
     inner = value.getField(offered.name)
-    return stored_value(inner, offered.type, item.type, path=f"{path}.{item.name}", fills=fills)
+    return stored_value(inner, offered.type, item.type, path=f"{path}.{item.name}", rules=rules)
 
 
-def _check_fields(have: StructType, want: StructType, path: str, *, fills: bool) -> None:
+def _check_fields(have: StructType, want: StructType, path: str, *, rules: StoreRules) -> None:
     extra = [item.name for item in have.fields if want.field(item.name) is None]
-    missing = [] if fills else [item.name for item in want.fields if have.field(item.name) is None]
+    missing = [] if rules.fills else [item.name for item in want.fields if have.field(item.name) is None]
     if extra or missing:
         what = f"has the field {extra[0]!r}, which it lacks" if extra else f"lacks its field {missing[0]!r}"
         raise SchemaMismatchError(

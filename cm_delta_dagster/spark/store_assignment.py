@@ -7,7 +7,6 @@ one is an error before anything runs, a value that its column cannot hold is an 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -26,9 +25,8 @@ from cm_delta_dagster.protocol.schema.types import (
     check_unique_names,
     data_type_text,
 )
-from cm_delta_dagster.spark.align import converted
-from cm_delta_dagster.spark.query_logs import without_query_logs
-from cm_delta_dagster.spark.schema import from_spark, quoted, same_shape, schema_of, sql_type
+from cm_delta_dagster.spark.align import converted, has_cast
+from cm_delta_dagster.spark.schema import from_spark, quoted, same_shape, schema_of
 
 _NUMBERS = frozenset(("byte", "short", "integer", "long", "float", "double"))
 _TIMES = frozenset(("date", "timestamp", "timestamp_ntz"))
@@ -131,21 +129,12 @@ class _Assignment:
                 return F.transform_values(
                     keyed, lambda _, item: self.value(item, have.value_type, want.value_type, f"{path}.value")
                 )
-        if not may_assign(have, want) and not self._may_cast(have, want):
+        if not may_assign(have, want) and not has_cast(self.session, have, want):
             raise SchemaMismatchError(
                 f"A value of type {data_type_text(have)} cannot be assigned to the column {path!r} of type "
                 f"{data_type_text(want)}. Nothing was written. Convert the value."
             )
         return converted(value, have, want)
-
-    def _may_cast(self, have: DataType, want: DataType) -> bool:
-        try:
-            with without_query_logs():
-                null = F.lit(None).cast(sql_type(have)).try_cast(sql_type(want))
-                self.session.range(0).select(null).schema  # noqa: B018 - Spark Connect analyses here.
-        except AnalysisException:
-            return False
-        return True
 
 
 def may_assign(have: DataType, want: DataType) -> bool:

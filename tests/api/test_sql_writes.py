@@ -120,6 +120,22 @@ def test_inserted_values_are_cast_as_delta_spark_casts_them(lake: Connection) ->
     ]
 
 
+def test_updated_and_merged_values_are_cast_as_delta_spark_casts_them(lake: Connection) -> None:
+    """Nested values as texts, too; a value without a cast is refused."""
+    name = "main.sales.nested_casts"
+    lake.sql(f"CREATE TABLE {name} (i int, s string, st struct<t: string>, v variant)")
+    lake.sql(f"INSERT INTO {name} (i) VALUES (1), (2)")
+    lake.sql(f"UPDATE {name} SET s = array(1, 2), st = named_struct('t', array('x')), v = array(3) WHERE i = 1")
+    lake.sql(
+        f"MERGE INTO {name} t USING (SELECT 2 AS i, map('a', 1) AS m) s ON t.i = s.i "
+        "WHEN MATCHED THEN UPDATE SET s = s.m, st.t = named_struct('a', 1)"
+    )
+    found = rows(lake, f"SELECT i, s, st.t, to_json(v) FROM {name} ORDER BY i")
+    assert [tuple(row) for row in found] == [(1, "[1, 2]", "[x]", "[3]"), (2, "{a -> 1}", "{1}", None)]
+    with pytest.raises(SchemaMismatchError, match="array<int> is assigned to 'i', which has the type int"):
+        lake.sql(f"UPDATE {name} SET i = array(1)")
+
+
 BAD: list[tuple[str, type[CmDeltaError], str]] = [
     ("INSERT INTO {t} VALUES (1, 'a')", SchemaMismatchError, "returns 2 columns .* for 7 columns"),
     ("INSERT INTO {t} (id) VALUES (1, 2)", SchemaMismatchError, "returns 2 columns .* for 1 columns"),

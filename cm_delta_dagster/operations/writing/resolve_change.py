@@ -52,6 +52,7 @@ from cm_delta_dagster.protocol.schema.evolution import assigned_fields, evolved_
 from cm_delta_dagster.protocol.schema.types import StructField, StructType, data_type_text
 from cm_delta_dagster.spark.assignments import (
     Assignment,
+    StoreRules,
     assigned_columns,
     check_constants,
     target_path,
@@ -318,8 +319,8 @@ class _Resolution:
         ]
         if clause.assignments is not None and self.change.source is not None:
             self._check_varying(clause, assignments)
-        fills = self.change.evolves or clause.lenient
-        columns = assigned_columns(assignments, self.shape.schema, alias=self.target.alias, fills=fills)
+        rules = StoreRules(session=self.session, fills=self.change.evolves or clause.lenient)
+        columns = assigned_columns(assignments, self.shape.schema, alias=self.target.alias, rules=rules)
         with spark_errors("evaluating the constants of a write"):
             check_constants(assignments, self.shape.schema, self.session)
         return columns
