@@ -131,8 +131,9 @@ def _record_inserts(write: WriteTransaction, frame: DataFrame, added: WrittenFil
 
 
 def _values(texts: Sequence[str | None], fields: Sequence[StructField]) -> tuple[str, ...]:
-    """A partition by its values: texts of the same value are equal."""
-    return tuple(repr(parse_partition_value(text, item.type)) for text, item in zip(texts, fields, strict=True))
+    """A partition by its values: texts of the same value are equal, also those of 0.0 and -0.0, which are equal in SQL."""
+    values = (parse_partition_value(text, item.type) for text, item in zip(texts, fields, strict=True))
+    return tuple(repr(value + 0.0 if isinstance(value, float) else value) for value in values)
 
 
 def _partitions(snapshot: Snapshot, fields: Sequence[StructField]) -> list[tuple[str, ...]]:

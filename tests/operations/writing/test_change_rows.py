@@ -147,6 +147,17 @@ def test_an_overwrite_replaces_the_partitions_or_the_keys_of_the_new_rows(build:
     assert plain.rows() == [(3,)]
 
 
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_dynamic_overwrites_take_zeros_of_both_signs_for_one_partition(build: Build, kind: str) -> None:
+    """DML-7: they are equal in SQL, as are values that are no number."""
+    builder = build(f"id long, p {kind}", "p")
+    builder.append((1, -0.0), (2, 0.0), (3, 1.5), (4, float("nan")), (5, None))
+    overwrite(builder.table, frame=builder.frame((6, 0.0), (7, float("nan"))), partitions="dynamic")
+    assert [row[0] for row in builder.rows()] == [3, 5, 6, 7]
+    overwrite(builder.table, frame=builder.frame((8, -0.0)), partitions="dynamic")
+    assert [row[0] for row in builder.rows()] == [3, 5, 7, 8]
+
+
 @pytest.mark.slow
 def test_purging_rewrites_the_files_with_deleted_rows(build: Build, client: DeltaClient, spark: SparkSession) -> None:
     """DV-26: other files stay, and no row changes."""
