@@ -11,17 +11,23 @@ from enum import StrEnum
 
 from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.protocol.schema.types import (
+    BINARY,
     BYTE,
+    DATE,
     DOUBLE,
     FLOAT,
     INTEGER,
     LONG,
     SHORT,
+    STRING,
+    TIMESTAMP,
+    TIMESTAMP_NTZ,
     VOID,
     ArrayType,
     DataType,
     DecimalType,
     MapType,
+    PrimitiveType,
     StructField,
     StructType,
     check_unique_names,
@@ -67,6 +73,8 @@ _HOLDS_UNCHANGED: dict[DataType, tuple[DataType, ...]] = {
     FLOAT: (DOUBLE,),
 }
 
+_TIMES = (DATE, TIMESTAMP, TIMESTAMP_NTZ)
+
 
 def _never(column: DataType, offered: DataType) -> bool:
     return False
@@ -74,11 +82,17 @@ def _never(column: DataType, offered: DataType) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rules:
-    """How a write may change the schema, and what it may not change."""
+    """How a write may change the schema, and what it may not change.
+
+    Attributes:
+        faults: columns whose type or absence does not fit.
+        clashes: those of them whose values Spark does not convert implicitly.
+    """
 
     mode: SchemaMode
     widens: Callable[[DataType, DataType], bool] = _never
     faults: list[str] = field(default_factory=list)
+    clashes: list[str] = field(default_factory=list)
 
 
 def reconcile_schemas(
@@ -126,10 +140,19 @@ def evolved_by_merge(
 
     Args:
         offered: the columns of the source that the clauses assign, see :func:`assigned_fields`.
+
+    Raises:
+        SchemaMismatchError: a type of the source is not converted implicitly to that of the table, e.g. a nested one to a text.
     """
     check_unique_names(offered)
     rules = _Rules(mode=SchemaMode.MERGE, widens=widens)
-    return _reconcile_struct(table, without_table_metadata(offered), "", rules)
+    result = _reconcile_struct(table, without_table_metadata(offered), "", rules)
+    if rules.clashes:
+        raise SchemaMismatchError(
+            f"The source does not fit the table: {'; '.join(rules.clashes)}. Schema evolution does not convert them. Nothing was "
+            "written. Cast the columns of the source, or merge without schema evolution."
+        )
+    return result
 
 
 def assigned_fields(offered: StructType, paths: Collection[Sequence[str]]) -> StructType:
@@ -220,10 +243,10 @@ def _reconcile_type(column: DataType, offered: DataType, path: str, rules: _Rule
     if rules.mode is SchemaMode.MERGE and offered != column and (column == VOID or rules.widens(column, offered)):
         return offered
     if not _value_fits(offered, column):
-        rules.faults.append(
-            f"column {path!r} is {data_type_text(column)} in the table and {data_type_text(offered)} in the offered "
-            "rows"
-        )
+        fault = f"column {path!r} is {data_type_text(column)} in the table and {data_type_text(offered)} in the offered rows"
+        rules.faults.append(fault)
+        if not _is_converted(offered, column):
+            rules.clashes.append(fault)
     return column
 
 
@@ -234,6 +257,20 @@ def _value_fits(offered: DataType, column: DataType) -> bool:
         whole = offered.precision - offered.scale
         return offered.scale <= column.scale and whole <= column.precision - column.scale
     return False
+
+
+def _is_converted(offered: DataType, column: DataType) -> bool:
+    """Whether Spark converts the offered type implicitly: numbers to numbers, times to times, texts to both, and all to texts."""
+    if column == STRING:
+        return isinstance(offered, PrimitiveType | DecimalType)
+    kinds = (_is_number, _TIMES.__contains__)
+    if offered == STRING:
+        return column == BINARY or any(is_kind(column) for is_kind in kinds)
+    return any(is_kind(offered) and is_kind(column) for is_kind in kinds)
+
+
+def _is_number(data_type: DataType) -> bool:
+    return isinstance(data_type, DecimalType) or data_type in (BYTE, SHORT, INTEGER, LONG, FLOAT, DOUBLE)
 
 
 def _as_nullable(data_type: DataType) -> DataType:

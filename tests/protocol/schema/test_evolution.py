@@ -218,6 +218,48 @@ def test_a_merge_with_evolution_changes_only_what_the_table_permits() -> None:
     assert widened.fields[2].type == struct(x=DOUBLE, y=STRING, z=LONG)
 
 
+@pytest.mark.parametrize(
+    ("offered", "fault"),
+    [
+        (
+            struct(name=ArrayType(LONG, True)),
+            "column 'name' is string in the table and array<bigint> in the offered rows",
+        ),
+        (struct(s=STRING), "column 's' is struct<.*> in the table and string"),
+        (struct(s=struct(y=MapType(STRING, LONG, True))), "column 's.y' is string in the table and map"),
+    ],
+)
+def test_a_merge_with_evolution_converts_no_nested_values(offered: StructType, fault: str) -> None:
+    """As in delta-spark; without evolution they are cast."""
+    with pytest.raises(SchemaMismatchError, match=fault):
+        evolved_by_merge(TABLE, offered)
+    assert evolved_by_merge(TABLE, struct(name=VOID, s=VOID)) == TABLE
+
+
+_KINDS = {
+    "number": (PrimitiveType("byte"), LONG, PrimitiveType("double"), DecimalType(8, 2)),
+    "time": (PrimitiveType("date"), PrimitiveType("timestamp"), PrimitiveType("timestamp_ntz")),
+    "text": (STRING,),
+    "binary": (PrimitiveType("binary"),),
+    "boolean": (PrimitiveType("boolean"),),
+    "variant": (PrimitiveType("variant"),),
+}
+
+
+@pytest.mark.parametrize("offered", _KINDS)
+@pytest.mark.parametrize("column", _KINDS)
+def test_a_merge_with_evolution_converts_what_delta_spark_converts(offered: str, column: str) -> None:
+    """Numbers, times, texts to both and to bytes, and everything to text."""
+    converts = offered == column or column == "text" or (offered == "text" and column in ("number", "time", "binary"))
+    for have in _KINDS[offered]:
+        for want in _KINDS[column]:
+            if converts:
+                assert evolved_by_merge(struct(a=want), struct(a=have)) == struct(a=want)
+            else:
+                with pytest.raises(SchemaMismatchError, match="Schema evolution does not convert them"):
+                    evolved_by_merge(struct(a=want), struct(a=have))
+
+
 def test_only_assigned_fields_of_a_source_change_the_schema() -> None:
     """A struct that is assigned has all its fields, and one of which a field is assigned only that field."""
     inner = struct(x=LONG, y=STRING)
