@@ -49,8 +49,12 @@ def _query(lake: ClientSession, statement: Statement, args: Arguments) -> DataFr
 
 def _describe(lake: ClientSession, statement: Statement, args: Arguments) -> DataFrame:
     wanted = read_description(statement)
-    answer = None if wanted is None else describe(lake.client, wanted)
-    return _query(lake, statement, args) if answer is None else _frame(lake, answer)
+    if wanted is None:
+        return _query(lake, statement, args)
+    answer = describe(lake.client, wanted)
+    if answer is not None:
+        return _frame(lake, answer)
+    return run_query(lake.client, statement.text, spark=lake.spark, args=args, described=wanted.name)
 
 
 def _show(lake: ClientSession, statement: Statement, args: Arguments) -> DataFrame:

@@ -7,10 +7,14 @@ MAX_SHOWN = 3
 _LEAST_SIMILARITY = 0.6
 
 
-def similar_names(wanted: str, known: Iterable[str]) -> tuple[str, ...]:
-    """Up to three of ``known`` that are most similar to ``wanted``, ignoring case; the most similar first."""
+def similar_names(wanted: str, known: Iterable[str], *, least: float = _LEAST_SIMILARITY) -> tuple[str, ...]:
+    """Up to three of ``known`` that are most similar to ``wanted``, ignoring case; the most similar first.
+
+    Args:
+        least: the similarity, from 0 to 1, that a name needs.
+    """
     lowered = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(wanted.lower(), lowered, n=MAX_SHOWN, cutoff=_LEAST_SIMILARITY)
+    close = difflib.get_close_matches(wanted.lower(), lowered, n=MAX_SHOWN, cutoff=least)
     return tuple(lowered[name] for name in close)
 
 

@@ -213,6 +213,13 @@ def test_views_of_the_session_are_found_and_none_is_left(lake: Connection, spark
             r"decimal\(1,1\).*whole number",
         ),
         ("create view v as select 1", InvalidArgumentError, "createOrReplaceTempView"),
+        ("describe main.sales.order", TableNotFoundError, r"no table main\.sales\.order, .*mean main\.sales\.orders"),
+        ("describe extended main.sales.order", TableNotFoundError, r"mean main\.sales\.orders"),
+        ("describe order", TableNotFoundError, r"no table order, .*catalog\.schema\.table"),
+        ("show tables in main.slaes", InvalidArgumentError, r"no schema main\.slaes\. Did you mean main\.sales\?"),
+        ("show schemas in other", InvalidArgumentError, r"no catalog other\. Its schemas are"),
+        ("show partitions main.sales.refunds", InvalidArgumentError, "SELECT DISTINCT"),
+        ("select * from main.sales.orders@v1", InvalidArgumentError, "needs VERSION AS OF .* at line 1, column 32"),
         ("describe history orders", TableNotFoundError, "main.sales.orders"),
         ("show functions", InvalidArgumentError, "TABLES, SCHEMAS"),
     ],
@@ -249,6 +256,26 @@ def test_tables_are_described(lake: Connection) -> None:
     history = lake.sql("desc history main.sales.orders limit 2").collect()
     assert [(row.version, row.operation) for row in history] == [(2, "WRITE"), (1, "WRITE")]
     assert history[0].timestamp == detail.lastModified
+
+
+def test_clustering_columns_are_described(lake: Connection) -> None:
+    lake.sql(
+        "create table main.feed.c (a int comment 'the a', s struct<`x y`: string, z: int>) cluster by (s.`x y`, a)"
+    )
+    (detail,) = lake.sql("describe detail main.feed.c").collect()
+    assert (detail.partitionColumns, detail.clusteringColumns) == ([], ["s.`x y`", "a"])
+    (other,) = lake.sql("describe detail main.sales.refunds").collect()
+    assert (other.partitionColumns, other.clusteringColumns) == (["why"], [])
+    section = [
+        ("# Clustering Information", "", ""),
+        ("# col_name", "data_type", "comment"),
+        ("s.`x y`", "string", None),
+        ("a", "int", "the a"),
+    ]
+    assert [tuple(row) for row in lake.sql("describe main.feed.c").collect()][2:] == section
+    assert [tuple(row) for row in lake.sql("describe extended main.feed.c").collect()][2:6] == section
+    lake.drop("main.feed.c")
+    assert rows(lake, "show tables in main.feed") == []
 
 
 def test_names_columns_and_properties_are_shown(lake: Connection) -> None:

@@ -188,7 +188,11 @@ BAD: list[tuple[str, type[CmDeltaError], str]] = [
         "2 columns and 1 values",
     ),
     ("MERGE INTO {t} USING {t} ON TRUE WHEN MATCHED THEN DELETE", InvalidArgumentError, "same alias"),
-    ("MERGE INTO {t} t USING (SELECT 1) ON TRUE", InvalidArgumentError, "needs an alias of the source query"),
+    ("MERGE INTO {t} t USING (SELECT 1) ON TRUE", InvalidArgumentError, "has no clause"),
+    ("CREATE TABLE main.sales.n CLONE {t}", InvalidArgumentError, "SHALLOW CLONE.*DEEP CLONE"),
+    ("CREATE TABLE main.sales.n SHALLOW CLONE {t}@v0", InvalidArgumentError, "needs VERSION AS OF"),
+    ("CREATE SCHEMA IF NOT EXISTS main.new", InvalidArgumentError, "exists through its tables"),
+    ("DELTE FROM {t}", InvalidArgumentError, "line 1, column 1.*Did you mean DELETE"),
     ("ALTER TABLE {t} ADD COLUMN x int DEFAULT 3", InvalidArgumentError, "SET DEFAULT"),
     ("ALTER TABLE {t} DROP COLUMN id", CmDeltaError, "column mapping"),
     ("ALTER TABLE {t} ALTER COLUMN id TYPE int", InvalidArgumentError, "id"),
@@ -242,6 +246,22 @@ BAD: list[tuple[str, type[CmDeltaError], str]] = [
     ("VACUUM {t} USING INVENTORY (SELECT 1)", InvalidArgumentError, "VACUUM USING"),
     ("OPTIMIZE '/x'", InvalidArgumentError, "a name"),
     ("ALTER TABLE {t} REPLACE COLUMNS (id int)", InvalidArgumentError, "ADD COLUMNS"),
+    *(
+        (
+            f"INSERT INTO {{t}} REPLACE {what} (id, name) VALUES (51, 'a')",
+            InvalidArgumentError,
+            "Write it before: INSERT INTO",
+        )
+        for what in (
+            "WHERE id = 50",
+            "WHERE name = 'a'",
+            "WHERE (id = 50)",
+            "WHERE id IN (50)",
+            "WHERE day IS NULL",
+            "WHERE CASE WHEN id = 1 THEN TRUE END",
+            "USING (id)",
+        )
+    ),
     ("INSERT INTO {t} REPLACE ON id = 1 SELECT 1", InvalidArgumentError, "REPLACE WHERE"),
     ("INSERT OVERWRITE DIRECTORY '/x' SELECT 1", InvalidArgumentError, "lake.sql"),
     ("CREATE OR REPLACE TABLE IF NOT EXISTS {t} (a int)", InvalidArgumentError, "IF NOT EXISTS with REPLACE"),
@@ -252,13 +272,23 @@ BAD: list[tuple[str, type[CmDeltaError], str]] = [
 ]
 
 
+BAD_PARAMETERS: list[tuple[str, type[CmDeltaError], str, Any]] = [
+    ("DELETE FROM {t} WHERE id = ?", InvalidArgumentError, "2 values for 1 parameters", [1, 2]),
+    ("DELETE FROM {t} WHERE id = :id", InvalidArgumentError, "2 values for 0 parameters", [1, 2]),
+    ("DELETE FROM {t} WHERE id = :id", InvalidArgumentError, "no parameter :di, :x", {"id": 1, "di": 1, "x": 2}),
+    ("UPDATE {t} SET name = ':n'", InvalidArgumentError, "no parameter :n", {"n": "a"}),
+    ("TRUNCATE TABLE {t}", InvalidArgumentError, "1 values for 0 parameters", [1]),
+    ("DROP TABLE {t}", InvalidArgumentError, "no parameter :n", {"n": "a"}),
+]
+
+
 def test_bad_input_is_a_clear_error_and_nothing_is_written(lake: Connection, orders: str) -> None:
     """DEF-3: the table is as it was after each refused statement, and there is no new one."""
     version, tables = latest(lake, orders), lake.tables()
     wrong = []
-    for text, kind, message in BAD:
+    for text, kind, message, *args in (*BAD, *BAD_PARAMETERS):
         try:
-            lake.sql(text.format(t=orders))
+            lake.sql(text.format(t=orders), *args)
         except kind as error:
             if re.search(message, str(error)) is None:
                 wrong.append(f"{text}: {error}")
@@ -426,6 +456,9 @@ def test_a_table_is_altered(lake: Connection) -> None:
         ("a b", "bigint", None),
         ("s", "struct<y:decimal(5,2)>", None),
         ("n", "bigint", None),
+        ("# Clustering Information", "", ""),
+        ("# col_name", "data_type", "comment"),
+        ("`a b`", "bigint", None),
     ]
     assert snapshot.schema.fields[0].metadata["CURRENT_DEFAULT"] == "'it''s'"
     assert snapshot.metadata.configuration["delta.constraints.positive"] == "`a b` > 0"
@@ -483,6 +516,21 @@ def test_a_table_is_maintained_cloned_dropped_and_found_again(lake: Connection) 
     lake.sql("DROP TABLE main.sales.deep")
     lake.sql(f"UNDROP TABLE WITH ID '{table_id}'")
     assert rows(lake, "SELECT count(*) FROM main.sales.deep") == [(4,)]
+
+
+def test_messages_name_the_statement_that_restores_a_table(lake: Connection) -> None:
+    name = "main.sales.gone"
+    lake.sql(f"CREATE TABLE {name} AS SELECT 1 AS id")
+    lake.sql(f"DROP TABLE {name}")
+    for text in ("SELECT * FROM {}", "INSERT INTO {} VALUES (1)", "DESCRIBE {}", "DESCRIBE DETAIL {}", "DROP TABLE {}"):
+        with pytest.raises(TableNotFoundError, match=r"was dropped; UNDROP TABLE main\.sales\.gone restores it"):
+            lake.sql(text.format("main.sales.Gone"))
+    lake.sql(f"CREATE TABLE {name} AS SELECT 2 AS id")
+    with pytest.raises(TableAlreadyExistsError, match=rf"ALTER TABLE {name} RENAME TO"):
+        lake.sql(f"UNDROP TABLE {name}")
+    lake.sql(f"ALTER TABLE {name} RENAME TO main.sales.successor")
+    lake.sql(f"UNDROP TABLE {name}")
+    assert rows(lake, f"SELECT * FROM {name}") == [(1,)]
 
 
 def test_an_empty_table_becomes_a_clone_of_another(lake: Connection) -> None:
@@ -544,6 +592,21 @@ def test_common_tables_stand_before_a_statement_that_writes(lake: Connection) ->
         MERGE INTO main.sales.common t USING q ON t.id = q.id WHEN MATCHED THEN UPDATE SET n = t.n + 1
     """)
     assert rows(lake, "SELECT * FROM main.sales.common") == [(1, 6)]
+
+
+def test_the_source_of_a_merge_needs_no_alias(lake: Connection) -> None:
+    name = "main.sales.unaliased"
+    lake.sql(f"CREATE TABLE {name} (n bigint, source string)")
+    lake.sql(f"INSERT INTO {name} VALUES (1, 'a')")
+    for query in ("(SELECT 1L AS id UNION SELECT 2L)", "range(1, 3)"):
+        lake.sql(f"""
+            MERGE INTO {name} source USING {query} ON source.n = id
+            WHEN MATCHED THEN UPDATE SET source = concat(source.source, 'b')
+            WHEN NOT MATCHED THEN INSERT (n, source) VALUES (id, 'new')
+        """)
+    assert rows(lake, f"SELECT * FROM {name} ORDER BY n") == [(1, "abb"), (2, "newb")]
+    with pytest.raises(InvalidArgumentError, match=r"(?i)ambiguous"):
+        lake.sql(f"MERGE INTO {name} t USING (SELECT 1L AS n) ON t.n = n WHEN MATCHED THEN DELETE")
 
 
 def test_a_value_may_be_a_query_of_one_value(lake: Connection) -> None:

@@ -38,7 +38,7 @@ from cm_delta_dagster.catalog.sql.schema import (
 )
 from cm_delta_dagster.catalog.sql.taken_names import name_taken
 from cm_delta_dagster.catalog.tables import InactiveState, InactiveTable, TableEntry, TableIdentifier
-from cm_delta_dagster.errors import InvalidArgumentError, PurgeRefusedError, TableNotFoundError
+from cm_delta_dagster.errors import InvalidArgumentError, PurgeRefusedError, TableAlreadyExistsError, TableNotFoundError
 
 _INACTIVE = sa.select(TABLES).where(TABLES.c.state.in_((STAGING, DROPPED, PURGING)))
 _SAME = TABLES.c.table_id == sa.bindparam("of_table")
@@ -78,7 +78,10 @@ def undrop_table(connection: sa.Connection, table_id: str, *, now_ms: int) -> Ta
     try:
         connection.execute(_UNDROP, {"of_table": table_id})
     except sa.exc.IntegrityError as error:
-        raise name_taken(identifier) from error
+        raise TableAlreadyExistsError(
+            f"{identifier} (table id {table_id}) was not restored: another table has the name now. Give that table another name "
+            f"first (ALTER TABLE {identifier} RENAME TO ..., or lake.rename), and restore this one then."
+        ) from error
     commit_rules.check_covered(connection, table_id, identifier)
     feed_entries.append_event(connection, FeedKind.TABLE_RESTORED, table_id, now_ms=now_ms)
     return tables.load_table(connection, identifier)

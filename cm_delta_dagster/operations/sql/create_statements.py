@@ -201,6 +201,7 @@ _NO_LOCATION = (
 )
 _REFUSED_CLAUSES: Mapping[str, str] = {
     "LOCATION": _NO_LOCATION,
+    "CLONE": "Write SHALLOW CLONE, whose table reads the files of the source, or DEEP CLONE, which copies them.",
     "OPTIONS": "Write TBLPROPERTIES.",
     "CLUSTERED BY": "Write CLUSTER BY (columns).",
     "STORED AS": "Write USING DELTA.",

@@ -17,7 +17,8 @@ from cm_delta_dagster.operations.sql.statements import Statement
 from cm_delta_dagster.operations.sql.words import Words
 from cm_delta_dagster.protocol.features.table_features import reader_features, writer_features
 from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA
-from cm_delta_dagster.protocol.schema.types import StructField, data_type_text
+from cm_delta_dagster.protocol.schema.column_paths import path_text
+from cm_delta_dagster.protocol.schema.types import StructField, data_type_text, walk_fields
 
 _COLUMNS = {"col_name": "string", "data_type": "string", "comment": "string"}
 _HISTORY = {
@@ -43,6 +44,7 @@ _DETAIL = {
     "createdAt": "timestamp",
     "lastModified": "timestamp",
     "partitionColumns": "array<string>",
+    "clusteringColumns": "array<string>",
     "numFiles": "bigint",
     "sizeInBytes": "bigint",
     "properties": "map<string,string>",
@@ -160,6 +162,13 @@ def _column_rows(snapshot: Snapshot, *, is_extended: bool) -> Iterator[tuple[str
         for name in snapshot.partition_columns:
             item = snapshot.schema.field(name)
             yield by_name[name if item is None else item.name]
+    if snapshot.clustering_columns:
+        fields = dict(walk_fields(snapshot.schema))
+        yield ("# Clustering Information", "", "")
+        yield ("# col_name", "data_type", "comment")
+        for path in snapshot.clustering_columns:
+            leaf = fields[path]
+            yield (path_text(path), column_type(leaf), comment_of(leaf))
     if not is_extended:
         return
     yield ("", "", "")
@@ -192,6 +201,7 @@ def _detail_row(snapshot: Snapshot) -> tuple[Any, ...]:
         None if created is None else _time(created),
         _time(snapshot.timestamp_ms),
         list(snapshot.partition_columns),
+        [path_text(path) for path in snapshot.clustering_columns],
         snapshot.num_files,
         snapshot.size_bytes,
         dict(metadata.configuration),

@@ -10,6 +10,7 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.sql.answers import NOTHING, Answer
 from cm_delta_dagster.operations.sql.default_values import without_default
+from cm_delta_dagster.operations.sql.lexemes import Kind
 from cm_delta_dagster.operations.sql.names import Name
 from cm_delta_dagster.operations.sql.qualifiers import TableNames
 from cm_delta_dagster.operations.sql.statements import Statement
@@ -27,6 +28,8 @@ from cm_delta_dagster.spark.store_assignment import by_name, by_position
 
 QUERY_WORDS = ("SELECT", "WITH", "VALUES", "TABLE", "FROM", "MAP", "REDUCE", "(")
 """Words that begin a query."""
+_COMPLETE_WORDS = ("NULL", "TRUE", "FALSE", "END")
+"""Words after which an expression is complete, so that brackets do not belong to it."""
 _OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 
 
@@ -98,7 +101,7 @@ def read_insert(statement: Statement) -> Insert:
         raise words.refusal("IF NOT EXISTS in an INSERT", "Check the partitions first.")
     named = words.takes("BY NAME")
     columns = None
-    if words.peek() == "(" and (words.peek(1) not in QUERY_WORDS or words.peek(2) in (",", ")")):
+    if _is_column_list(words):
         columns = tuple(words.listed(words.part))
     where: str | None = None
     keys: tuple[str, ...] = ()
@@ -126,10 +129,44 @@ def _partition_value(words: Words) -> tuple[str, str | None]:
 def _replaced(words: Words) -> tuple[str | None, tuple[str, ...]]:
     if words.takes("WHERE"):
         ends = (*(word for word in QUERY_WORDS if word != "("), "BY NAME")
-        return words.until(*ends, what="the condition of REPLACE WHERE").text, ()
+        condition = words.until(*ends, what="the condition of REPLACE WHERE")
+        length = _list_at_end(condition)
+        if length:
+            words.at -= length
+            raise _late_list(words)
+        return condition.text, ()
     if words.takes("USING"):
-        return None, tuple(words.listed(words.part))
+        keys = tuple(words.listed(words.part))
+        if _is_column_list(words):
+            raise _late_list(words)
+        return None, keys
     raise words.refusal("this form of REPLACE", "Write REPLACE WHERE condition, or REPLACE USING (columns).")
+
+
+def _is_column_list(words: Words) -> bool:
+    return words.peek() == "(" and (words.peek(1) not in QUERY_WORDS or words.peek(2) in (",", ")"))
+
+
+def _list_at_end(condition: Span) -> int:
+    """How many lexemes at the end are names in brackets after a complete expression; 0 for arguments, IN and the like."""
+    found = condition.lexemes
+    start = max((at for at, lexeme in enumerate(found) if lexeme.symbol == "("), default=0)
+    inner = found[start + 1 : -1]
+    is_list = found[-1].symbol == ")" and len(inner) % 2 == 1 and all(one.name is not None for one in inner[::2])
+    if start == 0 or not is_list or any(one.symbol != "," for one in inner[1::2]):
+        return 0
+    before = found[start - 1]
+    is_complete = (
+        before.kind in (Kind.NUMBER, Kind.STRING) or before.symbol in (")", "]") or before.word in _COMPLETE_WORDS
+    )
+    return len(found) - start if is_complete else 0
+
+
+def _late_list(words: Words) -> InvalidArgumentError:
+    return words.refusal(
+        "a list of columns after REPLACE",
+        "Write it before: INSERT INTO name (columns) REPLACE WHERE condition, or REPLACE USING (columns), and then the query.",
+    )
 
 
 def _column(snapshot: Snapshot, name: str, *, partition: bool = False) -> StructField:

@@ -13,6 +13,7 @@ from cm_delta_dagster.operations.sql.rewriting import quoted
 from cm_delta_dagster.operations.sql.statements import Statement
 from cm_delta_dagster.operations.sql.words import Words
 from cm_delta_dagster.operations.tables.create_like import settable_properties
+from cm_delta_dagster.operations.tables.scopes import check_scope
 from cm_delta_dagster.protocol.features.default_columns import default_of
 from cm_delta_dagster.protocol.features.generated_columns import generation_expression
 from cm_delta_dagster.protocol.features.identity_columns import IdentityColumn, identity_columns
@@ -23,10 +24,17 @@ def show(client: DeltaClient, statement: Statement) -> Answer:
     """The answer of a SHOW statement.
 
     Raises:
-        InvalidArgumentError: the statement is malformed, or shows something else; the message has the place.
+        InvalidArgumentError: the statement is malformed, or shows something else; the message has the place. Or the catalog
+            never had a table in the schema.
         TableNotFoundError: the catalog has no such table.
     """
     words = Words(statement, after=1)
+    if words.peek() == "PARTITIONS":
+        raise words.refusal(
+            "SHOW PARTITIONS",
+            "Query the values, SELECT DISTINCT and the partition columns FROM the table, or the partitions with their files and "
+            "sizes: lake.table(name).files() has partitionValues and size of each file.",
+        )
     for names, listing in _LISTINGS.items():
         if words.take(*names):
             return listing(client, words)
@@ -34,9 +42,10 @@ def show(client: DeltaClient, statement: Statement) -> Answer:
 
 
 def _tables(client: DeltaClient, words: Words) -> Answer:
-    scope = ".".join(words.name()) if words.take("IN", "FROM") else ""
-    fits = _filter(words)
+    scope, fits = _scope(words), _filter(words)
     found = sorted([*client.registry.list_tables(scope), *client.registry.registered_paths(scope)], key=str)
+    if scope and not found:
+        check_scope(client, scope)
     return Answer(
         columns={"namespace": "string", "tableName": "string", "isTemporary": "boolean"},
         rows=tuple((f"{one.catalog}.{one.schema}", one.table, False) for one in found if fits(one.table)),
@@ -44,9 +53,10 @@ def _tables(client: DeltaClient, words: Words) -> Answer:
 
 
 def _schemas(client: DeltaClient, words: Words) -> Answer:
-    scope = ".".join(words.name()) if words.take("IN", "FROM") else ""
-    fits = _filter(words)
+    scope, fits = _scope(words), _filter(words)
     found = client.registry.list_tables(scope)
+    if scope and not found:
+        check_scope(client, scope)
     names = _unique(f"{one.catalog}.{one.schema}" for one in found if fits(one.schema))
     return Answer(columns={"namespace": "string"}, rows=tuple((name,) for name in names))
 
@@ -142,6 +152,11 @@ def _table(client: DeltaClient, words: Words, *before: str) -> Snapshot:
     name = words.name()
     words.done()
     return resolve_one(client, name).snapshot()
+
+
+def _scope(words: Words) -> str:
+    """The catalog or schema after IN; "" for all."""
+    return ".".join(words.name()) if words.take("IN", "FROM") else ""
 
 
 def _filter(words: Words) -> Callable[[str], bool]:

@@ -25,6 +25,8 @@ _COUNTS = {
 }
 """The columns of the answer, and the metrics that each adds up."""
 _BEFORE_SOURCE = "SELECT * FROM "
+_NO_ALIAS = "_cm_delta_source"
+"""The alias of a source query for which the statement has none; its columns are named without it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +114,7 @@ def _source(words: Words, statement: Statement) -> _Source:
         time_travel(words, statement)
     alias = words.alias("ON")
     words.at = after
-    if alias is None and not name:
-        raise words.fault("an alias of the source query")
-    return _Source(relation=relation, alias=alias or name[-1], name=() if alias else name)
+    return _Source(relation=relation, alias=alias or (name[-1] if name else _NO_ALIAS), name=() if alias else name)
 
 
 def _clause(words: Words) -> _Clause:

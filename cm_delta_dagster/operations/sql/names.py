@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
 
 from cm_delta_dagster.catalog.similar_names import MAX_SHOWN, did_you_mean, similar_names
-from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.catalog.tables import InactiveState, TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.path_table import open_path_table
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
@@ -152,4 +152,13 @@ def unknown_name(
     hint = did_you_mean(proposed)
     rule = "" if len(name) == 3 else " Tables of the catalog are named catalog.schema.table."
     other = "" if engine is None else f", and {engine} has no table or view of that name"
-    return TableNotFoundError(f"The catalog has no table {text}{other}.{rule}{hint}")
+    return TableNotFoundError(f"The catalog has no table {text}{other}.{rule}{_dropped_hint(client, text)}{hint}")
+
+
+def _dropped_hint(client: DeltaClient, text: str) -> str:
+    """How a dropped table of that name is restored; "" if there is none."""
+    for table in client.registry.inactive_tables():
+        name = str(table.identifier)
+        if table.state is InactiveState.DROPPED and name.lower() == text.lower():
+            return f" A table of that name was dropped; UNDROP TABLE {name} restores it."
+    return ""

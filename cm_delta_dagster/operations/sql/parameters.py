@@ -1,7 +1,7 @@
 """Values of parameters as literals in the text of a statement that writes, whose parts Spark sees one by one."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -17,7 +17,8 @@ def with_values(text: str, args: Mapping[str, Any] | Sequence[Any] | None) -> st
         args: a mapping for ``:name``, a sequence for ``?``.
 
     Raises:
-        InvalidArgumentError: a parameter has no value, or one that is not a literal of SQL.
+        InvalidArgumentError: a parameter has no value, or one that is not a literal of SQL; or ``args`` has a value for which
+            the text has no parameter.
     """
     if args is None:
         return text
@@ -28,12 +29,14 @@ def with_values(text: str, args: Mapping[str, Any] | Sequence[Any] | None) -> st
     found = lexemes(text)
     written: list[str] = []
     done = used = 0
+    names: set[str] = set()
     for position, lexeme in enumerate(found):
         if isinstance(args, Mapping):
             name = _name(found, position)
             if name is None:
                 continue
             value, end = _named(args, name, text, lexeme), found[position + 1].end
+            names.add(name)
         elif lexeme.symbol == "?":
             value, end = _next(args, used, text, lexeme), lexeme.end
             used += 1
@@ -41,6 +44,7 @@ def with_values(text: str, args: Mapping[str, Any] | Sequence[Any] | None) -> st
             continue
         written += (text[done : lexeme.start], literal(value))
         done = end
+    _check_all_used(args, used, names)
     return "".join((*written, text[done:]))
 
 
@@ -69,6 +73,22 @@ def _next(args: Sequence[Any], used: int, text: str, lexeme: Lexeme) -> Any:
             f"The parameter ? at {place(text, lexeme.start)} has no value: args has {len(args)} values."
         )
     return args[used]
+
+
+def _check_all_used(args: Mapping[str, Any] | Sequence[Any], used: int, names: Set[str]) -> None:
+    if not isinstance(args, Mapping):
+        if used < len(args):
+            raise InvalidArgumentError(
+                f"args has {len(args)} values for {used} parameters ? of the statement. Nothing was changed. Give one value for "
+                "each parameter."
+            )
+        return
+    unused = [str(name) for name in args if name not in names]
+    if unused:
+        raise InvalidArgumentError(
+            f"The statement has no parameter {', '.join(f':{name}' for name in unused)}, which args has a value for. Nothing was "
+            "changed. Correct the name, or leave the value out."
+        )
 
 
 def literal(value: Any) -> str:

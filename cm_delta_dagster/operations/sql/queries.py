@@ -56,13 +56,16 @@ _MAX_SESSION_PARTS = 2
 _TIME_TRAVEL = "UNSUPPORTED_FEATURE.TIME_TRAVEL"
 
 
-def run_query(client: DeltaClient, text: str, *, spark: SparkSession, args: Arguments = None) -> DataFrame:
+def run_query(
+    client: DeltaClient, text: str, *, spark: SparkSession, args: Arguments = None, described: Name | None = None
+) -> DataFrame:
     """The rows of a query, or of EXPLAIN of one.
 
     All tables that are read at their latest version are read at versions that were the latest ones at one moment.
 
     Args:
         args: values of parameters: a mapping for ``:name``, a sequence for ``?``.
+        described: the name of a DESCRIBE, which the catalog does not have and Spark may have.
 
     Raises:
         TableNotFoundError: a name that neither the catalog nor the session has; the message has similar names.
@@ -70,7 +73,7 @@ def run_query(client: DeltaClient, text: str, *, spark: SparkSession, args: Argu
         VersionNotFoundError: no such version or time.
     """
     query = prepare_query(text, args)
-    return query.run(client, resolve_readable(client, query.names), spark=spark)
+    return query.run(client, resolve_readable(client, query.names), spark=spark, described=described)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,16 +96,25 @@ class PreparedQuery:
         latest |= {parts_of(one.name) for one in self.references.changes if one.last is None}
         return any(name in found and found[name].table.location == location for name in latest)
 
-    def run(self, client: DeltaClient, found: Mapping[Name, ReadableVersion], *, spark: SparkSession) -> DataFrame:
+    def run(
+        self,
+        client: DeltaClient,
+        found: Mapping[Name, ReadableVersion],
+        *,
+        spark: SparkSession,
+        described: Name | None = None,
+    ) -> DataFrame:
         """The rows.
 
         Args:
             found: the tables of :attr:`names` that the catalog has.
+            described: as for :func:`run_query`.
 
         Raises:
             TableNotFoundError, InvalidArgumentError, VersionNotFoundError: as :func:`run_query`.
         """
-        query = _Query(client=client, spark=spark, text=self.text, args=self.args)
+        others = [] if described is None else [described]
+        query = _Query(client=client, spark=spark, text=self.text, args=self.args, others=others)
         return query.run(self.references, found)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from cm_delta_dagster.catalog.similar_names import did_you_mean, similar_names
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.sql.lexemes import Lexeme, lexemes, place
 
@@ -75,6 +76,7 @@ STATEMENTS: Mapping[tuple[str, ...], Family] = {
 }
 """The family by the first words; the longest match counts."""
 
+_SCHEMAS = ("SCHEMA", "DATABASE", "NAMESPACE")
 _VIEW = 'lake.sql("SELECT ...").createOrReplaceTempView(name)'
 _SESSION = "lake.spark.sql for what only the Spark session has"
 REFUSED: Mapping[tuple[str, ...], str] = {
@@ -84,6 +86,14 @@ REFUSED: Mapping[tuple[str, ...], str] = {
     ("CREATE", "OR", "REPLACE", "TEMP"): _VIEW,
     ("CREATE", "VIEW"): _VIEW,
     ("CREATE", "OR", "REPLACE", "VIEW"): _VIEW,
+    **{
+        (
+            "CREATE",
+            kind,
+        ): "CREATE TABLE catalog.schema.table: a schema needs no definition, it exists through its tables"
+        for kind in _SCHEMAS
+    },
+    **{("DROP", kind): "DROP TABLE for each of its tables: a schema exists through its tables" for kind in _SCHEMAS},
     ("CREATE",): "CREATE TABLE, lake.create_table or lake.create_table_as",
     ("REPLACE",): "REPLACE TABLE, or lake.create_table with mode='replace'",
     ("TRUNCATE",): "TRUNCATE TABLE",
@@ -101,6 +111,8 @@ REFUSED: Mapping[tuple[str, ...], str] = {
     ("ANALYZE",): _SESSION,
 }
 """The Python call by the first words of statements that are not run."""
+_LEAST_SIMILARITY = 0.75
+"""Of a misspelled first word; SET, for which SELECT is not meant, is less similar to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,8 +179,10 @@ def _refusal(text: str, found: tuple[Lexeme, ...], words: tuple[str, ...]) -> In
         if call is not None:
             name = " ".join(words[:length])
             return InvalidArgumentError(f"lake.sql does not run {name} statements. Nothing was changed. Use {call}.")
+    known = {words[0] for words in (*STATEMENTS, *REFUSED)}
+    hint = did_you_mean(similar_names(first, known, least=_LEAST_SIMILARITY))
     return InvalidArgumentError(
-        f"lake.sql does not run statements that begin with {first!r} (at {place(text, found[0].start)}). It runs queries, EXPLAIN, "
-        "DESCRIBE, SHOW and statements that write to tables of the catalog. A statement that concerns only the Spark session runs "
+        f"lake.sql does not run statements that begin with {first!r} (at {place(text, found[0].start)}).{hint} It runs queries, "
+        "EXPLAIN, DESCRIBE, SHOW and statements that write to tables of the catalog. A statement that concerns only the Spark session runs "
         "with lake.spark.sql(...)."
     )

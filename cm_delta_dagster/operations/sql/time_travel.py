@@ -38,6 +38,8 @@ class _Clause:
         self._lexemes = lexemes
 
     def read(self, start: int) -> tuple[VersionText | None, int]:
+        if self._symbol(start) == "@":
+            raise self._fault(start, "VERSION AS OF 3 or TIMESTAMP AS OF '2026-01-31' in place of @")
         at = start + 1 if self._word(start) == "FOR" else start
         kind = self._word(at)
         if (self._word(at + 1), self._word(at + 2)) != ("AS", "OF"):
