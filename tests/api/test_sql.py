@@ -199,9 +199,9 @@ def test_views_of_the_session_are_found_and_none_is_left(lake: Connection, spark
         ),
         ("select nothing from main.sales.orders", InvalidArgumentError, "nothing"),
         (
-            "select * from main.sales.orders\nwhere where x y",
+            "select * from main.sales.orders\nwhere where x-y",
             InvalidArgumentError,
-            r"line 2, column \d+.*where where x y",
+            r"line 2, column \d+.*where where x-y",
         ),
         ("select * from main.sales.orders version as of 7", VersionNotFoundError, "Version 7"),
         ("select * from main.sales.orders timestamp as of null", InvalidArgumentError, "is NULL"),
@@ -216,7 +216,7 @@ def test_views_of_the_session_are_found_and_none_is_left(lake: Connection, spark
         ("describe main.sales.order", TableNotFoundError, r"no table main\.sales\.order, .*mean main\.sales\.orders"),
         ("describe extended main.sales.order", TableNotFoundError, r"mean main\.sales\.orders"),
         ("describe order", TableNotFoundError, r"no table order, .*catalog\.schema\.table"),
-        ("show tables in main.slaes", InvalidArgumentError, r"no schema main\.slaes\. Did you mean main\.sales\?"),
+        ("show tables in main.slaes", InvalidArgumentError, r"no schema main\.slaes\. Did you mean main\.sales "),
         ("show schemas in other", InvalidArgumentError, r"no catalog other\. Its schemas are"),
         ("show partitions main.sales.refunds", InvalidArgumentError, "SELECT DISTINCT"),
         ("select * from main.sales.orders@v1", InvalidArgumentError, "needs VERSION AS OF .* at line 1, column 32"),
@@ -260,16 +260,16 @@ def test_tables_are_described(lake: Connection) -> None:
 
 def test_clustering_columns_are_described(lake: Connection) -> None:
     lake.sql(
-        "create table main.feed.c (a int comment 'the a', s struct<`x y`: string, z: int>) cluster by (s.`x y`, a)"
+        "create table main.feed.c (a int comment 'the a', s struct<`x-y`: string, z: int>) cluster by (s.`x-y`, a)"
     )
     (detail,) = lake.sql("describe detail main.feed.c").collect()
-    assert (detail.partitionColumns, detail.clusteringColumns) == ([], ["s.`x y`", "a"])
+    assert (detail.partitionColumns, detail.clusteringColumns) == ([], ["s.`x-y`", "a"])
     (other,) = lake.sql("describe detail main.sales.refunds").collect()
     assert (other.partitionColumns, other.clusteringColumns) == (["why"], [])
     section = [
         ("# Clustering Information", "", ""),
         ("# col_name", "data_type", "comment"),
-        ("s.`x y`", "string", None),
+        ("s.`x-y`", "string", None),
         ("a", "int", "the a"),
     ]
     assert [tuple(row) for row in lake.sql("describe main.feed.c").collect()][2:] == section

@@ -183,6 +183,6 @@ def _refusal(text: str, found: tuple[Lexeme, ...], words: tuple[str, ...]) -> In
     hint = did_you_mean(similar_names(first, known, least=_LEAST_SIMILARITY))
     return InvalidArgumentError(
         f"lake.sql does not run statements that begin with {first!r} (at {place(text, found[0].start)}).{hint} It runs queries, "
-        "EXPLAIN, DESCRIBE, SHOW and statements that write to tables of the catalog. A statement that concerns only the Spark session runs "
-        "with lake.spark.sql(...)."
+        "EXPLAIN, DESCRIBE, SHOW and statements that write to tables of the catalog. A statement that concerns only the Spark "
+        "session runs with lake.spark.sql(...)."
     )
