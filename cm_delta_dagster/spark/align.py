@@ -46,31 +46,42 @@ def aligned_columns(frame: DataFrame, schema: StructType) -> list[Column] | None
         if have is None:
             columns.append(F.lit(None).cast(sql_type(item.type)).alias(item.name))
         else:
-            columns.append(converted(F.col(quoted(have.name)), have.type, item.type).alias(item.name))
+            columns.append(converted(F.col(quoted(have.name)), have.type, item.type, item.name).alias(item.name))
     return columns
 
 
-def converted(column: Column, have: DataType, want: DataType) -> Column:
-    """``column`` of type ``have`` as the type ``want``; a value that does not fit is an error, with and without ANSI mode."""
+def converted(column: Column, have: DataType, want: DataType, path: str) -> Column:
+    """``column`` of type ``have`` as the type ``want``; a value that does not fit is an error, with and without ANSI mode.
+
+    Args:
+        path: the column or field that stores the value, for messages.
+    """
     if same_shape(have, want):
         return column
     match have, want:
         case StructType(), StructType():
-            return F.when(column.isNotNull(), _struct(column, have, want))
+            return F.when(column.isNotNull(), _struct(column, have, want, path))
         case ArrayType(), ArrayType():
-            return F.transform(column, lambda element: converted(element, have.element_type, want.element_type))
+            return F.transform(
+                column,
+                lambda element: converted(element, have.element_type, want.element_type, f"{path}.element"),
+            )
         case MapType(), MapType():
             # Keys first: transform_keys fails on duplicate keys, so that no entry is lost silently.
             keyed = column
             if not same_shape(have.key_type, want.key_type):
-                keyed = F.transform_keys(column, lambda key, _: converted(key, have.key_type, want.key_type))
+                keyed = F.transform_keys(
+                    column, lambda key, _: converted(key, have.key_type, want.key_type, f"{path}.key")
+                )
             if same_shape(have.value_type, want.value_type):
                 return keyed
-            return F.transform_values(keyed, lambda _, value: converted(value, have.value_type, want.value_type))
+            return F.transform_values(
+                keyed, lambda _, value: converted(value, have.value_type, want.value_type, f"{path}.value")
+            )
         case _ if fits(have, want):
             return column.cast(sql_type(want))
         case _:
-            return _stored_value(column, have, want)
+            return _stored_value(column, have, want, path)
 
 
 def has_cast(session: SparkSession, have: DataType, want: DataType) -> bool:
@@ -84,24 +95,24 @@ def has_cast(session: SparkSession, have: DataType, want: DataType) -> bool:
     return True
 
 
-def _stored_value(column: Column, have: DataType, want: DataType) -> Column:
+def _stored_value(column: Column, have: DataType, want: DataType, path: str) -> Column:
     """A cast that fails for a value that does not fit, whether or not the session has ANSI mode."""
     text = (
-        f"A value of type {data_type_text(have)} cannot be stored as {data_type_text(want)}; nothing was committed. Correct the "
-        "value, or cast it to a type that holds it. The value is "
+        f"A value of type {data_type_text(have)} cannot be stored as {data_type_text(want)} in the column {path!r}; nothing was "
+        "committed. Correct the value, or cast it to a type that holds it. The value is "
     )
     shown = F.coalesce(column.try_cast("string"), F.lit("unknown"))
     message = F.concat(F.lit(text), shown, F.lit("." + violation_suffix(Violation.CAST)))
     return F.when(column.isNotNull(), F.coalesce(column.try_cast(sql_type(want)), F.raise_error(message)))
 
 
-def _struct(column: Column, have: StructType, want: StructType) -> Column:
+def _struct(column: Column, have: StructType, want: StructType, path: str) -> Column:
     fields: list[Column] = []
     for item in want.fields:
         offered = have.field(item.name)
         if offered is None:
             value = F.lit(None).cast(sql_type(item.type))
         else:
-            value = converted(column.getField(offered.name), offered.type, item.type)
+            value = converted(column.getField(offered.name), offered.type, item.type, f"{path}.{item.name}")
         fields.append(value.alias(item.name))
     return F.struct(*fields)

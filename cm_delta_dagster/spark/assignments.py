@@ -57,7 +57,8 @@ def target_path(column: str, schema: StructType, alias: str) -> tuple[str, ...]:
         InvalidArgumentError: the table has no such column, or the path leads into an array or map.
     """
     names = column_path(column)
-    if len(names) > 1 and names[0].lower() == alias.lower() and schema.field(names[1]) is not None:
+    is_qualified = len(names) > 1 and names[0].lower() == alias.lower()
+    if is_qualified and (schema.field(names[1]) is not None or schema.field(names[0]) is None):
         names = names[1:]
     found: list[str] = []
     inside: DataType = schema
@@ -70,6 +71,8 @@ def target_path(column: str, schema: StructType, alias: str) -> tuple[str, ...]:
         item = inside.field(name) if isinstance(inside, StructType) else None
         if item is None:
             where = f"{'.'.join(found)!r} has no field" if found else "The table has no column"
+            if not found and len(names) > 1:
+                where = "The table has no column or alias"
             known = ", ".join(inside.names) if isinstance(inside, StructType) else data_type_text(inside)
             raise InvalidArgumentError(
                 f"{where} {name!r}, to which a value is assigned; it has {known}. Nothing was written. Check the name."
@@ -150,7 +153,7 @@ def check_constants(assignments: Iterable[Assignment], schema: StructType, sessi
         want = type_at(each.path, schema)
         if fits(each.data_type, want):
             continue
-        value = converted(each.value, each.data_type, want)
+        value = converted(each.value, each.data_type, want, ".".join(each.path))
         try:
             with without_query_logs():
                 rows = session.sql("SELECT 1 FROM VALUES (1)").select(value)
@@ -238,11 +241,17 @@ def stored_value(value: Column, have: DataType, want: DataType, *, path: str, ru
             )
         case (StructType() | ArrayType() | MapType(), _) | (_, StructType() | ArrayType() | MapType()):
             if data_type_text(have) != "void" and not has_cast(rules.session, have, want):
-                raise SchemaMismatchError(
-                    f"A value of type {data_type_text(have)} is assigned to {path!r}, which has the type {data_type_text(want)}. "
-                    "Nothing was written. Assign a value of that type."
-                )
-    return converted(value, have, want)
+                raise _unassignable(have, want, path)
+        case _ if not fits(have, want) and not has_cast(rules.session, have, want):
+            raise _unassignable(have, want, path)
+    return converted(value, have, want, path)
+
+
+def _unassignable(have: DataType, want: DataType, path: str) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        f"A value of type {data_type_text(have)} is assigned to {path!r}, which has the type {data_type_text(want)}. "
+        "Nothing was written. Assign a value of that type."
+    )
 
 
 def _field(value: Column, item: StructField, have: StructType, path: str, *, rules: StoreRules) -> Column:

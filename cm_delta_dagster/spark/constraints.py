@@ -160,7 +160,7 @@ def check_expression_types(session: SparkSession, schema: StructType) -> None:
                     f"{data_type_text(item.type)}. Nothing was written. Cast the default."
                 )
             with spark_errors(f"evaluating {what}"):
-                value = converted(parsed(text, what), _delta_type(found), item.type)
+                value = converted(parsed(text, what), _delta_type(found), item.type, name)
                 session.sql("SELECT 1 FROM VALUES (1)").select(value).collect()
 
 

@@ -131,7 +131,7 @@ def _defaults(frame: DataFrame, schema: StructType, given: Mapping[str, Column])
     for have in offered.fields:
         want = schema.field(have.name)
         assert want is not None
-        default = converted(values[have.name], have.type, want.type)
+        default = converted(values[have.name], have.type, want.type, want.name)
         columns[have.name] = F.when(given[have.name], F.col(quoted(have.name))).otherwise(default)
     return columns
 

@@ -134,7 +134,7 @@ class _Assignment:
                 f"A value of type {data_type_text(have)} cannot be assigned to the column {path!r} of type "
                 f"{data_type_text(want)}. Nothing was written. Convert the value."
             )
-        return converted(value, have, want)
+        return converted(value, have, want, path)
 
 
 def may_assign(have: DataType, want: DataType) -> bool:

@@ -68,12 +68,14 @@ class ChangeRange:
         for name, value in (("start_version", self.start_version), ("end_version", self.end_version)):
             if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
                 raise InvalidArgumentError(f"{name} is {value!r}; give a whole number.")
-        if (self.start_version is None) == (self.start_timestamp_ms is None):
+        if self.start_version is None and self.start_timestamp_ms is None:
             raise InvalidArgumentError(
-                "The changes have no single start: give start_version or start_timestamp_ms, not both."
+                "The changes have no start. Give the first version, or the time of the first commit."
             )
+        if self.start_version is not None and self.start_timestamp_ms is not None:
+            raise InvalidArgumentError("The changes start at a version and at a time. Give one of them, not both.")
         if self.end_version is not None and self.end_timestamp_ms is not None:
-            raise InvalidArgumentError("Give end_version or end_timestamp_ms, not both.")
+            raise InvalidArgumentError("The changes end at a version and at a time. Give one of them, not both.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -128,7 +128,7 @@ def _clause(words: Words) -> _Clause:
         values = None if words.symbol("*") else read_assignments(words, "WHEN")
         return _Clause(kind=kind, action=ClauseAction.UPDATE, condition=condition, values=values)
     words.expect("INSERT")
-    inserted = None if words.symbol("*") else _inserted(words)
+    inserted = None if words.symbol("*") else _inserted(words, kind)
     return _Clause(kind=kind, action=ClauseAction.INSERT, condition=condition, values=inserted)
 
 
@@ -143,13 +143,14 @@ def _kind(words: Words) -> ClauseKind:
     return ClauseKind.NOT_MATCHED
 
 
-def _inserted(words: Words) -> list[tuple[tuple[str, ...], str]]:
+def _inserted(words: Words, kind: ClauseKind) -> list[tuple[tuple[str, ...], str]]:
     columns = words.listed(words.name)
     words.expect("VALUES")
     values = words.listed(lambda: words.until(",", what="a value").text)
     if len(columns) != len(values):
         raise InvalidArgumentError(
-            f"INSERT has {len(columns)} columns and {len(values)} values. Nothing was written. Give one value for each column."
+            f"The INSERT of a clause {_SHOWN[kind]} names {len(columns)} columns ({', '.join(map(path_text, columns))}), and "
+            f"VALUES has {len(values)} values. Nothing was written. Give one value for each column."
         )
     return list(zip(columns, values, strict=True))
 

@@ -29,8 +29,11 @@ class TableNames:
         return self._alias or self._name[2]
 
     def column(self, parts: Sequence[str]) -> str:
-        """A column or field without the name of the table."""
-        return path_text(parts[self._length(parts) :])
+        """A column or field without the name of the table, even if the table lacks the column."""
+        length = self._length(parts)
+        if not length and self._schema.field(parts[0]) is None:
+            length = max((one for one in self._lengths(parts) if one < len(parts)), default=0)
+        return path_text(parts[length:])
 
     def expression(self, text: str) -> str:
         """An expression whose columns have no table before them."""
@@ -43,12 +46,15 @@ class TableNames:
         return _with(text, replaced)
 
     def _length(self, parts: Sequence[str]) -> int:
-        """How many parts before the column name the table."""
+        """How many parts before a column of the table name the table."""
+        lengths = (one for one in self._lengths(parts) if one < len(parts))
+        return max((one for one in lengths if self._schema.field(parts[one]) is not None), default=0)
+
+    def _lengths(self, parts: Sequence[str]) -> list[int]:
         lengths = [1] if parts[0].lower() == self.alias.lower() else []
         if self._alias is None:
             lengths.append(qualifier_length(ColumnReference(parts=tuple(parts), start=0, ends=()), self._name))
-        fits = (length for length in lengths if length < len(parts) and self._schema.field(parts[length]) is not None)
-        return max(fits, default=0)
+        return lengths
 
 
 def with_aliases(text: str, aliases: Mapping[tuple[str, str, str], str]) -> str:

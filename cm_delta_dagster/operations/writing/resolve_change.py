@@ -191,10 +191,14 @@ class _Resolution:
         rows = (rows.withColumns(self.computed) if self.computed else rows).alias(self.target.alias)
         return rows if source is None or kind is ClauseKind.NOT_MATCHED_BY_SOURCE else rows.crossJoin(source)
 
+    def _name(self, clause: RowClause) -> str:
+        """The statement or, with a source, the clause of the merge, for messages."""
+        return clause.action.value.upper() if self.change.source is None else f"The clause {clause.name}"
+
     def _described(self, clause: RowClause) -> str:
         """The clause, and which columns its expressions may name, for messages."""
         if self.change.source is None:
-            return clause.action.value.upper()
+            return self._name(clause)
         seen = {
             ClauseKind.NOT_MATCHED: ", which sees only the source",
             ClauseKind.NOT_MATCHED_BY_SOURCE: ", which sees only the table",
@@ -295,12 +299,12 @@ class _Resolution:
         for name in identity_columns(self.shape.schema):
             if clause.action is ClauseAction.UPDATE and name in given:
                 raise InvalidArgumentError(
-                    f"The clause {clause.name} sets the identity column {name!r}, which is never updated. Nothing was written. "
+                    f"{self._name(clause)} sets the identity column {name!r}, which is never updated. Nothing was written. "
                     "Leave the column out."
                 )
             if name in defaults:
                 raise InvalidArgumentError(
-                    f"The clause {clause.name} inserts DEFAULT into the identity column {name!r}, which has no default. Nothing "
+                    f"{self._name(clause)} inserts DEFAULT into the identity column {name!r}, which has no default. Nothing "
                     "was written. Leave the column out; the table then numbers the row."
                 )
 
@@ -349,7 +353,7 @@ class _Resolution:
         assert clause.assignments is not None
         if not clause.assignments:
             raise InvalidArgumentError(
-                f"The clause {clause.name} assigns no value. Nothing was written. Give at least one column."
+                f"{self._name(clause)} assigns no value. Nothing was written. Give at least one column."
             )
         found = []
         for name, expression in clause.assignments.items():

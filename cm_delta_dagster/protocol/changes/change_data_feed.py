@@ -121,10 +121,12 @@ def plan_changes(
     """
     parts: list[ChangePart | VectorChange] = []
     definitions = [start]
-    for commit in commits:
+    remaining = iter(commits)
+    for commit in remaining:
         current = start if commit.version == start.version else definitions[-1].after(commit.actions)
         if current is start or commit.actions.metadata is not None or commit.actions.protocol is not None:
-            _check_recorded(current, table)
+            if not _records_changes(current):
+                raise _not_recorded(current, remaining, start=start, latest=latest, table=table)
             check_readable(current.protocol, f"{table} at version {current.version}")
             definitions += [] if current is start else [current]
         parts += _changes_of(commit, current, location, table)
@@ -303,13 +305,45 @@ def _all_but(rows: BitMap64, num_rows: int, path: str) -> dict[str, object] | No
 # --- checks of the range ----------------------------------------------------------------------------------------------
 
 
-def _check_recorded(definition: VersionDefinition, table: str) -> None:
-    if not is_active(FEATURE, definition.protocol, definition.metadata):
-        raise InvalidArgumentError(
-            f"The changes of {table} cannot be read: change data feed was not active at version {definition.version} "
-            "(delta.enableChangeDataFeed was not true, or the protocol did not list changeDataFeed). Choose a range of "
-            "versions in which it was active."
+def _records_changes(definition: VersionDefinition) -> bool:
+    return is_active(FEATURE, definition.protocol, definition.metadata)
+
+
+def _not_recorded(
+    definition: VersionDefinition,
+    later: Iterable[Commit],
+    *,
+    start: VersionDefinition,
+    latest: VersionDefinition,
+    table: str,
+) -> InvalidArgumentError:
+    """Change data feed was not active at the version of ``definition``, and ``later`` are the commits of the range after it."""
+    if definition.version > start.version:
+        advice = (
+            f"Read the changes of the versions {start.version} to {definition.version - 1}, at which it was active."
         )
+    elif (active := _first_recorded(definition, later)) is not None:
+        advice = f"Read the changes from version {active} on, at which it was active."
+    else:
+        advice = "Choose a range of versions at which it was active."
+    if not _records_changes(latest):
+        advice += (
+            f" To record the changes of later commits, set the property: ALTER TABLE {table} SET TBLPROPERTIES "
+            "('delta.enableChangeDataFeed' = 'true')."
+        )
+    return InvalidArgumentError(
+        f"The changes of {table} cannot be read: change data feed was not active at version {definition.version} "
+        f"(delta.enableChangeDataFeed was not true, or the protocol did not list changeDataFeed). {advice}"
+    )
+
+
+def _first_recorded(definition: VersionDefinition, commits: Iterable[Commit]) -> int | None:
+    """The first version of ``commits``, which follow that of ``definition``, at which change data feed was active."""
+    for commit in commits:
+        definition = definition.after(commit.actions)
+        if _records_changes(definition):
+            return definition.version
+    return None
 
 
 def _check_reserved_names(definition: VersionDefinition, table: str) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, column_mapping_mode, physical_schema
+from cm_delta_dagster.protocol.schema.column_paths import path_text
 from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, MapType, StructType, parse_schema, walk_fields
 
 
@@ -65,7 +66,7 @@ def _names_by_physical_path(definition: VersionDefinition) -> dict[tuple[str, ..
     schema = definition.schema
     physical = physical_schema(schema, definition.mapping)
     pairs = zip(walk_fields(physical), walk_fields(schema), strict=True)
-    return {path: field.name for (path, _), (_, field) in pairs}
+    return {path: path_text(names) for (path, _), (names, _) in pairs}
 
 
 def _struct_incompatibility(older: StructType, newer: StructType, where: str) -> str | None:

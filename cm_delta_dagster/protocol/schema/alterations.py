@@ -159,7 +159,7 @@ def rename_column(schema: StructType, path: Sequence[str], to: str) -> StructTyp
     def rename(struct: StructType) -> StructType:
         other = struct.field(to)
         if other is not None:  # Also if it is the column itself in other case, as for delta-spark.
-            raise _taken("renamed", (*parent, to), other)
+            raise _taken(f"renamed to {to!r}", found.path, other)
         return StructType(tuple(replace(item, name=to) if item.name == old else item for item in struct.fields))
 
     return _edit_struct(schema, parent, rename)

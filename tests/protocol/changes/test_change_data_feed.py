@@ -216,8 +216,21 @@ def test_a_deletion_vector_beyond_the_end_of_the_file_is_corrupt() -> None:
 )
 def test_change_data_feed_must_be_active_at_the_start(protocol: Protocol, enabled: str) -> None:
     """CDF-1, CDF-8."""
-    with pytest.raises(InvalidArgumentError, match="not active at version 3"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"not active at version 3 .*Choose .*delta.enableChangeDataFeed' = 'true'"
+    ):
         planned(commit(3), start=metadata(fields(a=LONG), enabled=enabled), protocol=protocol)
+
+
+def test_a_refused_range_says_where_change_data_feed_was_active() -> None:
+    """CDF-8: and how to enable it, unless it is enabled at the latest version."""
+    on, off = metadata(fields(a=LONG)), metadata(fields(a=LONG), enabled="false")
+    with pytest.raises(
+        InvalidArgumentError, match=r"at version 5 .* of the versions 3 to 4, .*active\. To record .*'true'"
+    ):
+        planned(commit(3), commit(4), commit(5, metadata=off), start=on, latest=off)
+    with pytest.raises(InvalidArgumentError, match=r"at version 3 .* from version 5 on, at which it was active\.$"):
+        planned(commit(3), commit(4), commit(5, metadata=on), start=off, latest=on)
 
 
 def test_change_data_feed_must_stay_active_and_readable() -> None:
@@ -296,6 +309,16 @@ def mapped(mode: str = "name", **names: str) -> Metadata:
     return metadata(StructType(columns), **{"delta.columnMapping.mode": mode})
 
 
+def within_struct(**names: str) -> Metadata:
+    """A struct ``st`` with these fields, mapped by name."""
+    fields_of = tuple(
+        StructField(name, LONG, metadata={PHYSICAL_NAME: physical, COLUMN_ID: number})
+        for number, (name, physical) in enumerate(names.items(), start=1)
+    )
+    struct = StructField("st", StructType(fields_of), metadata={PHYSICAL_NAME: "s1", COLUMN_ID: 0})
+    return metadata(StructType((struct,)), **{"delta.columnMapping.mode": "name"})
+
+
 def test_column_mapping_reads_with_the_schema_of_the_last_version() -> None:
     """CDF-6, COLMAP-15: a later rename does not matter."""
     plan = planned(commit(3), start=mapped(a="c1"), latest=mapped(b="c1"), protocol=MAPPED)
@@ -312,6 +335,8 @@ def test_column_mapping_reads_with_the_schema_of_the_last_version() -> None:
         (mapped(a="c1"), mapped(b="c1"), "'a' was renamed to 'b'"),
         (mapped(a="c1", b="c2"), mapped(a="c1"), "'b' was dropped"),
         (mapped(a="c1"), mapped(a="c2"), "'a' was dropped"),
+        (within_struct(a="c1", b="c2"), within_struct(b="c2"), "'st.a' was dropped"),
+        (within_struct(a="c1"), within_struct(b="c1"), "'st.a' was renamed to 'st.b'"),
         (mapped(a="c1"), mapped("id", a="c1"), "mode changed from name to id"),
         (mapped(a="c1"), metadata(fields(a=LONG)), "mode changed from name to none"),
         (metadata(fields(a=LONG)), mapped(b="a"), "'a' was renamed"),

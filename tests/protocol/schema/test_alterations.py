@@ -81,7 +81,7 @@ def test_changes_at_every_level(change: Callable[[StructType], StructType], old:
         (lambda s: add_column(s, (), StructField("n", LONG, False)), "NOT NULL: the rows that exist"),
         (lambda s: add_column(s, (), StructField("n", parse_column_type("array<struct<a: int not null>>").type)),
          "NOT NULL field inside an array or a map"),
-        (lambda s: rename_column(s, ("s",), "ID"), "'Id' exists"),
+        (lambda s: rename_column(s, ("s",), "ID"), "Column 's' cannot be renamed to 'ID': 'Id' exists"),
         (lambda s: rename_column(s, ("id",), "ID"), "'Id' exists"),
         (lambda s: rename_column(s, ("s",), ""), "empty name"),
         (lambda s: rename_column(s, ("no",), "x"), "no column 'no'"),
