@@ -199,9 +199,9 @@ def test_views_of_the_session_are_found_and_none_is_left(lake: Connection, spark
         ),
         ("select nothing from main.sales.orders", InvalidArgumentError, "nothing"),
         (
-            "select * from main.sales.orders\nwhere where x-y",
+            "select * from main.sales.orders\nwhere where x y",
             InvalidArgumentError,
-            r"line 2, column \d+.*where where x-y",
+            r"line 2, column \d+.*where where x y",
         ),
         ("select * from main.sales.orders version as of 7", VersionNotFoundError, "Version 7"),
         ("select * from main.sales.orders timestamp as of null", InvalidArgumentError, "is NULL"),
