@@ -90,9 +90,9 @@ CASES: dict[str, Case] = {
         error=InvalidDataError,
     ),
     "a partition column that is set to a value of another type": Case(
-        python=lambda act: act.table.update({"part": "array(1)"}),
-        sql=f"UPDATE {NAME} SET part = array(1)",
-        words=("part", "array"),
+        python=lambda act: act.table.update({"part": "INTERVAL '1' DAY"}),
+        sql=f"UPDATE {NAME} SET part = INTERVAL '1' DAY",
+        words=("part", "interval"),
         error=CmDeltaError,
     ),
     "a condition that is not deterministic": Case(

@@ -314,9 +314,7 @@ class _Resolution:
             where = f"the values{_texts(*clause.assignments.values())} of {self._described(clause)}"
             check_row_values([value for _, value in given], self._scope(clause.kind), where=where)
         with spark_errors("analysing the values of a write"):
-            types = from_spark(
-                self._scope().select(*[value.alias(f"v{i}") for i, (_, value) in enumerate(given)]).schema
-            )
+            types = from_spark(self._scope().select(*[value.alias(".".join(path)) for path, value in given]).schema)
         assignments = [
             Assignment(path=path, value=value, data_type=item.type)
             for (path, value), item in zip(given, types.fields, strict=True)
