@@ -8,8 +8,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from cm_delta_dagster.errors import SchemaMismatchError
 from cm_delta_dagster.protocol.schema.evolution import fits
 from cm_delta_dagster.protocol.schema.types import (
+    VOID,
     ArrayType,
     DataType,
     MapType,
@@ -84,8 +86,24 @@ def converted(column: Column, have: DataType, want: DataType, path: str) -> Colu
             return _stored_value(column, have, want, path)
 
 
-def has_cast(session: SparkSession, have: DataType, want: DataType) -> bool:
-    """Whether Spark has an ANSI cast from ``have`` to ``want``, which may fail for some values."""
+def check_assignable(session: SparkSession, have: DataType, want: DataType, path: str) -> None:
+    """Refuse types that INSERT, UPDATE and MERGE do not convert: those for which Spark has no ANSI cast. A cast may fail for some
+    values.
+
+    Args:
+        path: the column or field that stores the value, for messages.
+
+    Raises:
+        SchemaMismatchError: no cast from ``have`` to ``want`` exists.
+    """
+    if have != VOID and not fits(have, want) and not _has_cast(session, have, want):
+        raise SchemaMismatchError(
+            f"A value of type {data_type_text(have)} cannot be assigned to the column {path!r} of type {data_type_text(want)}. "
+            "Nothing was written. Assign a value of a type that can be cast to it."
+        )
+
+
+def _has_cast(session: SparkSession, have: DataType, want: DataType) -> bool:
     try:
         with without_query_logs():
             null = F.lit(None).cast(sql_type(have)).try_cast(sql_type(want))

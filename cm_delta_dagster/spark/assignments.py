@@ -23,7 +23,7 @@ from cm_delta_dagster.protocol.schema.types import (
     StructType,
     data_type_text,
 )
-from cm_delta_dagster.spark.align import converted, has_cast
+from cm_delta_dagster.spark.align import check_assignable, converted
 from cm_delta_dagster.spark.query_logs import without_query_logs
 from cm_delta_dagster.spark.schema import quoted, same_shape, sql_type
 
@@ -239,19 +239,8 @@ def stored_value(value: Column, have: DataType, want: DataType, *, path: str, ru
                     entry, have.value_type, want.value_type, path=f"{path}.value", rules=rules
                 ),
             )
-        case (StructType() | ArrayType() | MapType(), _) | (_, StructType() | ArrayType() | MapType()):
-            if data_type_text(have) != "void" and not has_cast(rules.session, have, want):
-                raise _unassignable(have, want, path)
-        case _ if not fits(have, want) and not has_cast(rules.session, have, want):
-            raise _unassignable(have, want, path)
+    check_assignable(rules.session, have, want, path)
     return converted(value, have, want, path)
-
-
-def _unassignable(have: DataType, want: DataType, path: str) -> SchemaMismatchError:
-    return SchemaMismatchError(
-        f"A value of type {data_type_text(have)} is assigned to {path!r}, which has the type {data_type_text(want)}. "
-        "Nothing was written. Assign a value of that type."
-    )
 
 
 def _field(value: Column, item: StructField, have: StructType, path: str, *, rules: StoreRules) -> Column:

@@ -108,7 +108,7 @@ def _read(
     if scan.with_files:
         frame = frame.withColumn(FILE_COLUMN, file_path(frame, scan.storage))
     if deleted is not None:
-        frame = _without_deleted(scan, frame, deleted)
+        frame = _marked_or_others(scan, frame, deleted)
     if scan.row_tracking is not None:
         base, version = BASE_ROW_ID_COLUMN, COMMIT_VERSION_COLUMN
         columns += row_ids(scan.row_tracking, base, version, position=READER_POSITION_COLUMN)
@@ -117,7 +117,8 @@ def _read(
     return selected(frame, columns)
 
 
-def _without_deleted(scan: Scan, frame: DataFrame, deleted: DeletedRows) -> DataFrame:
+def _marked_or_others(scan: Scan, frame: DataFrame, deleted: DeletedRows) -> DataFrame:
+    """The rows of ``frame`` whose bit is set, or those whose bit is not, as the scan returns them."""
     bit = f"CAST({_FIRST_BIT_COLUMN} + {READER_POSITION_COLUMN} AS INT) AS {_BIT_COLUMN}"
     has_bit = F.expr(f"{READER_POSITION_COLUMN} < {_NUM_BITS_COLUMN}")
     is_marked = has_bit & deleted.bit(_BIT_COLUMN, scan.session)

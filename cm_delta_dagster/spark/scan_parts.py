@@ -88,12 +88,12 @@ class Scan:
         return self.positions is not None and self.positions.are_returned
 
     def has_bitmap(self, files: pa.Table) -> pa.ChunkedArray:
-        """For each of ``files`` whether some of its rows are left out."""
+        """For each of ``files``, whether the rows that are returned depend on their positions."""
         has_vector = files["deletionVector"].is_valid()
         return has_vector if self.positions is None else pa.chunked_array([pa.array([True] * len(files), pa.bool_())])
 
     def bitmaps(self, files: pa.Table) -> list[BitMap64]:
-        """The positions of ``files`` that :attr:`returns_marked` says something about.
+        """For each of ``files``, the positions of the rows that are returned (:attr:`returns_marked`) or left out.
 
         Raises:
             CorruptLogError, ObjectNotFoundError, UnsupportedFeatureError: as ``deletion_bitmaps``.

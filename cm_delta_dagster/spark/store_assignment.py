@@ -13,23 +13,16 @@ from pyspark.sql import functions as F
 from cm_delta_dagster.errors import SchemaMismatchError
 from cm_delta_dagster.protocol.features.type_widening import Widens, never_widens
 from cm_delta_dagster.protocol.schema.types import (
-    STRING,
-    VOID,
     ArrayType,
     DataType,
-    DecimalType,
     MapType,
-    PrimitiveType,
     StructField,
     StructType,
     check_unique_names,
-    data_type_text,
 )
-from cm_delta_dagster.spark.align import converted, has_cast
+from cm_delta_dagster.spark.align import check_assignable, converted
 from cm_delta_dagster.spark.schema import from_spark, quoted, same_shape, schema_of
 
-_NUMBERS = frozenset(("byte", "short", "integer", "long", "float", "double"))
-_TIMES = frozenset(("date", "timestamp", "timestamp_ntz"))
 _NESTED = StructType | ArrayType | MapType
 
 
@@ -129,31 +122,8 @@ class _Assignment:
                 return F.transform_values(
                     keyed, lambda _, item: self.value(item, have.value_type, want.value_type, f"{path}.value")
                 )
-        if not may_assign(have, want) and not has_cast(self.session, have, want):
-            raise SchemaMismatchError(
-                f"A value of type {data_type_text(have)} cannot be assigned to the column {path!r} of type "
-                f"{data_type_text(want)}. Nothing was written. Convert the value."
-            )
+        check_assignable(self.session, have, want, path)
         return converted(value, have, want, path)
-
-
-def may_assign(have: DataType, want: DataType) -> bool:
-    """Whether ANSI store assignment allows the types, which are not both nested. A cast may exist where it does not."""
-    if have in (want, VOID):
-        return True
-    if isinstance(have, _NESTED) or isinstance(want, _NESTED):
-        return False
-    if want == STRING:
-        return data_type_text(have) != "variant"
-    return (_is_number(have) and _is_number(want)) or (_is_time(have) and _is_time(want))
-
-
-def _is_number(kind: DataType) -> bool:
-    return isinstance(kind, DecimalType) or (isinstance(kind, PrimitiveType) and kind.name in _NUMBERS)
-
-
-def _is_time(kind: DataType) -> bool:
-    return isinstance(kind, PrimitiveType) and kind.name in _TIMES
 
 
 def _paired(have: StructType, want: StructType, path: str, *, by_name: bool) -> list[tuple[StructField, StructField]]:

@@ -77,6 +77,8 @@ STATEMENTS: Mapping[tuple[str, ...], Family] = {
 """The family by the first words; the longest match counts."""
 
 _SCHEMAS = ("SCHEMA", "DATABASE", "NAMESPACE")
+_CREATE_SCHEMA = "CREATE TABLE catalog.schema.table: a schema needs no definition, it exists through its tables"
+_DROP_SCHEMA = "DROP TABLE for each of its tables: a schema exists through its tables"
 _VIEW = 'lake.sql("SELECT ...").createOrReplaceTempView(name)'
 _SESSION = "lake.spark.sql for what only the Spark session has"
 REFUSED: Mapping[tuple[str, ...], str] = {
@@ -86,14 +88,8 @@ REFUSED: Mapping[tuple[str, ...], str] = {
     ("CREATE", "OR", "REPLACE", "TEMP"): _VIEW,
     ("CREATE", "VIEW"): _VIEW,
     ("CREATE", "OR", "REPLACE", "VIEW"): _VIEW,
-    **{
-        (
-            "CREATE",
-            kind,
-        ): "CREATE TABLE catalog.schema.table: a schema needs no definition, it exists through its tables"
-        for kind in _SCHEMAS
-    },
-    **{("DROP", kind): "DROP TABLE for each of its tables: a schema exists through its tables" for kind in _SCHEMAS},
+    **{("CREATE", kind): _CREATE_SCHEMA for kind in _SCHEMAS},
+    **{("DROP", kind): _DROP_SCHEMA for kind in _SCHEMAS},
     ("CREATE",): "CREATE TABLE, lake.create_table or lake.create_table_as",
     ("REPLACE",): "REPLACE TABLE, or lake.create_table with mode='replace'",
     ("TRUNCATE",): "TRUNCATE TABLE",

@@ -269,15 +269,12 @@ class RowChangeRun:
 
     def _write(self, plan: _FilePlan) -> int:
         """Write the rows of a plan. Returns their number."""
-        rows = self._rows(plan)
+        if self.query.is_apart:
+            rows = self.query.rows_apart(self._unchanged(plan.kept), self._touched(plan))
+        else:
+            others = self._scan_at(plan.others) if self.query.inserts else None
+            rows = self.query.rows(self._scans(plan), others, few=plan.few_partners)
         return 0 if rows is None else self._add(rows).num_rows
-
-    def _rows(self, plan: _FilePlan) -> DataFrame | None:
-        query = self.query
-        if query.is_apart:
-            return query.rows_apart(self._unchanged(plan.kept), self._touched(plan, inserts=query.inserts))
-        others = self._scan_at(plan.others) if query.inserts else None
-        return query.rows(self._scans(plan), others, few=plan.few_partners)
 
     def _unchanged(self, files: Sequence[_File]) -> DataFrame | None:
         """The rows of ``files`` that do not change."""
@@ -286,11 +283,11 @@ class RowChangeRun:
         bitmaps = [file.deleted | file.changes.changed for file in files]
         return self._scan_rows(self._files(files), bitmaps, are_returned=False)
 
-    def _touched(self, plan: _FilePlan, *, inserts: bool) -> DataFrame | None:
+    def _touched(self, plan: _FilePlan) -> DataFrame | None:
         """The rows that are updated and, if rows are inserted, those with a partner."""
         places = {file.position: file.changes for file in (*plan.kept, *plan.updated)} | dict(plan.others)
         bitmaps = {
-            place: changes.all_updated | changes.matched if inserts else changes.all_updated
+            place: changes.all_updated | changes.matched if self.query.inserts else changes.all_updated
             for place, changes in places.items()
         }
         wanted = sorted(place for place, bitmap in bitmaps.items() if bitmap)
