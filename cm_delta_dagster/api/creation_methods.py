@@ -17,7 +17,7 @@ from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext, I
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.arguments import Timestamp
+from cm_delta_dagster.operations.arguments import Timestamp, one_of
 from cm_delta_dagster.operations.tables.clone import CloneMode, CloneResult, open_source
 from cm_delta_dagster.operations.tables.create import (
     TableDesign,
@@ -92,7 +92,10 @@ class CreationMethods(ClientSession):
             location=location,
         )
         return DeltaTable(
-            self, create_or_replace(self.client, identifier=name, design=design, mode=CreationMode.of(mode))
+            self,
+            create_or_replace(
+                self.client, identifier=name, design=design, mode=one_of(CreationMode, mode, name="mode")
+            ),
         )
 
     def open_or_create(
@@ -160,7 +163,7 @@ class CreationMethods(ClientSession):
             identifier=name,
             design=design.of_table(),
             frame=frame,
-            mode=CreationMode.of(mode),
+            mode=one_of(CreationMode, mode, name="mode"),
             options=options,
         )
         return DeltaTable(self, table)

@@ -6,7 +6,7 @@ from datetime import timedelta
 from cm_delta_dagster.api.table_writes import TableWrites
 from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.arguments import duration_ms
+from cm_delta_dagster.operations.arguments import duration_ms, one_of
 from cm_delta_dagster.operations.doctor import Depth, DoctorReport, RepairPlan, doctor, plan_repair
 from cm_delta_dagster.operations.maintenance.checkpoint import CheckpointResult, checkpoint
 from cm_delta_dagster.operations.maintenance.clean_log import CleanLogPlan, CleanLogResult, clean_log, plan_clean_log
@@ -194,11 +194,7 @@ class DeltaTable(TableWrites):
         Raises:
             InvalidArgumentError: an unknown depth.
         """
-        try:
-            checked_depth = Depth(depth)
-        except ValueError as error:
-            raise InvalidArgumentError(f"depth is {depth!r}; give one of {', '.join(Depth)}.") from error
-        return doctor(self.table, repair=repair, depth=checked_depth, progress=progress)
+        return doctor(self.table, repair=repair, depth=one_of(Depth, depth, name="depth"), progress=progress)
 
     def plan_repair(self) -> RepairPlan:
         """List the repairs of :meth:`doctor` with ``repair=True``, in order, and the findings without one; changes nothing."""

@@ -17,7 +17,7 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.operations.arguments import Timestamp, as_predicate, epoch_milliseconds
+from cm_delta_dagster.operations.arguments import Timestamp, as_predicate, epoch_milliseconds, one_of
 from cm_delta_dagster.operations.reading.change_query import ChangeRange
 from cm_delta_dagster.operations.reading.history import HistoryEntry, history
 from cm_delta_dagster.operations.reading.metadata_query import aggregate
@@ -152,8 +152,10 @@ class TableReads(EngineReads, typing.Generic[TableT]):
             ObjectNotFoundError: storage does not hold all files of the version.
         """
         moment, more = self._epoch_ms(timestamp), dict(properties or {})
-        request = CloneRequest(mode=CloneMode.of(mode), version=version, timestamp_ms=moment, properties=more)
-        client, as_ = self._connection.client, CreationMode.of(creation)
+        request = CloneRequest(
+            mode=one_of(CloneMode, mode, name="mode"), version=version, timestamp_ms=moment, properties=more
+        )
+        client, as_ = self._connection.client, one_of(CreationMode, creation, name="creation")
         return clone_or_replace(client, self.table, identifier=name, request=request, mode=as_, context=context)
 
     def version(self) -> int:

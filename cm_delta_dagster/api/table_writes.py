@@ -10,8 +10,7 @@ from cm_delta_dagster.api.table_alterer import TableAlterer
 from cm_delta_dagster.api.table_reads import TableReads
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.arguments import Timestamp
+from cm_delta_dagster.operations.arguments import Timestamp, one_of
 from cm_delta_dagster.operations.tables.restore import MissingFiles, RestorePlan, RestoreResult, plan_restore, restore
 from cm_delta_dagster.operations.writing.write_stream import BatchWriter, OutputMode, StreamWrite, write_stream
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
@@ -55,12 +54,7 @@ class TableWrites(RowWrites, TableReads[Table]):
             InvalidArgumentError: no stream, an invalid argument, or a session of Spark Connect.
             SchemaMismatchError: the columns do not fit the table.
         """
-        try:
-            mode = OutputMode(output_mode)
-        except ValueError as error:
-            raise InvalidArgumentError(
-                f"output_mode is {output_mode!r}; give one of {', '.join(OutputMode)}."
-            ) from error
+        mode = one_of(OutputMode, output_mode, name="output_mode")
         write = StreamWrite(
             checkpoint=checkpoint,
             output_mode=mode,
@@ -96,12 +90,7 @@ class TableWrites(RowWrites, TableReads[Table]):
             MaintenanceInProgressError: a maintenance run holds the lease of the table.
             InvalidArgumentError: neither or both of ``version`` and ``timestamp``, or an unknown ``missing_files``.
         """
-        try:
-            missing = MissingFiles(missing_files)
-        except ValueError as error:
-            raise InvalidArgumentError(
-                f"missing_files is {missing_files!r}; give one of {', '.join(MissingFiles)}."
-            ) from error
+        missing = one_of(MissingFiles, missing_files, name="missing_files")
         return restore(
             self.table,
             version=version,

@@ -5,6 +5,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta, tzinfo
+from enum import StrEnum
 from typing import Concatenate, ParamSpec, TypeVar
 
 from cm_delta_dagster.client.snapshots.log_reader import storage_missing
@@ -36,6 +37,7 @@ _Table = TypeVar("_Table", bound=Identified)
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 _Value = TypeVar("_Value")
+_Choice = TypeVar("_Choice", bound=StrEnum)
 
 
 def several(given: str | Iterable[str], *, what: str) -> tuple[str, ...]:
@@ -51,6 +53,21 @@ def several(given: str | Iterable[str], *, what: str) -> tuple[str, ...]:
     if not all(isinstance(each, str) for each in found):
         raise InvalidArgumentError(f"{what} are {given!r}; give a text, or a list of texts. Nothing was changed.")
     return found
+
+
+def one_of(kind: type[_Choice], value: str, *, name: str) -> _Choice:
+    """The member of ``kind`` that ``value`` is or names.
+
+    Args:
+        name: the argument, for the message.
+
+    Raises:
+        InvalidArgumentError: there is no such member.
+    """
+    try:
+        return kind(value)
+    except ValueError as error:
+        raise InvalidArgumentError(f"{name} is {value!r}; give one of {', '.join(kind)}.") from error
 
 
 def listed(given: Iterable[_Value], *, name: str) -> tuple[_Value, ...]:

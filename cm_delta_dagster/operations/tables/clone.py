@@ -55,14 +55,6 @@ class CloneMode(StrEnum):
     DEEP = "deep"
     """The clone has copies of them."""
 
-    @classmethod
-    def of(cls, mode: str) -> "CloneMode":
-        """The mode of that name. Raises InvalidArgumentError."""
-        try:
-            return cls(mode)
-        except ValueError as error:
-            raise InvalidArgumentError(f"mode is {mode!r}; give one of {', '.join(cls)}.") from error
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloneRequest:

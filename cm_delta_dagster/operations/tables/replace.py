@@ -64,14 +64,6 @@ class CreationMode(StrEnum):
     CREATE_OR_REPLACE = "create_or_replace"
     """Replace the table, or create it if there is none."""
 
-    @classmethod
-    def of(cls, mode: str) -> "CreationMode":
-        """The mode of that name. Raises InvalidArgumentError."""
-        try:
-            return cls(mode)
-        except ValueError as error:
-            raise InvalidArgumentError(f"mode is {mode!r}; give one of {', '.join(cls)}.") from error
-
 
 def create_or_replace(
     client: DeltaClient,

@@ -11,6 +11,7 @@ from cm_delta_dagster.errors import (
     SchemaMismatchError,
     UnsupportedFeatureError,
 )
+from cm_delta_dagster.operations.arguments import one_of
 from cm_delta_dagster.operations.writing.column_names import unique_name
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 from cm_delta_dagster.protocol.features.clustering import is_clustered
@@ -60,7 +61,7 @@ def target_shape(
             generated column uses, or the change data feed does not permit that the write drops or renames a column.
         UnsupportedFeatureError: the table or a new column needs a table feature that this client does not support.
     """
-    mode = SchemaMode.of(mode)
+    mode = one_of(SchemaMode, mode, name="schema_mode")
     check_writable(snapshot.protocol, snapshot.identifier)
     present = snapshot.schema
     offered = without_own_metadata(schema_of(frame))

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import CommitConflictError, InvalidArgumentError, SchemaMismatchError
-from cm_delta_dagster.operations.arguments import names_table
+from cm_delta_dagster.operations.arguments import names_table, one_of
 from cm_delta_dagster.operations.writing.change_rows import ChangeCounts
 from cm_delta_dagster.operations.writing.conditions import Condition, slice_condition
 from cm_delta_dagster.operations.writing.merge import key_names
@@ -190,11 +190,7 @@ def overwrite(
 
 
 def _is_dynamic(partitions: PartitionOverwrite | str) -> bool:
-    try:
-        return PartitionOverwrite(partitions) is PartitionOverwrite.DYNAMIC
-    except ValueError as error:
-        known = ", ".join(PartitionOverwrite)
-        raise InvalidArgumentError(f"partitions is {partitions!r}; give one of {known}.") from error
+    return one_of(PartitionOverwrite, partitions, name="partitions") is PartitionOverwrite.DYNAMIC
 
 
 def _check_one_slice(where: Condition | None, keys: Sequence[str], schema_mode: SchemaMode, *, dynamic: bool) -> None:

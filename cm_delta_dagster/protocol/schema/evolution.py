@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
+from cm_delta_dagster.errors import SchemaMismatchError
 from cm_delta_dagster.protocol.schema.types import (
     BINARY,
     BYTE,
@@ -55,14 +55,6 @@ class SchemaMode(StrEnum):
     """New columns and nested fields are appended as nullable."""
     OVERWRITE = "overwrite"
     """The offered schema replaces the schema of the table. Only for writes that replace all rows."""
-
-    @classmethod
-    def of(cls, mode: str) -> "SchemaMode":
-        """The mode of that name. Raises InvalidArgumentError."""
-        try:
-            return cls(mode)
-        except ValueError as error:
-            raise InvalidArgumentError(f"schema_mode is {mode!r}; give one of {', '.join(cls)}.") from error
 
 
 # Every value of the key type can be stored unchanged in a column of each of the listed types.
