@@ -79,6 +79,7 @@ class FileToRead:
         path: as in the log.
         constants: values of columns that the file does not store, e.g. partition values, by column.
         deleted: positions of deleted rows.
+        picked: positions of the only rows to read; None for all.
         num_records: rows of the file by its statistics, including deleted rows; None if unknown.
     """
 
@@ -89,6 +90,7 @@ class FileToRead:
     base_row_id: int | None
     row_commit_version: int | None
     num_records: int | None = None
+    picked: BitMap64 | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,23 +128,35 @@ class FileScan:
             ObjectNotFoundError, CorruptLogError: the file is missing or damaged; the callables raise the same.
         """
         opened = wanted.file.open()
+        file, groups = self._prepared(wanted, opened)
+        if len(groups) == 1:
+            return [lambda: file.read(*groups[0], opened)]
+        return [_unit(file, *group) for group in groups]
+
+    def positions(self, wanted: FileToRead) -> BitMap64:
+        """The positions of the requested rows; only columns of the condition are read. Raises as :meth:`units`."""
+        opened = wanted.file.open()
+        file, groups = self._prepared(wanted, opened)
+        found = [positions for group in groups for positions in file.positions(*group, opened)]
+        return BitMap64(np.concatenate(found).astype(np.uint64)) if found else BitMap64()
+
+    def _prepared(self, wanted: FileToRead, opened: pq.ParquetFile) -> tuple["_OpenFile", list[tuple[int, int]]]:
+        """The file, and the number and first position of each row group that may hold a requested row."""
         with wanted.file.errors():
             metadata = opened.metadata
             _check_row_count(wanted, metadata.num_rows)
             columns = self._columns(wanted.file, opened)
-            deleted = None
             if wanted.deleted is not None:
                 check_positions(wanted.deleted, num_rows=metadata.num_rows, path=wanted.path)
-                deleted = np.frombuffer(wanted.deleted.to_array(), dtype=np.uint64).astype(np.int64)
             request = self._request
             groups = kept_row_groups(
                 metadata, columns.layout, request.predicate, request.layout.schema, request.partition_names
             )
             starts = _starts(metadata)
-        file = _OpenFile(self._request, self._schema, wanted, columns, metadata, deleted)
-        if len(groups) == 1:
-            return [lambda: file.read(groups[0], starts[groups[0]], opened)]
-        return [_unit(file, group, starts[group]) for group in groups]
+        file = _OpenFile(
+            request, self._schema, wanted, columns, metadata, _sorted(wanted.deleted), _sorted(wanted.picked)
+        )
+        return file, [(group, starts[group]) for group in groups if file.has_picked(group, starts[group])]
 
     def rows(self, group: Sequence[FileToRead]) -> list[pa.RecordBatch]:
         """The requested rows of several small files. Raises as :meth:`units`."""
@@ -239,6 +253,16 @@ def _unit(file: "_OpenFile", group: int, start: int) -> Unit:
     return lambda: file.read(group, start, None)
 
 
+def _between(positions: Positions, start: int, rows: int) -> Positions:
+    """The positions from ``start`` on of a part of ``rows`` rows."""
+    first, last = np.searchsorted(positions, (start, start + rows))
+    return positions[first:last]
+
+
+def _sorted(positions: BitMap64 | None) -> Positions | None:
+    return None if positions is None else np.frombuffer(positions.to_array(), dtype=np.uint64).astype(np.int64)
+
+
 @dataclass(frozen=True, slots=True)
 class _OpenFile:
     """One file whose footer has been read."""
@@ -249,13 +273,33 @@ class _OpenFile:
     columns: _Columns
     metadata: pq.FileMetaData
     deleted: Positions | None
+    picked: Positions | None
+
+    def has_picked(self, group: int, start: int) -> bool:
+        """Whether some of the rows to read may be in the row group, which begins at row ``start`` of the file."""
+        return self.picked is None or bool(len(_between(self.picked, start, self.metadata.row_group(group).num_rows)))
+
+    def positions(self, group: int, start: int, opened: pq.ParquetFile) -> Iterator[Positions]:
+        """The positions of the requested rows of one row group; only columns of the condition are read."""
+        with self.wanted.file.errors():
+            paths = list(self.columns.filter_paths)
+            if not paths:
+                yield self._kept_positions(None, start, self.metadata.row_group(group).num_rows)
+                return
+            for batch in opened.iter_batches(batch_size=_PIECE_ROWS, row_groups=[group], columns=paths):
+                yield self._kept_positions(batch, start, batch.num_rows)
+                start += batch.num_rows
+
+    def _kept_positions(self, stored: pa.RecordBatch | None, start: int, rows: int) -> Positions:
+        keep = self._keep(stored, start, rows)
+        return np.arange(start, start + rows) if keep is None else np.flatnonzero(keep) + start
 
     def read(self, group: int, start: int, opened: pq.ParquetFile | None) -> Iterable[pa.RecordBatch]:
         """The requested rows of one row group, which begins at row ``start`` of the file."""
         with self.wanted.file.errors():
             about = self.metadata.row_group(group)
             rows = about.num_rows
-            if self.deleted is not None and len(self._deleted_between(start, start + rows)) == rows:
+            if self.deleted is not None and len(_between(self.deleted, start, rows)) == rows:
                 return []
             columns = self.columns
             if not columns.filter_paths and not columns.other_paths:
@@ -306,22 +350,21 @@ class _OpenFile:
         return [] if keep is not None and not keep.true_count else [self._result(stored, start, rows, keep)]
 
     def _keep(self, stored: pa.RecordBatch | None, start: int, rows: int) -> pa.BooleanArray | None:
-        """True for rows that are neither deleted nor filtered out; None for all of them."""
-        keep = None
-        if self.deleted is not None and len(deleted := self._deleted_between(start, start + rows)):
+        """True for rows that are to be read and neither deleted nor filtered out; None for all of them."""
+        keep: pa.BooleanArray | None = None
+        if self.picked is not None:
+            picked = np.zeros(rows, dtype=np.bool_)
+            picked[_between(self.picked, start, rows) - start] = True
+            keep = pa.array(picked)
+        if self.deleted is not None and len(deleted := _between(self.deleted, start, rows)):
             kept = np.ones(rows, dtype=np.bool_)
             kept[deleted - start] = False
-            keep = pa.array(kept)
+            keep = pa.array(kept) if keep is None else pc.and_(keep, pa.array(kept))
         wanted = self.request.row_filter
         if wanted is not None:
             answer = wanted.answer(lambda name: self._column(name, stored, rows), rows).fill_null(False)
             keep = answer if keep is None else pc.and_(keep, answer)
         return None if keep is not None and keep.true_count == rows else keep
-
-    def _deleted_between(self, start: int, end: int) -> Positions:
-        assert self.deleted is not None
-        first, last = np.searchsorted(self.deleted, (start, end))
-        return self.deleted[first:last]
 
     def _result(
         self, stored: pa.RecordBatch | None, start: int, rows: int, keep: pa.BooleanArray | None

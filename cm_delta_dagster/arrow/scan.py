@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyroaring import BitMap64
 
 from cm_delta_dagster.arrow.data_files import DataFile
 from cm_delta_dagster.arrow.file_scan import FileRequest, FileScan, FileToRead, OutputColumn, Unit
@@ -27,7 +28,7 @@ from cm_delta_dagster.protocol.actions.partition_values import partition_value_a
 from cm_delta_dagster.protocol.actions.paths import resolve_path
 from cm_delta_dagster.protocol.features.column_mapping import physical_name
 from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns
-from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
+from cm_delta_dagster.protocol.features.table_layout import RowPositions, ScanRequest, TableLayout
 from cm_delta_dagster.protocol.features.type_widening import check_type_changes
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjunction, conjuncts, partition_only
 from cm_delta_dagster.protocol.schema.char_types import char_width, char_widths
@@ -67,19 +68,39 @@ def scan_batches(
         ObjectNotFoundError: a file is missing; the message names it; also while the stream is read.
         UnsupportedFeatureError: a type or a type change that this client does not support.
     """
-    check_type_changes(layout.schema)
     outputs = _outputs(layout.schema, request.columns, request.row_tracking)
+    plan = _plan(store, layout, request, outputs, constants or {})
+    arrow = pa.schema([arrow_field(item) for item in outputs])
+    return pa.RecordBatchReader.from_batches(arrow, plan.batches(arrow))
+
+
+def row_positions(*, store: Store, layout: TableLayout, request: ScanRequest) -> dict[str, BitMap64]:
+    """The positions of the rows of each file that :func:`scan_batches` would return, by the path of the file in the log.
+
+    Only columns of the condition are read. Files without such a row are left out. Raises as :func:`scan_batches`.
+    """
+    return _plan(store, layout, request, (), {}).positions()
+
+
+def _plan(
+    store: Store,
+    layout: TableLayout,
+    request: ScanRequest,
+    outputs: tuple[StructField, ...],
+    constants: Mapping[str, pa.Array],
+) -> "_Plan":
+    check_type_changes(layout.schema)
     partitions = layout.partition_fields
-    constants = constants or {}
     never_stored = [name for name, values in constants.items() if not values.null_count]
     names = frozenset([*(item.name for item in partitions), *never_stored])
     on_partitions, on_rows = _split(request.predicate, tuple(item.name for item in partitions))
-    plan = _Plan(
+    return _Plan(
         store=store,
         layout=layout,
         partitions=partitions,
         constants=constants,
         files=request.files,
+        picked=request.positions,
         on_partitions=None if on_partitions is None else row_filter(on_partitions, layout.schema).answer,
         request=FileRequest(
             layout=layout,
@@ -91,8 +112,6 @@ def scan_batches(
             row_tracking=request.row_tracking,
         ),
     )
-    arrow = pa.schema([arrow_field(item) for item in outputs])
-    return pa.RecordBatchReader.from_batches(arrow, plan.batches(arrow))
 
 
 def _outputs(
@@ -125,6 +144,7 @@ class _Plan:
 
     Attributes:
         constants: as of :func:`scan_batches`.
+        picked: which rows of each file are read.
         on_partitions: evaluates the condition on partition columns; a file is read if it is true.
     """
 
@@ -133,6 +153,7 @@ class _Plan:
     partitions: tuple[StructField, ...]
     constants: Mapping[str, pa.Array]
     files: pa.Table
+    picked: RowPositions | None
     on_partitions: Callable[[Callable[[str], pa.Array], int], pa.BooleanArray] | None
     request: FileRequest
 
@@ -142,17 +163,34 @@ class _Plan:
             return
         scan = FileScan(self.request)
         to_read = self._files_to_read(files, values)
-        is_local = DataFile(self.store, self.layout.location, 0).is_local
-        threads = min(os.cpu_count() or 1, _LOCAL_THREADS) if is_local else _REMOTE_THREADS
+        threads = self._num_threads
         with _threads(threads) as pool:
             results: Iterator[Iterable[pa.RecordBatch]]
-            if is_local and (pc.mean(files["size"]).as_py() or 0) < _TINY_FILE_BYTES:
+            if self._is_local and (pc.mean(files["size"]).as_py() or 0) < _TINY_FILE_BYTES:
                 # Handing a tiny file to a thread costs as much as reading it.
                 results = _ahead(pool, scan.rows, _groups(to_read, _TINY_FILES), threads)
             else:
                 opened = _ahead(pool, scan.units, to_read, threads)
                 results = _ahead(pool, _read_unit, (unit for units in opened for unit in units), threads)
             yield from _larger_batches((batch for result in results for batch in result), schema)
+
+    def positions(self) -> dict[str, BitMap64]:
+        files, values = self._partitioned_files()
+        if not files.num_rows:
+            return {}
+        scan = FileScan(self.request)
+        with _threads(self._num_threads) as pool:
+            to_read = list(self._files_to_read(files, values))
+            found = _ahead(pool, scan.positions, to_read, self._num_threads)
+            return {file.path: positions for file, positions in zip(to_read, found, strict=True) if positions}
+
+    @property
+    def _is_local(self) -> bool:
+        return DataFile(self.store, self.layout.location, 0).is_local
+
+    @property
+    def _num_threads(self) -> int:
+        return min(os.cpu_count() or 1, _LOCAL_THREADS) if self._is_local else _REMOTE_THREADS
 
     def _partitioned_files(self) -> tuple[pa.Table, dict[str, pa.Array]]:
         """The files whose partition values satisfy the condition, and these values and the constants by logical column."""
@@ -184,6 +222,9 @@ class _Plan:
         position = 0
         for batch in rows.to_batches(max_chunksize=1024):
             for row in batch.to_pylist():
+                vector = next(vectors) if row["has_vector"] else None
+                given = None if self.picked is None else self.picked.by_path.get(row["path"], BitMap64())
+                are_returned = self.picked is not None and self.picked.are_returned
                 yield FileToRead(
                     file=DataFile(self.store, resolve_path(self.layout.location, row["path"]), row["size"] or 0),
                     path=row["path"],
@@ -192,7 +233,8 @@ class _Plan:
                         for name, array in values.items()
                         if (value := array[position]).is_valid or name not in self.constants
                     },
-                    deleted=next(vectors) if row["has_vector"] else None,
+                    deleted=vector if given is None or are_returned else given | (vector or BitMap64()),
+                    picked=given if are_returned else None,
                     base_row_id=row["baseRowId"],
                     row_commit_version=row["defaultRowCommitVersion"],
                     num_records=row["numRecords"],

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
 
+from pyroaring import BitMap64
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -24,7 +25,7 @@ from cm_delta_dagster.spark.change_clauses import ChangeClause, ClauseAction, Cl
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.file_values import FILE_COLUMN, OWN_PREFIX, POSITION_COLUMN
 from cm_delta_dagster.spark.fill import FilledRows, computed_columns, fill, numbered_columns
-from cm_delta_dagster.spark.found_changes import FoundChanges, counted_changes, found_changes
+from cm_delta_dagster.spark.found_changes import FileChanges, FoundChanges, counted_changes, found_changes
 from cm_delta_dagster.spark.plans import plan_broadcasts, selected
 from cm_delta_dagster.spark.schema import quoted, sql_type
 
@@ -102,6 +103,24 @@ class RowChangeQuery:
             plan_broadcasts(counted)
             found = collected_table(counted)
         return found_changes(found, list(groups), counts_source=self.inserts)
+
+    def found(self, positions: Mapping[str, BitMap64]) -> FoundChanges:
+        """The result of :meth:`find` for a query with one clause and without a source.
+
+        Args:
+            positions: of the rows for which its condition is true, by file key.
+        """
+        ((kind, action),) = self._groups()
+        none: dict[ClauseKind, BitMap64] = {}
+        files = {
+            key: FileChanges(
+                matched=BitMap64(),
+                updated={kind: bitmap} if action is ClauseAction.UPDATE else none,
+                deleted={kind: bitmap} if action is ClauseAction.DELETE else none,
+            )
+            for key, bitmap in positions.items()
+        }
+        return FoundChanges(files=files, num_ambiguous=0, num_partners=None)
 
     def _groups(self) -> dict[tuple[ClauseKind, ClauseAction], list[int]]:
         """Numbers of the clauses that change rows of the table, by kind and action."""

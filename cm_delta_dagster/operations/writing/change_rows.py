@@ -16,23 +16,25 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import IllegalCommitError, InvalidDataError
+from cm_delta_dagster.operations.writing.small_changes import MOST_ROWS_READ, find_rows, read_rows
 from cm_delta_dagster.operations.writing.table_files import (
     hidden_columns,
     rows_of_files,
-    scan_files,
     scan_files_by_name,
 )
 from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
 from cm_delta_dagster.protocol.actions.paths import file_keys
 from cm_delta_dagster.protocol.changes.change_data_feed import CHANGE_TYPE
 from cm_delta_dagster.protocol.features.table_features import supports
-from cm_delta_dagster.protocol.features.table_layout import RowPositions
+from cm_delta_dagster.protocol.features.table_layout import RowPositions, ScanRequest
 from cm_delta_dagster.protocol.features.vector_writing import physical_rows
+from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
 from cm_delta_dagster.spark.change_clauses import ClauseKind
 from cm_delta_dagster.spark.found_changes import FileChanges, FoundChanges
 from cm_delta_dagster.spark.rewrite import count_frame_rows
 from cm_delta_dagster.spark.row_changes import RowChangeQuery
+from cm_delta_dagster.spark.scan import scan
 from cm_delta_dagster.spark.write import WriteSpec, WrittenFiles
 from cm_delta_dagster.storage.deletion_vector_reader import read_deletion_vectors
 
@@ -138,6 +140,7 @@ class RowChangeRun:
 
     Attributes:
         candidates: files that can hold rows with a partner or rows that change, as add actions.
+        condition: that of the only clause of a query without a source.
         whole: files of which all rows are deleted, which need not be read to know that.
         may_match_twice: a row of the table may have several partners.
         marks: files may get deletion vectors.
@@ -148,6 +151,7 @@ class RowChangeRun:
     session: SparkSession
     query: RowChangeQuery
     candidates: pa.Table
+    condition: Predicate | None = None
     whole: pa.Table | None = None
     may_match_twice: bool = False
     marks: bool = True
@@ -230,6 +234,9 @@ class RowChangeRun:
     def _find(self) -> FoundChanges:
         if not self.candidates.num_rows:
             return FoundChanges(files={}, num_ambiguous=0, num_partners=0 if self.query.inserts else None)
+        positions = self._found_here()
+        if positions is not None:
+            return self.query.found(positions)
         num_rows = logical_row_count(self.candidates)
         most = _ROWS_OF_ONE_FILE if self.candidates.num_rows == 1 else _FEW_ROWS
         few = num_rows is not None and num_rows <= most
@@ -241,6 +248,18 @@ class RowChangeRun:
                 "the source for each row of the table, e.g. keep the newest row of each key."
             )
         return found
+
+    def _found_here(self) -> dict[str, BitMap64] | None:
+        """The positions of the rows that change by file key; None if a Spark job has to find them."""
+        if self.condition is None:
+            return None
+        request = ScanRequest(files=self.candidates, predicate=self.condition)
+        layout = self.snapshot.layout
+        found = find_rows(self.session, store=self.write.table.store, layout=layout, request=request)
+        if found is None:
+            return None
+        keys = file_keys(self.snapshot.location, pa.array(list(found), pa.string())).to_pylist()
+        return dict(zip(keys, found.values(), strict=True))
 
     def _changed_files(self, found: Mapping[str, FileChanges], keys: Sequence[str]) -> list[_File]:
         positions = [i for i, key in enumerate(keys) if key in found and found[key].changed]
@@ -296,6 +315,11 @@ class RowChangeRun:
         files = self.candidates.take(pa.array(wanted, pa.int64()))
         return self._scan_rows(files, [bitmaps[place] for place in wanted], are_returned=True)
 
+    def _scan_few(self, files: pa.Table, bitmaps: Sequence[BitMap64]) -> DataFrame:
+        """The rows of ``files`` at some positions; with all other rows if they are many, as a condition finds them faster then."""
+        few = self.condition is not None and sum(map(len, bitmaps)) <= MOST_ROWS_READ
+        return self._scan_rows(files, bitmaps, are_returned=True) if few else self._scan(files)
+
     def _scan_rows(self, files: pa.Table, bitmaps: Sequence[BitMap64], *, are_returned: bool) -> DataFrame:
         by_path = dict(zip(files["path"].to_pylist(), bitmaps, strict=True))
         return self._scan(files, RowPositions(by_path=by_path, are_returned=are_returned))
@@ -318,20 +342,22 @@ class RowChangeRun:
 
     def _changed(self, files: Sequence[_File]) -> DataFrame:
         """The rows of ``files`` that change, among others, and those of the whole files."""
-        adds = self._files(files)
-        if self.whole is not None:
-            adds = pa.concat_tables([adds, self.whole])
-        elif self.query.is_apart and not self.may_match_twice:
-            return self._scan_rows(adds, [file.changes.changed for file in files], are_returned=True)
-        return self._scan_by_name(adds) if self.may_match_twice else self._scan(adds)
+        adds, bitmaps = self._files(files), [file.changes.changed for file in files]
+        if self.whole is not None and self.whole.num_rows:
+            return self._scan(pa.concat_tables([adds, self.whole]))
+        if self.may_match_twice:
+            return self._scan_by_name(adds)
+        return (
+            self._scan_rows(adds, bitmaps, are_returned=True) if self.query.is_apart else self._scan_few(adds, bitmaps)
+        )
 
     def _scans(self, plan: _FilePlan) -> list[tuple[DataFrame, bool]]:
         """Rows of the files that are written, and whether their unchanged rows are written too."""
-        return [
-            (self._scan(self._files(files)), keep)
-            for files, keep in ((plan.kept, True), (plan.updated, False))
-            if files
-        ]
+        parts = [(self._scan(self._files(plan.kept)), True)] if plan.kept else []
+        if plan.updated:
+            bitmaps = [file.changes.all_updated for file in plan.updated]
+            parts.append((self._scan_few(self._files(plan.updated), bitmaps), False))
+        return parts
 
     def _add(self, rows: DataFrame) -> WrittenFiles:
         filled = self.query.filled(rows, self.write.layout)
@@ -368,10 +394,13 @@ class RowChangeRun:
         return self._scan(self.candidates.take(places)) if len(places) else None
 
     def _scan(self, files: pa.Table, positions: RowPositions | None = None) -> DataFrame:
-        schema, row_ids = self.query.schema, self.query.row_ids
-        return scan_files(
-            self.write.table, self.snapshot, self.session, files, schema, row_ids=row_ids, positions=positions
-        )
+        layout = replace(self.snapshot.layout, schema=self.query.schema)
+        request = ScanRequest(files=files, row_tracking=self.query.row_ids, positions=positions)
+        store = self.write.table.store
+        rows = None
+        if self.condition is not None:
+            rows = read_rows(self.session, store=store, layout=layout, request=request)
+        return scan(self.session, store=store, layout=layout, request=request) if rows is None else rows
 
     def _scan_by_name(self, files: pa.Table) -> DataFrame:
         return scan_files_by_name(self.write.table, self.snapshot, self.session, files, self.query.schema)

@@ -50,6 +50,8 @@ def delete_rows(
     query = RowChangeQuery(
         schema=snapshot.schema, target_alias=_ALIAS, clauses=(clause,), row_ids=kept_row_ids(snapshot)
     )
-    run = RowChangeRun(write=write, session=session, query=query, candidates=mixed, whole=whole, marks=marks)
+    run = RowChangeRun(
+        write=write, session=session, query=query, candidates=mixed, condition=predicate, whole=whole, marks=marks
+    )
     with spark_errors(f"deleting rows of {snapshot.identifier}"):
         return run.run()

@@ -85,7 +85,8 @@ def update(
     ):
         write.transaction.read(predicate)
         candidates = snapshot.matching_files(predicate)
-        counts = RowChangeRun(write=write, session=spark, query=query, candidates=candidates).run()
+        run = RowChangeRun(write=write, session=spark, query=query, candidates=candidates, condition=predicate)
+        counts = run.run()
         metrics = {
             **file_metrics(write, counts),
             "numUpdatedRows": sum(counts.num_updated_rows.values()),
