@@ -16,8 +16,8 @@ Task = Callable[[], dict[str, Any]]
 def ours(lake: Any, shared: Shared) -> dict[str, Task]:
     """The tasks of this package."""
     return {
-        "changes_spark": lambda: _total(_table(lake, shared, "feed").changes(start_version=0)),
-        "changes_arrow": lambda: {"answer": _table(lake, shared, "feed").changes_arrow(start_version=0).num_rows},
+        "changes_spark": lambda: _total(_table(lake, shared, "feed").changes(starting_version=0)),
+        "changes_arrow": lambda: {"answer": _table(lake, shared, "feed").changes_arrow(starting_version=0).num_rows},
         "history": lambda: {"answer": len(_table(lake, shared, "history").history())},
     }
 

@@ -282,26 +282,26 @@ class TableReads(EngineReads, typing.Generic[TableT]):
 
     def _change_range(
         self,
-        start_version: int | None,
-        end_version: int | None,
-        start_timestamp: Timestamp | None,
-        end_timestamp: Timestamp | None,
+        starting_version: int | None,
+        ending_version: int | None,
+        starting_timestamp: Timestamp | None,
+        ending_timestamp: Timestamp | None,
         zone: TimeZone,
     ) -> ChangeRange:
         return ChangeRange(
-            start_version=start_version,
-            start_timestamp_ms=self._epoch_ms(start_timestamp, zone),
-            end_version=end_version,
-            end_timestamp_ms=self._epoch_ms(end_timestamp, zone),
+            starting_version=starting_version,
+            starting_timestamp_ms=self._epoch_ms(starting_timestamp, zone),
+            ending_version=ending_version,
+            ending_timestamp_ms=self._epoch_ms(ending_timestamp, zone),
         )
 
     def changes(
         self,
         *,
-        start_version: int | None = None,
-        end_version: int | None = None,
-        start_timestamp: Timestamp | None = None,
-        end_timestamp: Timestamp | None = None,
+        starting_version: int | None = None,
+        ending_version: int | None = None,
+        starting_timestamp: Timestamp | None = None,
+        ending_timestamp: Timestamp | None = None,
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
         time_zone: TimeZone = None,
@@ -316,7 +316,7 @@ class TableReads(EngineReads, typing.Generic[TableT]):
         """
         return read_changes(
             self._in_zone(time_zone),
-            self._change_range(start_version, end_version, start_timestamp, end_timestamp, time_zone),
+            self._change_range(starting_version, ending_version, starting_timestamp, ending_timestamp, time_zone),
             spark=self._connection.spark,
             columns=columns,
             where=where,
@@ -325,10 +325,10 @@ class TableReads(EngineReads, typing.Generic[TableT]):
     def changes_arrow(
         self,
         *,
-        start_version: int | None = None,
-        end_version: int | None = None,
-        start_timestamp: Timestamp | None = None,
-        end_timestamp: Timestamp | None = None,
+        starting_version: int | None = None,
+        ending_version: int | None = None,
+        starting_timestamp: Timestamp | None = None,
+        ending_timestamp: Timestamp | None = None,
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
         time_zone: TimeZone = None,
@@ -336,7 +336,7 @@ class TableReads(EngineReads, typing.Generic[TableT]):
         """Like :meth:`changes`, as an Arrow table."""
         return read_changes_arrow(
             self._in_known_zone(time_zone),
-            self._change_range(start_version, end_version, start_timestamp, end_timestamp, time_zone),
+            self._change_range(starting_version, ending_version, starting_timestamp, ending_timestamp, time_zone),
             columns=columns,
             where=where,
         )
@@ -344,10 +344,10 @@ class TableReads(EngineReads, typing.Generic[TableT]):
     def changes_arrow_batches(
         self,
         *,
-        start_version: int | None = None,
-        end_version: int | None = None,
-        start_timestamp: Timestamp | None = None,
-        end_timestamp: Timestamp | None = None,
+        starting_version: int | None = None,
+        ending_version: int | None = None,
+        starting_timestamp: Timestamp | None = None,
+        ending_timestamp: Timestamp | None = None,
         columns: Sequence[str] | None = None,
         where: Predicate | str | None = None,
         time_zone: TimeZone = None,
@@ -355,7 +355,7 @@ class TableReads(EngineReads, typing.Generic[TableT]):
         """Like :meth:`changes`, as a stream of Arrow record batches."""
         return read_change_batches(
             self._in_known_zone(time_zone),
-            self._change_range(start_version, end_version, start_timestamp, end_timestamp, time_zone),
+            self._change_range(starting_version, ending_version, starting_timestamp, ending_timestamp, time_zone),
             columns=columns,
             where=where,
         )

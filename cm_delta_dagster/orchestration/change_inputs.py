@@ -206,7 +206,7 @@ def _changes_after(table: Table, snapshot: Snapshot, after: int) -> TableChanges
         )
     if after >= snapshot.version:
         return no_changes(snapshot)
-    return find_changes(table, ChangeRange(start_version=after + 1, end_version=snapshot.version))
+    return find_changes(table, ChangeRange(starting_version=after + 1, ending_version=snapshot.version))
 
 
 def _own_snapshot(client: DeltaClient, consumer: Consumer) -> Snapshot | None:

@@ -91,7 +91,7 @@ def test_changes_are_read_by_version_and_by_time(tmp_path: Path) -> None:
     """CDF-7, CDF-8."""
     with lake_in(tmp_path) as lake:
         table = lake.path_table(foreign_table(tmp_path))
-        changes = table.changes_arrow(start_version=1, columns=["id", "_change_type", "_commit_version"])
+        changes = table.changes_arrow(starting_version=1, columns=["id", "_change_type", "_commit_version"])
         times = [entry.timestamp_ms for entry in table.history()]
         assert times[0] is not None
 
@@ -100,10 +100,10 @@ def test_changes_are_read_by_version_and_by_time(tmp_path: Path) -> None:
             {"id": 4, "_change_type": "insert", "_commit_version": 1},
         ]
         newest = dt.datetime.fromtimestamp(times[0] / 1000, dt.UTC)
-        with table.changes_arrow_batches(start_timestamp=newest) as batches:
+        with table.changes_arrow_batches(starting_timestamp=newest) as batches:
             assert {value for batch in batches for value in batch["_commit_version"].to_pylist()} == {2}
         with pytest.raises(InvalidArgumentError, match="time zone"):
-            table.changes_arrow(start_timestamp=dt.datetime(2024, 1, 1))
+            table.changes_arrow(starting_timestamp=dt.datetime(2024, 1, 1))
 
 
 def test_a_consumer_without_spark_keeps_its_own_offset(tmp_path: Path) -> None:

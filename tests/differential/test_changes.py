@@ -45,9 +45,9 @@ def check_range(peer: DeltaSpark, location: Path, start: int, end: int | None) -
         theirs = canonical(their_changes(peer, location, start, end))
     except RuntimeError:
         with pytest.raises(CmDeltaError):
-            read_changes_arrow(table, ChangeRange(start_version=start, end_version=end))
+            read_changes_arrow(table, ChangeRange(starting_version=start, ending_version=end))
         return False
-    ours = canonical(read_changes_arrow(table, ChangeRange(start_version=start, end_version=end)))
+    ours = canonical(read_changes_arrow(table, ChangeRange(starting_version=start, ending_version=end)))
     assert ours == theirs, (start, end)
     return True
 
@@ -75,7 +75,9 @@ def test_changes_are_those_that_delta_spark_returns(delta_spark: DeltaSpark, tmp
     delta_spark.sql(f"alter table {name} set tblproperties ('delta.enableChangeDataFeed'='false')")
     assert not check_range(delta_spark, location, 8, None)
     assert check_range(delta_spark, location, 8, 9)
-    times = read_changes_arrow(open_path_table(Stores(), str(location)), ChangeRange(start_version=2, end_version=3))
+    times = read_changes_arrow(
+        open_path_table(Stores(), str(location)), ChangeRange(starting_version=2, ending_version=3)
+    )
     assert all(isinstance(time, datetime) for time in times["_commit_timestamp"].to_pylist())
 
 

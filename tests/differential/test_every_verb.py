@@ -155,7 +155,7 @@ def test_delta_spark_reads_a_table_that_went_through_every_verb(
 def _check_changes(table: DeltaTable, delta_spark: DeltaSpark, copy: Path, version: int) -> None:
     """The change feed of one version as both read it from the same files; both refuse those with another schema."""
     try:
-        found = canonical(table.changes_arrow(start_version=version, end_version=version))
+        found = canonical(table.changes_arrow(starting_version=version, ending_version=version))
     except CmDeltaError as error:
         with pytest.raises(RuntimeError):
             their_changes(delta_spark, copy, version, version)

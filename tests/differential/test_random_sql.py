@@ -177,7 +177,7 @@ def _check_commits(pair: _Pair, before: tuple[int, int], statement: str, shape: 
         ("CREATE", "RESTORE")
     )
     if is_fed:
-        found = pair.lake.table(pair.name).changes_arrow(start_version=before[0] + 1, end_version=ours.version)
+        found = pair.lake.table(pair.name).changes_arrow(starting_version=before[0] + 1, ending_version=ours.version)
         expected = their_changes(pair.peer, pair.location, before[1] + 1, theirs.version)
         assert canonical(found.drop_columns(list(_CHANGE_POSITION))) == canonical(
             expected.drop_columns(list(_CHANGE_POSITION))

@@ -178,6 +178,6 @@ def test_row_changes_do_what_delta_spark_does(
 def _check_changes(ours: DeltaTable, delta_spark: DeltaSpark, location: Path, version: int, seen: str) -> None:
     drop = ["_commit_timestamp", "_commit_version"]
     latest = ours.version()
-    found = ours.changes_arrow(start_version=latest, end_version=latest)
+    found = ours.changes_arrow(starting_version=latest, ending_version=latest)
     expected = their_changes(delta_spark, location, version, version)
     assert canonical(found.drop_columns(drop)) == canonical(expected.drop_columns(drop)), seen

@@ -132,7 +132,7 @@ def cdf_arrow(path: str, start: int, end: int | None) -> pa.Table:
     from cm_delta_dagster.operations.reading.change_query import ChangeRange
     from cm_delta_dagster.operations.reading.read_changes_arrow import read_changes_arrow
 
-    return read_changes_arrow(_table(path), ChangeRange(start_version=start, end_version=end))
+    return read_changes_arrow(_table(path), ChangeRange(starting_version=start, ending_version=end))
 
 
 # --- rows through Spark -----------------------------------------------------------------------------------------------
@@ -203,4 +203,4 @@ def cdf(path: str, start: int, end: int | None) -> pa.Table:
     from cm_delta_dagster.operations.reading.change_query import ChangeRange
     from cm_delta_dagster.operations.reading.read_changes import read_changes
 
-    return read_changes(_table(path), ChangeRange(start_version=start, end_version=end), spark=_spark()).toArrow()
+    return read_changes(_table(path), ChangeRange(starting_version=start, ending_version=end), spark=_spark()).toArrow()

@@ -230,7 +230,7 @@ class Session:
         if since >= version:
             return {"columns": names, "rows": []}
         try:
-            changed = table.changes_arrow(start_version=since + 1, end_version=version)
+            changed = table.changes_arrow(starting_version=since + 1, ending_version=version)
         except CmDeltaError as error:
             return {"error": str(error)}
         return {"columns": names, "rows": _encoded(changed.select(names), [*types, "string"])}

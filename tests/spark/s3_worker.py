@@ -213,7 +213,9 @@ def feeds(lake: Connection, home: str, bucket: str, options: dict[str, str]) -> 
     local = next(path.parent for path in Path(home).rglob("_delta_log") if FOREIGN in str(path))
     fsspec.filesystem("s3", **options).put(f"{local}/", f"{bucket}/foreign/", recursive=True)
     places = (lake.path_table(str(local)), lake.path_table(f"s3://{bucket}/foreign"))
-    found = [sorted(map(str, table.changes(start_version=0).drop("_commit_timestamp").collect())) for table in places]
+    found = [
+        sorted(map(str, table.changes(starting_version=0).drop("_commit_timestamp").collect())) for table in places
+    ]
     return found + [sorted(map(str, table.to_df(version=18).collect())) for table in places]
 
 

@@ -55,7 +55,7 @@ def check_every_range(table: PathTable, changes_of: Any, versions: Iterable[int]
     found = 0
     for first in ordered:
         for last in ordered[ordered.index(first) + 1 :]:
-            changes = changes_of(table, ChangeRange(start_version=first + 1, end_version=last))
+            changes = changes_of(table, ChangeRange(starting_version=first + 1, ending_version=last))
             assert applied(states[first], changes) == states[last], (first, last)
             found += changes.num_rows > 0
     return found

@@ -53,28 +53,28 @@ class ChangeRange:
     """A range of versions, both ends included.
 
     Attributes:
-        start_version, start_timestamp_ms: the first version, or the first commit at or after that time.
-        end_version, end_timestamp_ms: the last version, or the last commit at or before that time; the latest for None.
+        starting_version, starting_timestamp_ms: the first version, or the first commit at or after that time.
+        ending_version, ending_timestamp_ms: the last version, or the last commit at or before that time; the latest for None.
             Times are epoch milliseconds.
     """
 
-    start_version: int | None = None
-    start_timestamp_ms: int | None = None
-    end_version: int | None = None
-    end_timestamp_ms: int | None = None
+    starting_version: int | None = None
+    starting_timestamp_ms: int | None = None
+    ending_version: int | None = None
+    ending_timestamp_ms: int | None = None
 
     def check(self) -> None:
         """Raise InvalidArgumentError unless there is one start and at most one end, and versions are whole numbers."""
-        for name, value in (("start_version", self.start_version), ("end_version", self.end_version)):
+        for name, value in (("starting_version", self.starting_version), ("ending_version", self.ending_version)):
             if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
                 raise InvalidArgumentError(f"{name} is {value!r}; give a whole number.")
-        if self.start_version is None and self.start_timestamp_ms is None:
+        if self.starting_version is None and self.starting_timestamp_ms is None:
             raise InvalidArgumentError(
                 "The changes have no start. Give the first version, or the time of the first commit."
             )
-        if self.start_version is not None and self.start_timestamp_ms is not None:
+        if self.starting_version is not None and self.starting_timestamp_ms is not None:
             raise InvalidArgumentError("The changes start at a version and at a time. Give one of them, not both.")
-        if self.end_version is not None and self.end_timestamp_ms is not None:
+        if self.ending_version is not None and self.ending_timestamp_ms is not None:
             raise InvalidArgumentError("The changes end at a version and at a time. Give one of them, not both.")
 
 
@@ -125,9 +125,9 @@ def _newest_readable(table: ReadableTable, wanted: ChangeRange) -> Snapshot:
     try:
         return table.snapshot()
     except UnsupportedFeatureError:
-        end = wanted.end_version
-        if wanted.end_timestamp_ms is not None:
-            end = table.version_at_or_before(wanted.end_timestamp_ms)
+        end = wanted.ending_version
+        if wanted.ending_timestamp_ms is not None:
+            end = table.version_at_or_before(wanted.ending_timestamp_ms)
         if end is None or end >= table.latest_version():
             raise
         return table.snapshot(version=end)
@@ -248,20 +248,20 @@ def _has_unknown(predicate: Predicate) -> bool:
 
 def _resolve(table: ReadableTable, wanted: ChangeRange, latest: Snapshot) -> tuple[int, int] | None:
     """First and last version; None if there is no version between the two times."""
-    start = wanted.start_version
+    start = wanted.starting_version
     if start is None:
-        assert wanted.start_timestamp_ms is not None
-        start = table.version_at_or_after(wanted.start_timestamp_ms)
+        assert wanted.starting_timestamp_ms is not None
+        start = table.version_at_or_after(wanted.starting_timestamp_ms)
     if not 0 <= start <= latest.version:
         raise VersionNotFoundError(
             f"{table.identifier} has no changes from version {start} on: its versions are 0 to {latest.version}."
         )
-    end = latest.version if wanted.end_version is None else wanted.end_version
-    if wanted.end_timestamp_ms is not None:
-        end = table.version_at_or_before(wanted.end_timestamp_ms)
+    end = latest.version if wanted.ending_version is None else wanted.ending_version
+    if wanted.ending_timestamp_ms is not None:
+        end = table.version_at_or_before(wanted.ending_timestamp_ms)
         if (
-            wanted.start_timestamp_ms is not None
-            and wanted.start_timestamp_ms <= wanted.end_timestamp_ms
+            wanted.starting_timestamp_ms is not None
+            and wanted.starting_timestamp_ms <= wanted.ending_timestamp_ms
             and end < start
         ):
             return None

@@ -198,7 +198,7 @@ class _Query:
         version, moment = self._bound(reference.first, latest)
         end, end_moment = (latest.version, None) if reference.last is None else self._bound(reference.last, latest)
         wanted = ChangeRange(
-            start_version=version, start_timestamp_ms=moment, end_version=end, end_timestamp_ms=end_moment
+            starting_version=version, starting_timestamp_ms=moment, ending_version=end, ending_timestamp_ms=end_moment
         )
         frame = read_changes(latest.table, wanted, spark=self.spark)
         return Replacement(start=reference.start, end=reference.end, field=self._field(frame))

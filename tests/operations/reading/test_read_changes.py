@@ -51,8 +51,8 @@ def test_spark_gives_the_changes_that_arrow_gives(tmp_path: Path, spark: SparkSe
         {"where": "_change_type <> 'insert' or k = 1"},
     ]
     for query in queries:
-        frame = read_changes(table, ChangeRange(start_version=0), spark=spark, **query)
-        expected = read_changes_arrow(table, ChangeRange(start_version=0), **query)
+        frame = read_changes(table, ChangeRange(starting_version=0), spark=spark, **query)
+        expected = read_changes_arrow(table, ChangeRange(starting_version=0), **query)
         assert frame.columns == expected.schema.names
         assert canonical(frame.toArrow()) == canonical(expected)
         assert expected.num_rows
@@ -63,7 +63,7 @@ def test_the_feed_has_the_schema_of_delta_spark(tmp_path: Path, spark: SparkSess
     long_history(tmp_path / "t", 1)
     table = path_table(tmp_path / "t")
     for version in (0, 1):  # With and without files.
-        frame = read_changes(table, ChangeRange(start_version=version, end_version=version), spark=spark)
+        frame = read_changes(table, ChangeRange(starting_version=version, ending_version=version), spark=spark)
         fields = [(item.name, item.dataType.simpleString(), item.nullable) for item in frame.schema.fields]
         assert fields[-3:] == [
             ("_change_type", "string", True),
@@ -79,16 +79,16 @@ def test_deletion_vectors_and_ids_of_columns_in_a_long_history(tmp_path: Path, s
         members = [item for item in archive if item.name.removeprefix("./").startswith(f"{name}/delta/")]
         archive.extractall(tmp_path, members=members, filter="tar")
     table = path_table(tmp_path / name / "delta")
-    expected = read_changes_arrow(table, ChangeRange(start_version=0))
-    assert canonical(read_changes(table, ChangeRange(start_version=0), spark=spark).toArrow()) == canonical(expected)
+    expected = read_changes_arrow(table, ChangeRange(starting_version=0))
+    assert canonical(read_changes(table, ChangeRange(starting_version=0), spark=spark).toArrow()) == canonical(expected)
 
 
 def test_what_spark_refuses_is_an_error_of_ours(tmp_path: Path, spark: SparkSession) -> None:
     long_history(tmp_path / "t", 1)
     with pytest.raises(InvalidArgumentError, match="nope"):
-        read_changes(path_table(tmp_path / "t"), ChangeRange(start_version=0), spark=spark, where="nope = 1")
+        read_changes(path_table(tmp_path / "t"), ChangeRange(starting_version=0), spark=spark, where="nope = 1")
     with pytest.raises(CmDeltaError, match="before they begin"):
-        read_changes(path_table(tmp_path / "t"), ChangeRange(start_version=1, end_version=0), spark=spark)
+        read_changes(path_table(tmp_path / "t"), ChangeRange(starting_version=1, ending_version=0), spark=spark)
 
 
 def test_a_change_file_with_an_unknown_kind_of_change_is_named_in_plain_words(
@@ -106,7 +106,7 @@ def test_a_change_file_with_an_unknown_kind_of_change_is_named_in_plain_words(
     table.commit(
         {"cdc": {"path": "cdc.parquet", "partitionValues": {}, "size": target.stat().st_size, "dataChange": False}}
     )
-    frame = read_changes(table.open(), ChangeRange(start_version=1), spark=spark)
+    frame = read_changes(table.open(), ChangeRange(starting_version=1), spark=spark)
     with pytest.raises(PySparkException, match=r"A change data file of version 1 says .* is 'moved'") as raised:
         frame.collect()
     assert "[cm-delta" not in str(raised.value)

@@ -65,7 +65,7 @@ def test_changes_of_a_range_of_versions(tmp_path: Path) -> None:
     """CDF-4, CDF-5, CDF-6, CDF-7, CDF-8: both ends are included, and a compaction changes nothing."""
     basic(tmp_path / "t")
     table = path_table(tmp_path / "t")
-    changes = read_changes_arrow(table, ChangeRange(start_version=0))
+    changes = read_changes_arrow(table, ChangeRange(starting_version=0))
     assert changes.schema.names == ["k", "p", "v", "_change_type", "_commit_version", "_commit_timestamp"]
     assert triples(changes) == [
         (0, "insert", 1, "a"), (0, "insert", 2, "a"), (0, "insert", 3, "a"), (0, "insert", 4, "a"),
@@ -73,9 +73,13 @@ def test_changes_of_a_range_of_versions(tmp_path: Path) -> None:
         (2, "delete", 3, "a"),
         (3, "insert", 5, "a"),
     ]  # fmt: skip
-    assert triples(read_changes_arrow(table, ChangeRange(start_version=2, end_version=2))) == [(2, "delete", 3, "a")]
-    assert read_changes_arrow(table, ChangeRange(start_version=4, end_version=4)).num_rows == 0
-    assert triples(read_changes_arrow(table, ChangeRange(start_version=3, end_version=99))) == [(3, "insert", 5, "a")]
+    assert triples(read_changes_arrow(table, ChangeRange(starting_version=2, ending_version=2))) == [
+        (2, "delete", 3, "a")
+    ]
+    assert read_changes_arrow(table, ChangeRange(starting_version=4, ending_version=4)).num_rows == 0
+    assert triples(read_changes_arrow(table, ChangeRange(starting_version=3, ending_version=99))) == [
+        (3, "insert", 5, "a")
+    ]
 
 
 def test_times_of_commits_choose_a_range(tmp_path: Path) -> None:
@@ -84,39 +88,47 @@ def test_times_of_commits_choose_a_range(tmp_path: Path) -> None:
     for version in range(5):
         os.utime(tmp_path / "t/_delta_log" / f"{version:020d}.json", (1000 + 10 * version, 1000 + 10 * version))
     table = path_table(tmp_path / "t")
-    changes = read_changes_arrow(table, ChangeRange(start_timestamp_ms=1_005_000, end_timestamp_ms=1_020_000))
+    changes = read_changes_arrow(table, ChangeRange(starting_timestamp_ms=1_005_000, ending_timestamp_ms=1_020_000))
     assert set(changes["_commit_version"].to_pylist()) == {1, 2}
     assert set(changes["_commit_timestamp"].to_pylist()) == {
         datetime.fromtimestamp(second, UTC) for second in (1010, 1020)
     }
     assert changes.schema.field("_commit_timestamp").type == pa.timestamp("us", "UTC")
-    between = read_changes_arrow(table, ChangeRange(start_timestamp_ms=1_011_000, end_timestamp_ms=1_019_000))
+    between = read_changes_arrow(table, ChangeRange(starting_timestamp_ms=1_011_000, ending_timestamp_ms=1_019_000))
     assert between.num_rows == 0
-    assert read_changes_arrow(table, ChangeRange(start_timestamp_ms=0)).num_rows == 8
+    assert read_changes_arrow(table, ChangeRange(starting_timestamp_ms=0)).num_rows == 8
     for start, end in ((1_041_000, None), (0, 1_041_000), (0, 999_000)):
         with pytest.raises(VersionNotFoundError):
-            read_changes_arrow(table, ChangeRange(start_timestamp_ms=start, end_timestamp_ms=end))
+            read_changes_arrow(table, ChangeRange(starting_timestamp_ms=start, ending_timestamp_ms=end))
     with pytest.raises(InvalidArgumentError, match="before"):
-        read_changes_arrow(table, ChangeRange(start_timestamp_ms=1_019_000, end_timestamp_ms=1_011_000))
+        read_changes_arrow(table, ChangeRange(starting_timestamp_ms=1_019_000, ending_timestamp_ms=1_011_000))
 
 
 @pytest.mark.parametrize(
     ("wanted", "error", "message"),
     [
         ({}, InvalidArgumentError, "have no start"),
-        ({"start_version": 1, "start_timestamp_ms": 1}, InvalidArgumentError, "start at .* not both"),
-        ({"start_version": 1, "end_version": 2, "end_timestamp_ms": 1}, InvalidArgumentError, "end at .* not both"),
-        ({"start_version": 2, "end_version": 1}, InvalidArgumentError, "end at version 1, before"),
-        ({"start_version": True}, InvalidArgumentError, "whole number"),
-        ({"start_version": -1}, VersionNotFoundError, "its versions are 0 to 4"),
-        ({"start_version": 5}, VersionNotFoundError, "its versions are 0 to 4"),
-        ({"start_timestamp_ms": 10**15}, VersionNotFoundError, "its latest version 4 is of"),
-        ({"start_version": 0, "end_timestamp_ms": 1}, VersionNotFoundError, "its oldest readable version 0 is of"),
-        ({"start_version": 0, "columns": ["nope"]}, InvalidArgumentError, "no column 'nope'"),
-        ({"start_version": 0, "columns": "k"}, InvalidArgumentError, "'k'"),
-        ({"start_version": 0, "columns": ["k", "K"]}, InvalidArgumentError, "(?i)'k'"),
-        ({"start_version": 0, "where": "nope = 1"}, InvalidArgumentError, "nope"),
-        ({"start_version": 0, "where": "upper(v) = 'A'"}, InvalidArgumentError, "upper"),
+        ({"starting_version": 1, "starting_timestamp_ms": 1}, InvalidArgumentError, "start at .* not both"),
+        (
+            {"starting_version": 1, "ending_version": 2, "ending_timestamp_ms": 1},
+            InvalidArgumentError,
+            "end at .* not both",
+        ),
+        ({"starting_version": 2, "ending_version": 1}, InvalidArgumentError, "end at version 1, before"),
+        ({"starting_version": True}, InvalidArgumentError, "whole number"),
+        ({"starting_version": -1}, VersionNotFoundError, "its versions are 0 to 4"),
+        ({"starting_version": 5}, VersionNotFoundError, "its versions are 0 to 4"),
+        ({"starting_timestamp_ms": 10**15}, VersionNotFoundError, "its latest version 4 is of"),
+        (
+            {"starting_version": 0, "ending_timestamp_ms": 1},
+            VersionNotFoundError,
+            "its oldest readable version 0 is of",
+        ),
+        ({"starting_version": 0, "columns": ["nope"]}, InvalidArgumentError, "no column 'nope'"),
+        ({"starting_version": 0, "columns": "k"}, InvalidArgumentError, "'k'"),
+        ({"starting_version": 0, "columns": ["k", "K"]}, InvalidArgumentError, "(?i)'k'"),
+        ({"starting_version": 0, "where": "nope = 1"}, InvalidArgumentError, "nope"),
+        ({"starting_version": 0, "where": "upper(v) = 'A'"}, InvalidArgumentError, "upper"),
     ],
 )
 def test_a_range_or_query_that_means_nothing_is_refused(
@@ -135,7 +147,7 @@ def test_row_ids_of_changes_are_refused(tmp_path: Path) -> None:
     """ROWTRK-15."""
     basic(tmp_path / "t")
     with pytest.raises(InvalidArgumentError, match="changes have no row ids"):
-        read_changes_arrow(path_table(tmp_path / "t"), ChangeRange(start_version=0), columns=["k", "_row_id"])
+        read_changes_arrow(path_table(tmp_path / "t"), ChangeRange(starting_version=0), columns=["k", "_row_id"])
 
 
 def test_columns_and_conditions_are_those_of_the_feed(tmp_path: Path) -> None:
@@ -144,7 +156,7 @@ def test_columns_and_conditions_are_those_of_the_feed(tmp_path: Path) -> None:
     table = path_table(tmp_path / "t")
 
     def asked(where: Any, *columns: str) -> list[tuple[Any, ...]]:
-        changes = read_changes_arrow(table, ChangeRange(start_version=0), columns=list(columns), where=where)
+        changes = read_changes_arrow(table, ChangeRange(starting_version=0), columns=list(columns), where=where)
         assert changes.schema.names == list(columns)
         return sorted(tuple(row.values()) for row in changes.to_pylist())
 
@@ -160,7 +172,7 @@ def test_columns_and_conditions_are_those_of_the_feed(tmp_path: Path) -> None:
 def test_a_stream_reads_files_only_when_they_are_wanted(tmp_path: Path) -> None:
     basic(tmp_path / "t")
     (path,) = [line["add"]["path"] for line in actions(tmp_path / "t", 3) if "add" in line]
-    stream = read_change_batches(path_table(tmp_path / "t"), ChangeRange(start_version=0))
+    stream = read_change_batches(path_table(tmp_path / "t"), ChangeRange(starting_version=0))
     local(tmp_path / "t", path).unlink()
     with pytest.raises(ObjectNotFoundError, match=path.rpartition("/")[2]):
         stream.read_all()
@@ -174,11 +186,11 @@ def test_change_data_feed_must_have_been_active_in_all_of_the_range(tmp_path: Pa
         metadata["metaData"]["configuration"]["delta.enableChangeDataFeed"] = value
         rewrite(tmp_path / "t", version, [*actions(tmp_path / "t", version), metadata])
     table = path_table(tmp_path / "t")
-    assert read_changes_arrow(table, ChangeRange(start_version=0, end_version=1)).num_rows == 6
-    assert read_changes_arrow(table, ChangeRange(start_version=3)).num_rows == 1
+    assert read_changes_arrow(table, ChangeRange(starting_version=0, ending_version=1)).num_rows == 6
+    assert read_changes_arrow(table, ChangeRange(starting_version=3)).num_rows == 1
     for start, end in ((0, 2), (2, 2), (2, 4)):
         with pytest.raises(InvalidArgumentError, match="not active at version"):
-            read_changes_arrow(table, ChangeRange(start_version=start, end_version=end))
+            read_changes_arrow(table, ChangeRange(starting_version=start, ending_version=end))
 
 
 def test_new_columns_are_null_in_older_changes_and_other_changes_of_the_schema_are_refused(tmp_path: Path) -> None:
@@ -187,14 +199,14 @@ def test_new_columns_are_null_in_older_changes_and_other_changes_of_the_schema_a
     more = rows(6).append_column("w", pa.array([1.5]))
     deltalake.write_deltalake(str(tmp_path / "t"), more, mode="append", schema_mode="merge")
     table = path_table(tmp_path / "t")
-    changes = read_changes_arrow(table, ChangeRange(start_version=3))
+    changes = read_changes_arrow(table, ChangeRange(starting_version=3))
     assert [(row["k"], row["w"]) for row in changes.to_pylist()] == [(5, None), (6, 1.5)]
-    assert "w" in read_changes_arrow(table, ChangeRange(start_version=1, end_version=1)).schema.names
+    assert "w" in read_changes_arrow(table, ChangeRange(starting_version=1, ending_version=1)).schema.names
     dropped = rows(7).drop_columns(["v"])
     deltalake.write_deltalake(str(tmp_path / "t"), dropped, mode="overwrite", schema_mode="overwrite")
     with pytest.raises(SchemaMismatchError, match="'v' is missing"):
-        read_changes_arrow(table, ChangeRange(start_version=5))
-    assert read_changes_arrow(table, ChangeRange(start_version=6)).num_rows == 6
+        read_changes_arrow(table, ChangeRange(starting_version=5))
+    assert read_changes_arrow(table, ChangeRange(starting_version=6)).num_rows == 6
 
 
 def test_a_change_file_that_does_not_say_what_changed_is_an_error(tmp_path: Path) -> None:
@@ -212,7 +224,7 @@ def test_a_change_file_that_does_not_say_what_changed_is_an_error(tmp_path: Path
                 line["cdc"]["size"] = file.stat().st_size
         rewrite(tmp_path / "t", 2, lines)
         with pytest.raises(CorruptLogError, match="version 2"):
-            read_changes_arrow(path_table(tmp_path / "t"), ChangeRange(start_version=2, end_version=2))
+            read_changes_arrow(path_table(tmp_path / "t"), ChangeRange(starting_version=2, ending_version=2))
 
 
 def vectors(path: Path, *deleted: tuple[int, ...]) -> None:
@@ -238,7 +250,7 @@ def test_another_deletion_vector_changes_only_the_rows_in_which_it_differs(tmp_p
     """CDF-6: deleted, deleted and restored at once, restored wholly, and nothing."""
     vectors(tmp_path / "t", (1,), (0, 3), (), (0, 1, 2, 3), (0, 1, 2, 3))
     table = path_table(tmp_path / "t")
-    found = [triple[:3] for triple in triples(read_changes_arrow(table, ChangeRange(start_version=1)))]
+    found = [triple[:3] for triple in triples(read_changes_arrow(table, ChangeRange(starting_version=1)))]
     assert found == [
         (1, "delete", 1),
         (2, "delete", 0), (2, "delete", 3), (2, "insert", 1),
@@ -256,7 +268,7 @@ def test_the_footer_has_the_number_of_rows_of_a_file_without_statistics(tmp_path
         for line in lines:
             line.get("add", {}).pop("stats", None)
         rewrite(tmp_path / "t", version, lines)
-    changes = read_changes_arrow(path_table(tmp_path / "t"), ChangeRange(start_version=1))
+    changes = read_changes_arrow(path_table(tmp_path / "t"), ChangeRange(starting_version=1))
     assert [triple[:3] for triple in triples(changes)] == [(1, "delete", 1), (2, "delete", 0)]
 
 
@@ -371,7 +383,7 @@ def test_staged_commits_of_a_catalog_managed_table_have_changes(tmp_path: Path) 
         )
     catalog: Any = RecordedCatalog(f"file://{path}", commits, 4)
     table = DeltaClient(catalog, stores=Stores()).table(IDENTIFIER)
-    changes = read_changes_arrow(table, ChangeRange(start_timestamp_ms=5_002))
+    changes = read_changes_arrow(table, ChangeRange(starting_timestamp_ms=5_002))
     assert triples(changes) == [(2, "delete", 3, "a"), (3, "insert", 5, "a")]
     milliseconds = pc.cast(changes["_commit_timestamp"].cast(pa.timestamp("ms", "UTC")), pa.int64()).to_pylist()
     assert sorted(milliseconds) == [5_002, 5_003]

@@ -72,8 +72,8 @@ def by_each_reader(table: PathDeltaTable, **given: Any) -> dict[str, list[Any]]:
         "to_arrow": moments(table.to_arrow(**given)),
         "to_arrow_batches": moments(table.to_arrow_batches(**given).read_all()),
         "stream_arrow": moments(pa.concat_tables([batch.to_arrow() for batch in stream])),
-        "changes": moments(table.changes(start_version=1, **given).toArrow()),
-        "changes_arrow": moments(table.changes_arrow(start_version=1, **given)),
+        "changes": moments(table.changes(starting_version=1, **given).toArrow()),
+        "changes_arrow": moments(table.changes_arrow(starting_version=1, **given)),
     }
 
 
@@ -142,7 +142,7 @@ def test_without_a_session_partition_values_are_in_utc_and_literals_need_a_zone(
     with connect(f"sqlite:///{tmp_path}/c.db") as lake:
         table = lake.path_table(location)
         assert moments(table.to_arrow()) == [at(12), at(12), None]
-        assert moments(table.changes_arrow(start_version=1)) == [at(12), at(12), None]
+        assert moments(table.changes_arrow(starting_version=1)) == [at(12), at(12), None]
         for where in ("at < TIMESTAMP '2024-07-01 13:00:00'", "at < '2024-07-01'", "at IN ('2024-07-01 12:00:00')"):
             with pytest.raises(InvalidArgumentError, match=r"a time without a time zone.*time_zone=\.\.\."):
                 table.to_arrow(where=where)
@@ -171,7 +171,7 @@ def test_a_session_zone_that_python_does_not_know_is_refused_only_where_it_matte
     spark.conf.set(ZONE, "PST")
     try:
         table = lake.path_table(location)
-        for read in (table.to_arrow, table.to_df, lambda: table.changes_arrow(start_version=1)):
+        for read in (table.to_arrow, table.to_df, lambda: table.changes_arrow(starting_version=1)):
             with pytest.raises(InvalidArgumentError, match="time zone is 'PST'"):
                 read()
         assert moments(lake.path_table(str(plain.root)).to_arrow()) == [at(12)]
@@ -215,14 +215,14 @@ def test_changes_before_a_refused_version_and_a_registered_name_are_read(lake: C
     table.commit({"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}})
     opened = lake.path_table(str(table.root))
     end = opened.snapshot(version=1).timestamp_ms
-    ends: list[dict[str, Any]] = [{"end_version": 1}, {"end_timestamp": end}]
+    ends: list[dict[str, Any]] = [{"ending_version": 1}, {"ending_timestamp": end}]
     for given in ends:
-        assert opened.changes_arrow(start_version=0, **given)["id"].to_pylist() == [1]
-    assert [row.id for row in opened.changes(start_version=0, end_version=1).collect()] == [1]
-    refused: list[dict[str, Any]] = [{}, {"end_version": 2}, {"end_version": 3}]
+        assert opened.changes_arrow(starting_version=0, **given)["id"].to_pylist() == [1]
+    assert [row.id for row in opened.changes(starting_version=0, ending_version=1).collect()] == [1]
+    refused: list[dict[str, Any]] = [{}, {"ending_version": 2}, {"ending_version": 3}]
     for given in refused:
         with pytest.raises(UnsupportedFeatureError, match="unknown"):
-            opened.changes_arrow(start_version=0, **given)
+            opened.changes_arrow(starting_version=0, **given)
     lake.client.registry.register_path(TableIdentifier.parse("main.ext.t"), f"file://{table.root}")
     assert lake.sql("SELECT id FROM main.ext.t VERSION AS OF 1").first() == (1,)
     assert lake.sql("DESCRIBE HISTORY main.ext.t").count() == 3

@@ -36,7 +36,7 @@ def build(client: DeltaClient, spark: SparkSession) -> Callable[..., TableBuilde
 def _changes(builder: TableBuilder) -> list[tuple[Any, ...]]:
     """The changes of the latest version, with their kind first."""
     version = builder.table.snapshot().version
-    found = read_changes_arrow(builder.table, ChangeRange(start_version=version, end_version=version))
+    found = read_changes_arrow(builder.table, ChangeRange(starting_version=version, ending_version=version))
     rows = found.drop_columns(["_commit_version", "_commit_timestamp"]).to_pylist()
     return sorted((row.pop("_change_type"), *row.values()) for row in rows)
 
@@ -112,6 +112,6 @@ def test_updated_rows_keep_computed_values_beside_inserted_rows(
     version = merge.when_not_matched_by_source_update({"v": "'o'"}).execute().version
     expected = rows_of(read(table, spark=spark))
     assert expected == [(1, 1, "o"), (2, 2, "m"), (3, expected[2][1], "new")] and expected[2][1] > 2
-    found = read_changes_arrow(table, ChangeRange(start_version=version, end_version=version)).to_pylist()
+    found = read_changes_arrow(table, ChangeRange(starting_version=version, ending_version=version)).to_pylist()
     after = [row for row in found if row["_change_type"] in ("insert", "update_postimage")]
     assert sorted((row["id"], row["key"], row["v"]) for row in after) == expected

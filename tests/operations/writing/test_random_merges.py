@@ -171,7 +171,7 @@ def _followed(table: DeltaTable, rows: Sequence[Row]) -> Counter[Row]:
     """``rows`` after the changes that the change feed has for the latest version."""
     version = table.version()
     found = Counter(rows)
-    for row in table.changes_arrow(start_version=version, end_version=version).to_pylist():
+    for row in table.changes_arrow(starting_version=version, ending_version=version).to_pylist():
         sign = -1 if row["_change_type"] in ("delete", "update_preimage") else 1
         found[(row["id"], row["p"], row["v"])] += sign
     assert min(found.values(), default=0) >= 0, "the feed deletes a row that the table does not have"
