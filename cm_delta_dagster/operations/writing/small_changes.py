@@ -25,7 +25,8 @@ _MOST_FILES = 32
 _MOST_BYTES = 128 * 2**20
 _MOST_ROWS = 500_000
 MOST_ROWS_READ = 1_000
-"""More rows are left to Spark: those that this process reads become a part of the plan, and one task writes them."""
+"""More rows, or more bytes of rows, are left to Spark: rows that this process reads are a part of the plan, and one task writes them."""
+_MOST_BYTES_READ = 4 * 2**20
 _NOT_HANDED_OVER = (VARIANT, VOID)
 """Types whose values Spark does not accept from Arrow."""
 
@@ -63,8 +64,8 @@ def read_rows(session: SparkSession, *, store: Store, layout: TableLayout, reque
         batches = scan_batches(store=store, layout=_in_zone(layout, session), request=request)
     except UnsupportedFeatureError:
         return None
-    rows = session.createDataFrame(batches.read_all(), to_spark(schema))
-    return rows.coalesce(1)
+    rows = batches.read_all()
+    return None if rows.nbytes > _MOST_BYTES_READ else session.createDataFrame(rows, to_spark(schema)).coalesce(1)
 
 
 def _are_small(files: pa.Table) -> bool:
