@@ -25,7 +25,7 @@ _MOST_FILES = 32
 _MOST_BYTES = 128 * 2**20
 _MOST_ROWS = 500_000
 MOST_ROWS_READ = 1_000
-"""More rows, or more bytes of rows, are left to Spark: rows that this process reads are a part of the plan, and one task writes them."""
+"""More rows or bytes are left to Spark: rows that this process reads are a part of the plan, and one task writes them."""
 _MOST_BYTES_READ = 4 * 2**20
 _NOT_HANDED_OVER = (VARIANT, VOID)
 """Types whose values Spark does not accept from Arrow."""
