@@ -23,7 +23,7 @@ from cm_delta_dagster.protocol.changes.batch_planning import (
     build_stream_plan,
     initial_files,
 )
-from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
+from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition, incompatibility
 from cm_delta_dagster.protocol.changes.stream_offset import BEFORE_FIRST, StreamOffset
 from cm_delta_dagster.protocol.schema.selection import select_fields
 from cm_delta_dagster.protocol.schema.types import StructType
@@ -112,7 +112,8 @@ def open_stream(
     """A stream at ``offset`` or, without one, at the start that ``options`` give.
 
     Args:
-        reading: the definition to read rows by; that of the latest version for None.
+        reading: the definition to read rows by. For None that of the latest version; or that at the start, if its rows cannot be
+            read by the latest one, so that the stream ends before the change.
 
     Raises:
         VersionNotFoundError: the starting version or time does not exist, or the log does not reach back to the offset.
@@ -144,7 +145,11 @@ def open_stream(
     except VersionNotFoundError as error:
         current = _after_loss(table, options, offset, error)
         offset = replace(offset, version=current.version, index=BEFORE_FIRST)
-    return StreamState(offset=offset, reading=reading or definition_of(latest), current=current, initial=initial)
+    if reading is None:
+        reading = definition_of(latest)
+        if incompatibility(current, reading) is not None:
+            reading = current
+    return StreamState(offset=offset, reading=reading, current=current, initial=initial)
 
 
 def next_batch(

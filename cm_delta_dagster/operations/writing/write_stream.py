@@ -18,7 +18,11 @@ from cm_delta_dagster.errors import EngineError, InvalidArgumentError
 from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.writing.target_shape import target_shape
 from cm_delta_dagster.operations.writing.write import append, overwrite
-from cm_delta_dagster.operations.writing.write_transaction import CommitOptions, check_not_append_only
+from cm_delta_dagster.operations.writing.write_transaction import (
+    CommitOptions,
+    StreamingUpdate,
+    check_not_append_only,
+)
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.spark.session import check_frame, is_connect
 
@@ -126,7 +130,8 @@ def _batch_function(table: WriteTarget, write: StreamWrite, context: CommitConte
                 "Spark did not say which query the batch belongs to, so it cannot be written exactly once."
             )
         once = Idempotency(app_id=query, version=number)
-        options = CommitOptions(idempotency=once, context=context)
+        update = StreamingUpdate(output_mode=write.output_mode.value.capitalize(), query_id=query, batch=number)
+        options = CommitOptions(idempotency=once, context=context, streaming=update)
         if write.write_batch is not None:
             write.write_batch(rows, once)
         elif write.output_mode is OutputMode.COMPLETE:

@@ -8,6 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import pyarrow as pa
 from pyroaring import BitMap64
@@ -53,6 +54,34 @@ from cm_delta_dagster.storage.discard import discard, discard_below
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StreamingUpdate:
+    """The batch of a streaming query that a write commits, as delta-spark records it in ``commitInfo``.
+
+    Attributes:
+        output_mode: as Spark names it, e.g. ``Append``.
+    """
+
+    OPERATION: ClassVar[str] = "STREAMING UPDATE"
+
+    output_mode: str
+    query_id: str
+    batch: int
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        return {"outputMode": self.output_mode, "queryId": self.query_id, "epochId": str(self.batch)}
+
+    @staticmethod
+    def metrics(written: Sequence[WrittenFiles], removed: pa.Table) -> dict[str, int]:
+        return {
+            "numRemovedFiles": removed.num_rows,
+            "numAddedFiles": sum(len(files.adds) for files in written),
+            "numOutputRows": sum(files.num_rows for files in written),
+            "numOutputBytes": sum(files.size_bytes for files in written),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOptions:
     """What the caller of a write says about its commit, besides the rows.
 
@@ -61,12 +90,14 @@ class CommitOptions:
         context: provenance for ``commitInfo`` and the commit feed of the catalog.
         progress: what the commit records of the progress of other applications.
         replaces_winners: an overwrite of all rows that conflicts with another commit also replaces the rows of that one.
+        streaming: the batch of a query that is written, if it is one.
     """
 
     idempotency: Idempotency | None = None
     context: CommitContext = NO_CONTEXT
     progress: Sequence[Progress] = ()
     replaces_winners: bool = False
+    streaming: StreamingUpdate | None = None
 
 
 DEFAULT_OPTIONS = CommitOptions()
@@ -137,6 +168,7 @@ class WriteTransaction:
     shape: TargetShape
     idempotency: Idempotency | None = None
     progress: Sequence[Progress] = ()
+    streaming: StreamingUpdate | None = None
     written: list[WrittenFiles] = field(default_factory=list)
     vectors: list[VectorFiles] = field(default_factory=list)
     changes: list[WrittenFiles] = field(default_factory=list)
@@ -252,13 +284,13 @@ class WriteTransaction:
 
         Args:
             removed: add actions of the files to remove.
-            metrics: ``commitInfo.operationMetrics``.
+            metrics: ``commitInfo.operationMetrics``; a streaming update has its own.
 
         Raises:
             CommitConflictError, CommitRejectedError, CommitRetriesExceededError, CommitStateUnknownError: as
             :meth:`Transaction.commit`.
         """
-        self._fill(removed, metrics)
+        self._fill(removed, metrics if self.streaming is None else self.streaming.metrics(self.written, removed))
         if self.transaction.is_empty:
             return nothing_to_do(self.table, self.transaction.snapshot)
         self.commit_attempted, self.removed = True, removed
@@ -363,6 +395,8 @@ def start_write(
     """
     for each in options.progress:
         _check_progress(snapshot, each)
+    if options.streaming is not None:
+        operation, parameters = StreamingUpdate.OPERATION, options.streaming.parameters
     transaction = table.start_transaction(snapshot, operation=operation, parameters=parameters, context=options.context)
     return WriteTransaction(
         table=table,
@@ -370,6 +404,7 @@ def start_write(
         shape=shape,
         idempotency=options.idempotency,
         progress=options.progress,
+        streaming=options.streaming,
     )
 
 

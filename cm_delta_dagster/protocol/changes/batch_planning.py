@@ -145,7 +145,7 @@ def build_stream_plan(
         InvalidArgumentError: ``until`` precedes ``start``.
     """
     _check_order(start, until, rules)
-    _check_readable_by(current, reading, rules.table)
+    _check_readable_by(current, reading, start, rules.table)
     plan = StreamPlan(start=start, end=start, reading=reading, current=current, parts=())
     if start.is_initial:
         plan, limits = _with_initial(plan, initial, limits, until)
@@ -184,11 +184,11 @@ def emitted_files(commit: CommitActions, rules: StreamRules) -> pa.Table:
     """
     added = with_data_change(commit.adds)
     removed = with_data_change(commit.removes)
+    if _is_skipped(commit, rules):
+        return added.slice(0, 0)
     if not removed.num_rows:
         return added
     match rules.changes:
-        case ChangeHandling.SKIP_CHANGE_COMMITS:
-            return added.slice(0, 0)
         case ChangeHandling.IGNORE_CHANGES:
             return added
         case ChangeHandling.IGNORE_DELETES if not added.num_rows:
@@ -205,6 +205,11 @@ def emitted_files(commit: CommitActions, rules: StreamRules) -> pa.Table:
         f"{removed['path'][0].as_py()!r}; a stream cannot represent deleted rows, so it stopped before this version. Choose "
         f"how changes are handled: {'; '.join(remedies)}. Or start a new stream."
     )
+
+
+def _is_skipped(commit: CommitActions, rules: StreamRules) -> bool:
+    """Whether a stream skips ``commit`` with all of its files."""
+    return rules.changes is ChangeHandling.SKIP_CHANGE_COMMITS and with_data_change(commit.removes).num_rows > 0
 
 
 # --- steps of a plan --------------------------------------------------------------------------------------------------
@@ -248,6 +253,10 @@ def _with_commit(
     plan: StreamPlan, commit: CommitActions, rules: StreamRules, limits: AdmissionLimits, until: StreamOffset | None
 ) -> tuple[StreamPlan, AdmissionLimits]:
     files = emitted_files(commit, rules)
+    if _is_skipped(commit, rules):
+        # The position may be among files of the commit, if the stream did not skip it before.
+        end = replace(plan.end, version=commit.version + 1, index=BEFORE_FIRST, is_initial=False)
+        return replace(plan, end=end), limits
     taken, limits = _portion(plan.end, files, limits, until)
     return _moved(plan, commit.version, files, taken, is_initial=False), limits
 
@@ -307,13 +316,15 @@ def _defined(plan: StreamPlan, commit: CommitActions, rules: StreamRules) -> Str
             f"{current.metadata.id}. Start a new stream."
         )
     check_readable(current.protocol, f"{rules.table} at version {current.version}")
-    _check_readable_by(current, plan.reading, rules.table)
+    _check_readable_by(current, plan.reading, plan.end, rules.table)
     if current.version <= plan.reading.version or incompatibility(current, plan.reading) is None:
         return replace(plan, current=current)
     return replace(plan, current=current, reading=current) if plan.end == plan.start else None
 
 
-def _check_readable_by(current: VersionDefinition, reading: VersionDefinition, table: str) -> None:
+def _check_readable_by(
+    current: VersionDefinition, reading: VersionDefinition, position: StreamOffset, table: str
+) -> None:
     """Check that the definitions differ only by compatible changes of the schema."""
     older, newer = (current, reading) if current.version <= reading.version else (reading, current)
     reason = incompatibility(older, newer)
@@ -322,7 +333,8 @@ def _check_readable_by(current: VersionDefinition, reading: VersionDefinition, t
     if newer is reading:
         raise SchemaMismatchError(
             f"The stream of {table} is at version {current.version}, whose rows cannot be read with the schema of version "
-            f"{reading.version}: {reason}. Start a new stream at a version after that change, or with a snapshot."
+            f"{reading.version}: {reason}. To lose no row, read the rows before that change with stream_arrow from the offset "
+            f"{position.to_json()}, then start a new stream at the version of the change. Or start a new stream with a snapshot."
         )
     raise SchemaMismatchError(
         f"Version {current.version} of {table} changes the schema incompatibly: {reason}. The stream has emitted all rows before "

@@ -260,6 +260,21 @@ def test_rows_before_a_commit_that_stops_the_stream_are_emitted() -> None:
         plan(commits, at(0), until=at(2))
 
 
+def test_a_stream_that_stopped_within_a_change_can_skip_the_rest() -> None:
+    """STREAM-3: the offset counts files of the commit, of which the stream emits none any more."""
+    commits = [commit(0, removed("x"), added("a"), added("b")), commit(1, added("c"))]
+    ignoring = plan(
+        commits,
+        at(0),
+        rules=StreamRules(table="t", changes=ChangeHandling.IGNORE_CHANGES),
+        limits=AdmissionLimits(max_files=1),
+    )
+    assert (paths(ignoring), ignoring.end) == (["a"], at(0, 0))
+    skipping = StreamRules(table="t", changes=ChangeHandling.SKIP_CHANGE_COMMITS)
+    rest = plan(commits, ignoring.end, rules=skipping)
+    assert (paths(rest), rest.end) == (["c"], at(2))
+
+
 # --- changes of the definition ----------------------------------------------------------------------------------------
 
 
