@@ -5,6 +5,7 @@
 ``{"stream": path, "options": {...}, "checkpoint": directory}`` streams a table until nothing is left.
 ``{"stream_into": target, "from": path, "options": {...}, "sink": {...}, "checkpoint": directory}`` streams one table
 into another until nothing is left.
+``{"transactions": path}`` answers with the version that the table records for each application.
 ``{"run_after": path, "winner": {...}, "losers": [...]}`` runs transactions against each other, see ``delta_transactions``.
 """
 
@@ -102,6 +103,15 @@ def stream_into(session: Any, request: dict[str, Any]) -> dict[str, Any]:
     return {"stopped_by": None}
 
 
+def transactions(session: Any, path: str) -> dict[str, int]:
+    delta = session.sparkContext._jvm.org.apache.spark.sql.delta.DeltaLog
+    delta.clearCache()
+    log = delta.forTable(session._jsparkSession, path)
+    snapshot = log.update(*[getattr(log, f"update$default${number}")() for number in (1, 2, 3)])
+    found = snapshot.setTransactions()
+    return {found.apply(at).appId(): found.apply(at).version() for at in range(found.size())}
+
+
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
@@ -115,6 +125,8 @@ def main() -> None:
                 answer = stream(session, request["stream"], request["options"], request["checkpoint"])
             elif "stream_into" in request:
                 answer = stream_into(session, request)
+            elif "transactions" in request:
+                answer = {"transactions": transactions(session, request["transactions"])}
             elif "run_after" in request:
                 answer = {"outcomes": run_after(session, request["run_after"], request["winner"], request["losers"])}
             else:

@@ -111,6 +111,11 @@ class DeltaSpark:
         error: str | None = self._ask({**request, "options": dict(options), "sink": dict(sink)})["stopped_by"]
         return error
 
+    def transactions(self, location: Path | str) -> dict[str, int]:
+        """The version that the table records for each application."""
+        found: dict[str, int] = self._ask({"transactions": str(location)})["transactions"]
+        return found
+
     def run_after(
         self, location: Path, winner: dict[str, Any], losers: Sequence[dict[str, Any]]
     ) -> list[dict[str, Any]]:

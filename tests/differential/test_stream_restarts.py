@@ -3,6 +3,8 @@
 After each run both have ended alike, and the targets have equal rows, equally many commits and the same batches in ``txn``.
 """
 
+import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,12 +12,13 @@ from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from cm_delta_dagster import Connection, SchemaMode, connect
+from cm_delta_dagster import Connection, DeltaTable, Idempotency, SchemaMode, connect
 from cm_delta_dagster.client.snapshots.path_table import load_path_snapshot
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.errors import CmDeltaError
+from cm_delta_dagster.errors import CmDeltaError, SchemaMismatchError
+from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult
 from cm_delta_dagster.storage.stores import Stores
 from tests.differential.peers import DeltaSpark, canonical
 
@@ -108,8 +111,27 @@ class Pair:
         assert rows == canonical(self.peer.sql(f"SELECT * FROM delta.`{target}`"))
         assert (ours.version, _batches(ours)) == (theirs.version, _batches(theirs))
 
+    def compare_history(self) -> None:
+        """Both recorded the same of each batch."""
+        self.lake.client.wait_for_background()
+        ours = self.lake.table(self.name).snapshot()
+        assert _streamed(ours) == _streamed(load_path_snapshot(Stores(), f"file://{self.home / 'target'}"))
+
     def ids(self) -> list[int]:
         return sorted(self.lake.table(self.name).to_arrow(["id"])["id"].to_pylist())
+
+
+def _streamed(snapshot: Snapshot) -> list[tuple[str | None, dict[str, str], dict[str, str]]]:
+    """Operation, parameters and metrics of each commit of a query, without ids and sizes."""
+    found = []
+    for version in range(1, snapshot.version + 1):
+        commit = f"{snapshot.location.removeprefix('file://')}/_delta_log/{version:020d}.json"
+        infos = [json.loads(line).get("commitInfo") for line in Path(commit).read_text().splitlines()]
+        info = next(each for each in infos if each is not None)
+        parameters = {name: str(value) for name, value in info["operationParameters"].items() if name != "queryId"}
+        metrics = {name: value for name, value in info["operationMetrics"].items() if name != "numOutputBytes"}
+        found.append((info["operation"], parameters, metrics))
+    return found
 
 
 def _batches(snapshot: Snapshot) -> list[int]:
@@ -162,3 +184,168 @@ def test_a_target_that_was_created_again_gets_what_is_new(make: Callable[..., Pa
     pair.forget("commits")
     assert pair.run() == (None, None)
     assert pair.ids() == [2, 3]
+
+
+def test_a_query_killed_after_its_commit_writes_no_row_twice(make: Callable[..., Pair]) -> None:
+    """STREAM-6, TXN-4: the checkpoint has the plan of the last batch and not its end, as if the process had been killed."""
+    pair = make()
+    pair.put(0, 4)
+    pair.put(4, 8)
+    assert pair.run({"maxFilesPerTrigger": "1"}, {"max_files": 1}) == (None, None)
+    pair.forget("commits")
+    assert pair.run({"maxFilesPerTrigger": "1"}, {"max_files": 1}) == (None, None)
+    pair.forget("commits")
+    pair.put(8, 10)
+    assert pair.run() == (None, None)
+    assert pair.ids() == list(range(10))
+    pair.compare_history()
+    theirs = pair.peer.transactions(pair.home / "target")
+    assert list(theirs.values()) == _batches(pair.lake.table(pair.name).snapshot()) == [2]
+
+
+def test_options_of_the_start_do_not_count_after_a_restart(make: Callable[..., Pair]) -> None:
+    """STREAM-3: the checkpoint says where the query is."""
+    pair = make()
+    for first in (0, 2, 4):
+        pair.put(first, first + 2)
+    assert pair.run({"startingVersion": "2"}, {"starting_version": 2}) == (None, None)
+    assert pair.ids() == [2, 3, 4, 5]
+    for number, version in enumerate((2, 0, "latest", 99)):
+        pair.put(6 + number, 7 + number)
+        assert pair.run({"startingVersion": str(version)}, {"starting_version": version}) == (None, None)
+        assert pair.ids() == list(range(2, 7 + number))
+
+
+def test_a_first_batch_that_was_planned_keeps_its_start(make: Callable[..., Pair]) -> None:
+    """STREAM-6: killed before the commit of the first batch. delta-spark plans it again by the option that it has then."""
+    pair = make()
+    for first in (0, 2, 4):
+        pair.put(first, first + 2)
+    assert pair.run({"startingVersion": "2"}, {"starting_version": 2}) == (None, None)
+    pair.create_targets("id bigint, p string")
+    pair.forget("commits")
+    assert pair.run_theirs({"startingVersion": "1"}, merge_schema=False) is None
+    assert pair.run_ours({"starting_version": 1}, SchemaMode.STRICT) is None
+    assert pair.ids() == [2, 3, 4, 5]
+    theirs = pair.peer.sql(f"SELECT id FROM delta.`{pair.home / 'target'}`")
+    assert sorted(theirs["id"].to_pylist()) == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("change", ["RENAME COLUMN p TO q", "DROP COLUMN p"])
+def test_unread_rows_before_a_renamed_or_dropped_column_stop_both(make: Callable[..., Pair], change: str) -> None:
+    """STREAM-4: the message leads to the rows before the change and those after it."""
+    pair = make("'delta.columnMapping.mode' = 'name'")
+    pair.put(0, 2)
+    assert pair.run() == (None, None)
+    pair.put(2, 4)
+    pair.sql(f"ALTER TABLE {{t}} {change}")
+    pair.sql("INSERT INTO {t} SELECT " + ("id, 'x'" if "RENAME" in change else "id") + " FROM range(4, 6, 1, 1)")
+    ours, theirs = pair.run(merge_schema=True)
+    assert pair.ids() == [0, 1]
+    assert "schemaTrackingLocation" in str(theirs)
+    found = re.search(
+        r"stream_arrow from the offset (\{[^}]*\}), then start a new stream at the version of the change", str(ours)
+    )
+    assert found is not None, ours
+    source = pair.lake.path_table(str(pair.source))
+    rest = source.stream_arrow(found.group(1))
+    before = []
+    with pytest.raises(SchemaMismatchError, match=r"Version 3 of .* changes the schema incompatibly"):
+        for batch in rest:
+            before += batch.to_arrow().to_pylist()
+    assert before == [{"id": 2, "p": "a"}, {"id": 3, "p": "b"}]
+    (after,) = source.stream_arrow(starting_version=3)
+    assert sorted(after.to_arrow()["id"].to_pylist()) == [4, 5]
+
+
+def test_a_column_renamed_after_all_rows_were_read_stops_delta_spark_only(make: Callable[..., Pair]) -> None:
+    """STREAM-4: a query that has read all rows before the change goes on with the columns of its new DataFrame."""
+    pair = make("'delta.columnMapping.mode' = 'name'")
+    pair.put(0, 2)
+    assert pair.run() == (None, None)
+    pair.sql("ALTER TABLE {t} RENAME COLUMN p TO q", "INSERT INTO {t} VALUES (2, 'x')")
+    assert pair.run()[0] is not None  # The target has no such column.
+    assert "schemaTrackingLocation" in str(pair.run_theirs({}, merge_schema=True))
+    assert pair.run_ours({}, SchemaMode.MERGE) is None
+    rows = pair.lake.table(pair.name).to_arrow(["id", "p", "q"]).sort_by("id").to_pylist()
+    assert [tuple(row.values()) for row in rows] == [(0, "a", None), (1, "b", None), (2, None, "x")]
+
+
+_MERGED = "SELECT 3L AS id, 'm' AS p UNION ALL SELECT 11L, 'm'"
+_MERGE = f"MERGE INTO {{t}} t USING ({_MERGED}) s ON t.id = s.id WHEN MATCHED THEN"
+
+
+def _frame(table: DeltaTable, text: str) -> DataFrame:
+    return table.to_df().sparkSession.sql(text)
+
+
+_VERBS: dict[str, tuple[Callable[[DeltaTable, Idempotency], WriteResult], str]] = {
+    "append": (
+        lambda table, once: table.append(_frame(table, "SELECT 10L AS id, 'n' AS p"), idempotency=once),
+        "INSERT INTO {t} VALUES (10, 'n')",
+    ),
+    "overwrite": (
+        lambda table, once: table.overwrite(_frame(table, "SELECT 10L AS id, 'n' AS p"), idempotency=once),
+        "INSERT OVERWRITE {t} VALUES (10, 'n')",
+    ),
+    "replace where": (
+        lambda table, once: table.overwrite(
+            _frame(table, "SELECT 1L AS id, 'w' AS p"), where="id = 1", idempotency=once
+        ),
+        "INSERT INTO {t} REPLACE WHERE id = 1 VALUES (1, 'w')",
+    ),
+    "delete": (
+        lambda table, once: table.delete("id < 3", idempotency=once),
+        "DELETE FROM {t} WHERE id = 1",
+    ),
+    "update": (
+        lambda table, once: table.update({"p": "concat(p, 'u')"}, "id = 2", idempotency=once),
+        "UPDATE {t} SET p = concat(p, 'u') WHERE id = 2",
+    ),
+    "merge": (
+        lambda table, once: table.merge(_frame(table, _MERGED), on=["id"], idempotency=once),
+        f"{_MERGE} UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+    ),
+    "merge with clauses": (
+        lambda table, once: (
+            table.merge(_frame(table, _MERGED), "target.id = s.id", source_alias="s", idempotency=once)
+            .when_matched_update({"p": "concat(target.p, 'c')"})
+            .execute()
+        ),
+        f"{_MERGE} UPDATE SET p = concat(t.p, 'c')",
+    ),
+}
+
+
+@pytest.mark.parametrize("verb", _VERBS)
+def test_a_write_with_a_txn_of_the_other_is_not_repeated(
+    delta_spark: DeltaSpark, lake: Connection, tmp_path: Path, verb: str
+) -> None:
+    """TXN-4: both write to one table; an equal or a lower number of an application is skipped, whichever of them recorded it."""
+    mine, text = _VERBS[verb]
+    path, name = tmp_path / "t", f"main.s.{tmp_path.name}"
+    marks = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
+
+    def theirs(app_id: str, version: int) -> int:
+        set_marks = [f"SET {mark} = {value}" for mark, value in zip(marks, (app_id, version), strict=True)]
+        try:
+            delta_spark.sql(*set_marks, text.format(t=f"delta.`{path}`"), "SELECT 1")
+        finally:
+            delta_spark.sql(*[f"RESET {mark}" for mark in marks], "SELECT 1")
+        return load_path_snapshot(Stores(), f"file://{path}").version
+
+    delta_spark.sql(
+        f"CREATE TABLE delta.`{path}` (id bigint, p string) USING DELTA",
+        f"INSERT INTO delta.`{path}` SELECT id, 'a' FROM range(6)",
+        "SELECT 1",
+    )
+    assert theirs("A", 5) == 2
+    table = lake.adopt(str(path), name)
+    acts = [("A", 5), ("A", 4), ("A", 6), ("B", 1), ("B", 1)]
+    outcomes = [mine(table, Idempotency(app_id=app_id, version=version)).outcome for app_id, version in acts]
+    done, skipped = WriteOutcome.COMMITTED, WriteOutcome.ALREADY_COMMITTED
+    assert outcomes == [skipped, skipped, done, done, skipped]
+    lake.release(name)
+    assert delta_spark.transactions(path) == {"A": 6, "B": 1}
+    version = load_path_snapshot(Stores(), f"file://{path}").version
+    assert [theirs("A", 6), theirs("A", 5), theirs("B", 1)] == [version] * 3

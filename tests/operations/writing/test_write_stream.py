@@ -69,6 +69,16 @@ def test_each_batch_is_one_commit_and_a_restarted_query_continues(
     source.put("c", 4)
     run(table, source.stream(lake.spark), tmp_path / "checkpoint")
     assert (ids(table), table.version()) == ([1, 2, 3, 4], 3)
+    info = table.history(1)[0].commit_info
+    (query,) = table.snapshot().transactions
+    assert info is not None
+    assert (info.operation, info.operation_parameters) == (
+        "STREAMING UPDATE",
+        {"outputMode": "Append", "queryId": query, "epochId": "2"},
+    )
+    assert {**info.operation_metrics, "numOutputBytes": ""} == {
+        "numRemovedFiles": "0", "numAddedFiles": "1", "numOutputRows": "1", "numOutputBytes": "",
+    }  # fmt: skip
 
 
 def test_a_batch_that_is_repeated_is_written_once(lake: Connection, source: Source, tmp_path: Path) -> None:
