@@ -18,6 +18,7 @@ from cm_delta_dagster.errors import EngineError, InvalidArgumentError
 from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.writing.target_shape import target_shape
 from cm_delta_dagster.operations.writing.write import append, overwrite
+from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult
 from cm_delta_dagster.operations.writing.write_transaction import (
     CommitOptions,
     StreamingUpdate,
@@ -133,10 +134,13 @@ def _batch_function(table: WriteTarget, write: StreamWrite, context: CommitConte
         update = StreamingUpdate(output_mode=write.output_mode.value.capitalize(), query_id=query, batch=number)
         options = CommitOptions(idempotency=once, context=context, streaming=update)
         if write.write_batch is not None:
-            write.write_batch(rows, once)
+            result = write.write_batch(rows, once)
         elif write.output_mode is OutputMode.COMPLETE:
-            overwrite(table, frame=rows, schema_mode=write.schema_mode, options=options)
+            result = overwrite(table, frame=rows, schema_mode=write.schema_mode, options=options)
         else:
-            append(table, frame=rows, schema_mode=write.schema_mode, options=options)
+            result = append(table, frame=rows, schema_mode=write.schema_mode, options=options)
+        if isinstance(result, WriteResult) and result.outcome is WriteOutcome.ALREADY_COMMITTED:
+            # Spark stops a query with state if the rows of a batch were not computed.
+            rows.write.format("noop").mode("overwrite").save()
 
     return write_batch

@@ -130,6 +130,29 @@ def test_complete_replaces_and_update_merges_the_result_of_an_aggregation(
     assert whole.to_arrow().sort_by("id").to_pylist() == expected == changed.to_arrow().sort_by("id").to_pylist()
 
 
+def test_a_repeated_batch_of_an_aggregation_does_not_stop_the_query(
+    lake: Connection, source: Source, tmp_path: Path
+) -> None:
+    """STREAM-6: Spark requires that the rows of a batch are computed, also of one that is not written again."""
+    columns = pa.schema({"id": pa.int64(), "n": pa.int64()})
+    whole, checkpoint = lake.create_table("main.test.whole", columns), tmp_path / "checkpoint"
+
+    def count() -> None:
+        counts = source.stream(lake.spark).groupBy("id").agg(F.count(F.lit(1)).alias("n"))
+        run(whole, counts, checkpoint, output_mode="complete")
+
+    source.put("a", 1, 2)
+    count()
+    for name in ("0", ".0.crc"):
+        (checkpoint / "commits" / name).unlink(missing_ok=True)
+    count()
+    assert whole.version() == 1
+    source.put("b", 2, 3)
+    count()
+    expected = [{"id": 1, "n": 1}, {"id": 2, "n": 2}, {"id": 3, "n": 1}]
+    assert whole.to_arrow().sort_by("id").to_pylist() == expected
+
+
 def test_a_batch_adds_columns_only_if_asked(lake: Connection, source: Source, tmp_path: Path) -> None:
     table = new_table(lake)
     source.put("a", 1)
