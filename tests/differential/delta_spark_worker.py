@@ -3,8 +3,8 @@
 ``{"sql": [...]}`` runs the statements and answers with the rows of the last one, as an Arrow stream in base64.
 ``{"validate": path, "versions": [...]}`` has delta-spark compare its own state of each version with the checksum file.
 ``{"stream": path, "options": {...}, "checkpoint": directory}`` streams a table until nothing is left.
-``{"stream_into": target, "from": path, "options": {...}, "sink": {...}, "checkpoint": directory}`` streams one table
-into another until nothing is left.
+``{"stream_into": target, "from": path, "options": {...}, "sink": {...}, "mode": mode, "checkpoint": directory}`` streams one
+table into another until nothing is left; with the mode ``complete`` it counts the rows of each ``p``.
 ``{"transactions": path}`` answers with the version that the table records for each application.
 ``{"run_after": path, "winner": {...}, "losers": [...]}`` runs transactions against each other, see ``delta_transactions``.
 """
@@ -94,7 +94,9 @@ def stream(session: Any, path: str, options: dict[str, str], checkpoint: str) ->
 def stream_into(session: Any, request: dict[str, Any]) -> dict[str, Any]:
     """Why the query ended, if not for want of rows."""
     frame = session.readStream.format("delta").options(**request["options"]).load(request["from"])
-    writer = frame.writeStream.format("delta").options(**request["sink"])
+    if request["mode"] == "complete":
+        frame = frame.groupBy("p").count()
+    writer = frame.writeStream.format("delta").options(**request["sink"]).outputMode(request["mode"])
     writer = writer.option("checkpointLocation", request["checkpoint"]).trigger(availableNow=True)
     try:
         writer.start(request["stream_into"]).awaitTermination(120)

@@ -105,9 +105,10 @@ class DeltaSpark:
         *,
         options: Mapping[str, str],
         sink: Mapping[str, str],
+        mode: str = "append",
     ) -> str | None:
         """Stream the rows of one table into another until nothing is left; the error that ended the query."""
-        request = {"stream_into": str(target), "from": str(source), "checkpoint": str(checkpoint)}
+        request = {"stream_into": str(target), "from": str(source), "checkpoint": str(checkpoint), "mode": mode}
         error: str | None = self._ask({**request, "options": dict(options), "sink": dict(sink)})["stopped_by"]
         return error
 

@@ -41,6 +41,7 @@ class Pair:
         self.peer, self.lake, self.home, self.properties = peer, lake, home, properties
         self.name = f"main.s.{home.name}"
         self.source = home / "source"
+        self.mode = "append"
         self.create_source()
         self.create_targets("id bigint, p string")
 
@@ -85,14 +86,18 @@ class Pair:
             self.home / "checkpoint of theirs",
             options=options,
             sink={"mergeSchema": "true"} if merge_schema else {},
+            mode=self.mode,
         )
 
     def run_ours(self, options: dict[str, Any], schema_mode: SchemaMode) -> str | None:
         try:
             frame = self.lake.path_table(str(self.source)).stream(**options)
+            if self.mode == "complete":
+                frame = frame.groupBy("p").count()
             query = self.lake.table(self.name).write_stream(
                 frame,
                 checkpoint=str(self.home / "checkpoint of ours"),
+                output_mode=self.mode,
                 trigger={"availableNow": True},
                 schema_mode=schema_mode,
             )
@@ -269,6 +274,60 @@ def test_a_column_renamed_after_all_rows_were_read_stops_delta_spark_only(make: 
     assert pair.run_ours({}, SchemaMode.MERGE) is None
     rows = pair.lake.table(pair.name).to_arrow(["id", "p", "q"]).sort_by("id").to_pylist()
     assert [tuple(row.values()) for row in rows] == [(0, "a", None), (1, "b", None), (2, None, "x")]
+
+
+def test_a_complete_result_replaces_the_rows_once_for_each_batch(make: Callable[..., Pair]) -> None:
+    """STREAM-6: an aggregation in several batches, restarted, and killed after a commit."""
+    pair = make()
+    pair.mode = "complete"
+    pair.create_targets("p string, count bigint")
+    expected = []
+    for first, end in ((0, 3), (3, 8), (8, 9)):
+        pair.put(first, end)
+        assert pair.run() == (None, None)
+        expected = [{"p": "a", "count": (end + 1) // 2}, {"p": "b", "count": end // 2}]
+        assert pair.lake.table(pair.name).to_arrow().sort_by("p").to_pylist() == expected
+        pair.forget("commits")
+        assert pair.run() == (None, None)
+    assert pair.lake.table(pair.name).to_arrow().sort_by("p").to_pylist() == expected
+    assert _batches(pair.lake.table(pair.name).snapshot()) == [2]
+    ours, theirs = pair.lake.table(pair.name).snapshot(), load_path_snapshot(Stores(), f"file://{pair.home / 'target'}")
+    pair.lake.client.wait_for_background()
+    kinds = [(name, parameters, set(metrics)) for name, parameters, metrics in _streamed(ours)]
+    assert kinds == [(name, parameters, set(metrics)) for name, parameters, metrics in _streamed(theirs)]
+    rows = [metrics["numOutputRows"] for _, _, metrics in _streamed(ours)]
+    assert rows == [metrics["numOutputRows"] for _, _, metrics in _streamed(theirs)] == ["2", "2", "2"]
+
+
+@pytest.mark.parametrize("handling", ["ignoreChanges", "skipChangeCommits"])
+def test_changed_rows_stop_a_query_until_it_skips_or_ignores_them(make: Callable[..., Pair], handling: str) -> None:
+    """STREAM-3: from one checkpoint, by other options at each start."""
+    pair = make()
+    chosen = ({handling: "true"}, {"changes": handling})
+    deletes = ({"ignoreDeletes": "true"}, {"changes": "ignoreDeletes"})
+    pair.put(0, 4)
+    assert pair.run() == (None, None)
+    pair.sql("DELETE FROM {t} WHERE id = 1", "UPDATE {t} SET p = 'c' WHERE id = 2")
+    pair.put(4, 6)
+    ours, theirs = pair.run()
+    assert "skipChangeCommits" in str(ours) and "skipChangeCommits" in str(theirs)
+    assert pair.run(*deletes)[0] is not None
+    assert pair.run(*chosen) == (None, None)
+    assert sorted(set(pair.ids())) == list(range(6))
+    pair.put(6, 8)
+    # delta-spark checks the last batch again when it starts, by the options that it has now; here that batch stays read.
+    assert "version 2" in str(pair.run_theirs(deletes[0], merge_schema=False))
+    assert pair.run_ours(deletes[1], SchemaMode.STRICT) is None
+    assert pair.run_theirs(chosen[0], merge_schema=False) is None
+    pair.compare()
+    pair.sql("DELETE FROM {t} WHERE id >= 6")
+    pair.put(8, 10)
+    assert pair.run()[0] is not None
+    assert pair.run(*deletes) == (None, None)
+    pair.sql("DELETE FROM {t} WHERE id = 8")
+    pair.put(10, 12)
+    assert pair.run(*deletes)[0] is not None
+    assert pair.run(*chosen) == (None, None)
 
 
 _MERGED = "SELECT 3L AS id, 'm' AS p UNION ALL SELECT 11L, 'm'"

@@ -212,7 +212,7 @@ def _state(table: DeltaTable, *, has_ids: bool, has_feed: bool) -> tuple[Any, ..
     return rows, feed
 
 
-@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 15))])
+@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 9))])
 def test_arrow_and_spark_change_the_same_rows(
     spark: SparkSession, lake: Connection, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
