@@ -6,7 +6,7 @@ might differ from Spark's.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -63,6 +63,9 @@ _INTEGERS: frozenset[DataType] = frozenset((BYTE, SHORT, INTEGER, LONG))
 _FLOATS: frozenset[DataType] = frozenset((FLOAT, DOUBLE))
 _EXACT_IN_DOUBLE = 2**53
 _EXACT = pa.decimal256(76, 38)
+_DIGITS: Mapping[DataType, int] = {BYTE: 3, SHORT: 5, INTEGER: 10, LONG: 20}
+"""Digits of the decimal as which Spark compares an integer column."""
+_MOST_DIGITS = 38
 _LONG_LIST = 8
 """Lists with at least this many values are looked up instead of compared one by one."""
 
@@ -202,6 +205,8 @@ def _test(leaf: Predicate, data_type: DataType, width: int) -> _Test:
             return lambda array: array.is_valid()
         case StartsWith(prefix=prefix) if data_type == STRING:
             return lambda array: pc.starts_with(array, prefix)
+        case In(values=values) if not _listed_exactly(values, data_type):
+            raise _cannot(leaf, data_type)
         case In(values=values) if not width and (membership := _membership(values, data_type)) is not None:
             return membership
         case In(column, values):
@@ -281,11 +286,44 @@ def _number_comparison(leaf: Comparison, data_type: DataType) -> _Test:
     if isinstance(value, int) and not isinstance(data_type, DecimalType) and -(2**63) <= value < 2**63:
         literal = pa.scalar(value, pa.int64())
         return lambda array: operation(array.cast(pa.int64()), literal)
+    if not _has_exact_type([value], data_type):
+        raise _cannot(leaf, data_type)
     try:
         exact = pa.scalar(Decimal(value), _EXACT)
     except (pa.ArrowException, ValueError, OverflowError) as error:
         raise _cannot(leaf, data_type) from error
     return lambda array: operation(_as_exact(array), exact)
+
+
+def _listed_exactly(values: Sequence[Any], data_type: DataType) -> bool:
+    """Whether comparing with the values one by one gives the answer of Spark, which converts a list to one type."""
+    if data_type not in _INTEGERS and not isinstance(data_type, DecimalType):
+        return True
+    floats = [value for value in values if isinstance(value, float)]
+    exact = [value for value in values if isinstance(value, int | Decimal)]
+    if data_type in _INTEGERS and floats:
+        return not exact
+    # In a list, an integer has the digits of its type, not only those of its value.
+    least = _DIGITS[LONG] if any(isinstance(value, int) for value in exact) else 0
+    return _has_exact_type(exact, data_type, least_whole=least)
+
+
+def _has_exact_type(values: Sequence[int | Decimal], data_type: DataType, *, least_whole: int = 0) -> bool:
+    """Whether a decimal of Spark can hold the values of the column and ``values``; if none can, Spark rounds to compare them.
+
+    Args:
+        least_whole: digits before the point that the type has at least.
+    """
+    scale = data_type.scale if isinstance(data_type, DecimalType) else 0
+    whole = data_type.precision - scale if isinstance(data_type, DecimalType) else _DIGITS[data_type]
+    whole = max(whole, least_whole)
+    for value in map(Decimal, values):
+        if value and value.is_finite():
+            _, digits, exponent = value.as_tuple()
+            assert isinstance(exponent, int)  # It is finite.
+            zeros = len(digits) - len("".join(map(str, digits)).rstrip("0"))
+            scale, whole = max(scale, -exponent - zeros), max(whole, value.adjusted() + 1)
+    return whole + scale <= _MOST_DIGITS
 
 
 def _as_exact(array: pa.Array) -> pa.Array:
