@@ -37,6 +37,8 @@ Positions = npt.NDArray[np.int64]
 _WHOLE_GROUP_BYTES = 128 * 2**20
 """Larger row groups (uncompressed bytes) are read in pieces."""
 _PIECE_ROWS = 65_536
+_SEARCHED_ROWS = 4_096
+"""Rows of a piece of which few are kept. Values from a dictionary may be far larger than the bytes of the row group."""
 _REMEMBERED_LAYOUTS = 16
 
 
@@ -286,7 +288,7 @@ class _OpenFile:
             if not paths:
                 yield self._kept_positions(None, start, self.metadata.row_group(group).num_rows)
                 return
-            for batch in opened.iter_batches(batch_size=_PIECE_ROWS, row_groups=[group], columns=paths):
+            for batch in opened.iter_batches(batch_size=_SEARCHED_ROWS, row_groups=[group], columns=paths):
                 yield self._kept_positions(batch, start, batch.num_rows)
                 start += batch.num_rows
 
@@ -305,8 +307,10 @@ class _OpenFile:
             if not columns.filter_paths and not columns.other_paths:
                 return self._rows(None, start, rows)
             file = opened if opened is not None else self.wanted.file.open(self.metadata)
+            if self.picked is not None:
+                return self._pieces(file, group, start, rows=_SEARCHED_ROWS)
             if about.total_byte_size > _WHOLE_GROUP_BYTES:
-                return self._pieces(file, group, start)
+                return self._pieces(file, group, start, rows=_PIECE_ROWS)
             if columns.filter_paths and columns.other_paths:
                 return self._filter_first(file, group, start, rows)
             return self._all_columns(file, group, start)
@@ -331,9 +335,9 @@ class _OpenFile:
         table = file.read_row_group(group, columns=self._paths, use_threads=False)
         return list(self._shaped(table.to_batches(), start))
 
-    def _pieces(self, file: pq.ParquetFile, group: int, start: int) -> Iterator[pa.RecordBatch]:
+    def _pieces(self, file: pq.ParquetFile, group: int, start: int, *, rows: int) -> Iterator[pa.RecordBatch]:
         with self.wanted.file.errors():
-            pieces = file.iter_batches(batch_size=_PIECE_ROWS, row_groups=[group], columns=self._paths)
+            pieces = file.iter_batches(batch_size=rows, row_groups=[group], columns=self._paths)
             yield from self._shaped(pieces, start)
 
     @property

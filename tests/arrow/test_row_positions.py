@@ -22,7 +22,8 @@ def _table(*ids: int) -> pa.Table:
 
 
 def _found(files: DataFiles, where: str, schema: StructType = _SCHEMA) -> dict[str, list[int]]:
-    layout = TableLayout(location=files.location, schema=schema, partition_columns=("p",))
+    partitions = ("p",) if "p" in schema.names else ()
+    layout = TableLayout(location=files.location, schema=schema, partition_columns=partitions)
     predicate = parse_predicate(where, schema) if where != "true" else AlwaysTrue()
     request = ScanRequest(files=adds_to_table(files.adds), predicate=predicate)
     found = row_positions(store=files.store, layout=layout, request=request)
@@ -87,3 +88,23 @@ def test_a_scan_returns_the_live_rows_at_positions_or_all_others(data_files: Dat
     assert ids(True, first=[]) == []
     assert ids(False, first=[0, 1, 2, 4, 5, 6, 8]) == [(3, 103), (7, 107), (9, 109), (20, 200), (21, 201), (30, 300)]
     assert ids(False, "id < 5", first=[0, 4]) == [(1, 101), (2, 102), (3, 103)]
+
+
+def test_few_rows_of_a_large_group_are_found_and_read_in_pieces(data_files: DataFiles) -> None:
+    """A dictionary may make values far larger than the file, so a row group is not decoded as a whole."""
+    count, width = 100_000, 2_000
+    texts = pa.DictionaryArray.from_arrays(pa.array([0, *[1] * (count - 1)], pa.int32()), ["y" * width, "x" * width])
+    rows = pa.table({"id": pa.array(range(count), pa.int64()), "v": texts, "p": pa.nulls(count, pa.string())})
+    path = data_files.add(rows, row_group_size=count, store_schema=False)
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(pool)
+    try:
+        found = _found(data_files, "v < 'xz' AND id >= 99998 OR v > 'xz'", columns(id=LONG, v=STRING))
+        positions = RowPositions(by_path={path: BitMap64([0, 70_000])}, are_returned=True)
+        read = data_files.rows(columns(id=LONG, v=STRING), positions=positions)
+    finally:
+        pa.set_memory_pool(before)
+    assert found == {path: [0, 99_998, 99_999]}
+    assert [(number, text[0], len(text)) for number, text in read] == [(0, "y", width), (70_000, "x", width)]
+    assert 0 < pool.max_memory() < count * width / 4
