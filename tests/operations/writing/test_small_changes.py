@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from cm_delta_dagster import Connection, DeltaTable, connect
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
+from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, ObjectNotFoundError
 from cm_delta_dagster.operations.writing import small_changes
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.update import update
@@ -99,6 +99,14 @@ def test_columns_that_spark_does_not_take_from_arrow_are_read_by_spark(
     delete(builder.table, spark=spark, where="id = 4")
     rows = builder.table_frame().selectExpr("id", "to_json(v)").collect()
     assert sorted(map(tuple, rows)) == [(0, '{"a":0}'), (1, '{"a":1}'), (2, '{"a":2}'), (13, '{"a":3}')]
+
+
+def test_a_column_with_the_name_of_row_ids_is_named(client: DeltaClient, spark: SparkSession) -> None:
+    builder = TableBuilder(client, spark, "id long, _row_id long", properties={"delta.enableRowTracking": "true"})
+    builder.append((1, 10), (2, 20))
+    with pytest.raises(InvalidArgumentError, match="has a column named '_row_id' of its own"):
+        update(builder.table, spark=spark, assignments={"id": "3"}, where="id = 1")
+    assert builder.rows() == [(1, 10), (2, 20)]
 
 
 def test_a_missing_or_damaged_file_is_named_and_nothing_is_committed(client: DeltaClient, spark: SparkSession) -> None:
@@ -210,6 +218,23 @@ def _state(table: DeltaTable, *, has_ids: bool, has_feed: bool) -> tuple[Any, ..
         text = [f"to_json(named_struct('{name}', {name}))" for name in changes.columns if name != "_commit_timestamp"]
         feed = sorted(map(tuple, changes.selectExpr(*text).collect()))
     return rows, feed
+
+
+def test_chars_are_compared_as_the_session_compares_them(spark: SparkSession, lake: Connection) -> None:
+    """The legacy setting makes them plain strings, which differ by the blanks at the end."""
+    lake.sql("CREATE TABLE main.small.chars (id BIGINT, h CHAR(4))")
+    table = lake.table("main.small.chars")
+    table.append(spark.sql("SELECT id, 'a' AS h FROM range(4)").coalesce(1))
+    spark.conf.set("spark.sql.legacy.charVarcharAsString", "true")
+    try:
+        table.update({"id": "10"}, "h = 'a' AND id = 0")
+        table.update({"id": "11"}, "h = 'a   ' AND id = 1")
+        table.delete("h = 'a' AND id = 2")
+    finally:
+        spark.conf.unset("spark.sql.legacy.charVarcharAsString")
+    assert sorted(row["id"] for row in table.to_df().collect()) == [0, 2, 3, 11]
+    table.delete("h = 'a' AND id = 2")
+    assert sorted(row["id"] for row in table.to_df().collect()) == [0, 3, 11]
 
 
 @pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 9))])
