@@ -301,16 +301,18 @@ class _OpenFile:
         with self.wanted.file.errors():
             about = self.metadata.row_group(group)
             rows = about.num_rows
-            if self.deleted is not None and len(_between(self.deleted, start, rows)) == rows:
+            num_deleted = 0 if self.deleted is None else len(_between(self.deleted, start, rows))
+            if num_deleted == rows:
                 return []
             columns = self.columns
             if not columns.filter_paths and not columns.other_paths:
                 return self._rows(None, start, rows)
             file = opened if opened is not None else self.wanted.file.open(self.metadata)
-            if self.picked is not None:
-                return self._pieces(file, group, start, rows=_SEARCHED_ROWS)
+            few = self.picked is not None or (num_deleted > rows // 2 and not columns.filter_paths)
             if about.total_byte_size > _WHOLE_GROUP_BYTES:
-                return self._pieces(file, group, start, rows=_PIECE_ROWS)
+                return self._pieces(file, group, start, rows=_SEARCHED_ROWS if few else _PIECE_ROWS)
+            if few:
+                return list(self._pieces(file, group, start, rows=_SEARCHED_ROWS))
             if columns.filter_paths and columns.other_paths:
                 return self._filter_first(file, group, start, rows)
             return self._all_columns(file, group, start)

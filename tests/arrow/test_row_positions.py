@@ -96,6 +96,9 @@ def test_few_rows_of_a_large_group_are_found_and_read_in_pieces(data_files: Data
     texts = pa.DictionaryArray.from_arrays(pa.array([0, *[1] * (count - 1)], pa.int32()), ["y" * width, "x" * width])
     rows = pa.table({"id": pa.array(range(count), pa.int64()), "v": texts, "p": pa.nulls(count, pa.string())})
     path = data_files.add(rows, row_group_size=count, store_schema=False)
+    mostly_deleted = DataFiles(data_files.root / "other")
+    mostly_deleted.root.mkdir()
+    mostly_deleted.add(rows, row_group_size=count, store_schema=False, deleted=range(1, count - 1))
     before = pa.default_memory_pool()
     pool = pa.proxy_memory_pool(before)
     pa.set_memory_pool(pool)
@@ -103,8 +106,10 @@ def test_few_rows_of_a_large_group_are_found_and_read_in_pieces(data_files: Data
         found = _found(data_files, "v < 'xz' AND id >= 99998 OR v > 'xz'", columns(id=LONG, v=STRING))
         positions = RowPositions(by_path={path: BitMap64([0, 70_000])}, are_returned=True)
         read = data_files.rows(columns(id=LONG, v=STRING), positions=positions)
+        rest = mostly_deleted.rows(columns(id=LONG, v=STRING))
     finally:
         pa.set_memory_pool(before)
     assert found == {path: [0, 99_998, 99_999]}
     assert [(number, text[0], len(text)) for number, text in read] == [(0, "y", width), (70_000, "x", width)]
+    assert [number for number, _ in rest] == [0, count - 1]
     assert 0 < pool.max_memory() < count * width / 4

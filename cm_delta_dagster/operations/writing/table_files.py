@@ -14,7 +14,7 @@ from cm_delta_dagster.protocol.features.row_tracking import (
     is_enabled,
     row_id_columns,
 )
-from cm_delta_dagster.protocol.features.table_layout import RowPositions, ScanRequest
+from cm_delta_dagster.protocol.features.table_layout import ScanRequest
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
 from cm_delta_dagster.spark.rewrite import count_frame_rows
@@ -29,11 +29,10 @@ def scan_files(
     schema: StructType,
     *,
     row_ids: RowIdColumns | None = None,
-    positions: RowPositions | None = None,
 ) -> DataFrame:
-    """Read some files of the table, or some of their rows; with ``row_ids`` also the ids and commit versions of rows, last."""
+    """Read some files of the table; with ``row_ids`` also the ids and commit versions of rows, last."""
     layout = replace(snapshot.layout, schema=schema)
-    request = ScanRequest(files=files, row_tracking=row_ids, positions=positions)
+    request = ScanRequest(files=files, row_tracking=row_ids)
     return scan(session, store=table.store, layout=layout, request=request)
 
 
