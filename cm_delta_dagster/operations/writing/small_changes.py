@@ -74,7 +74,7 @@ def read_rows(session: SparkSession, *, store: Store, layout: TableLayout, reque
 
 
 def _few_bytes(batches: pa.RecordBatchReader) -> pa.Table | None:
-    """All rows; None as soon as they are known to be too wide."""
+    """All rows; None if they are too wide, in which case the rest of them is not read."""
     taken: list[pa.RecordBatch] = []
     num_bytes = 0
     for batch in batches:
