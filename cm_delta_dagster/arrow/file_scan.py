@@ -24,7 +24,7 @@ from cm_delta_dagster.arrow.predicates import RowFilter
 from cm_delta_dagster.arrow.row_groups import kept_row_groups
 from cm_delta_dagster.arrow.schema import arrow_field
 from cm_delta_dagster.errors import CorruptLogError
-from cm_delta_dagster.protocol.features.deletion_vectors import check_positions
+from cm_delta_dagster.protocol.features.deletion_vectors import check_positions, check_row_count
 from cm_delta_dagster.protocol.features.row_tracking import ROW_ID, RowIdColumns
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
@@ -146,7 +146,7 @@ class FileScan:
         """The file, and the number and first position of each row group that may hold a requested row."""
         with wanted.file.errors():
             metadata = opened.metadata
-            _check_row_count(wanted, metadata.num_rows)
+            check_row_count(wanted.file.location, recorded=wanted.num_records, found=metadata.num_rows)
             columns = self._columns(wanted.file, opened)
             if wanted.deleted is not None:
                 check_positions(wanted.deleted, num_rows=metadata.num_rows, path=wanted.path)
@@ -217,15 +217,6 @@ class FileScan:
             (index, path) for index in sorted(leaves | others) if "." in (path := parquet.column(index).path)
         )
         return _Columns(layout, by_name, hidden, _paths(parquet, leaves), _paths(parquet, others), nested)
-
-
-def _check_row_count(wanted: FileToRead, found: int) -> None:
-    if wanted.num_records not in (None, found):
-        raise CorruptLogError(
-            f"The data file {wanted.file.location} has {found} rows, and the log says that it was written with "
-            f"{wanted.num_records}: it was replaced or shortened. Restore the file from a backup, or the table to a version "
-            "without it."
-        )
 
 
 def _hidden_columns(layout: FileLayout, request: FileRequest) -> dict[str, FileColumn]:

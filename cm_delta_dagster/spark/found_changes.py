@@ -44,11 +44,13 @@ class FoundChanges:
         files: changes by file key.
         num_ambiguous: pairs of a row of the table with a second or further partner.
         num_partners: rows of the source with a partner; None if there are no clauses for the others.
+        has_checked_rows: the row counts in the log were compared with those of the files.
     """
 
     files: Mapping[str, FileChanges]
     num_ambiguous: int
     num_partners: int | None
+    has_checked_rows: bool = False
 
 
 def counted_changes(joined: DataFrame, *, pair: str, changes: Sequence[str], source_row: str | None) -> DataFrame:

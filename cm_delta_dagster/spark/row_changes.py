@@ -108,7 +108,7 @@ class RowChangeQuery:
         """The result of :meth:`find` for a query with one clause and without a source.
 
         Args:
-            positions: of the rows for which its condition is true, by file key.
+            positions: of the rows for which its condition is true, by file key, found by ``arrow.scan.row_positions``.
         """
         ((kind, action),) = self._groups()
         none: dict[ClauseKind, BitMap64] = {}
@@ -120,7 +120,7 @@ class RowChangeQuery:
             )
             for key, bitmap in positions.items()
         }
-        return FoundChanges(files=files, num_ambiguous=0, num_partners=None)
+        return FoundChanges(files=files, num_ambiguous=0, num_partners=None, has_checked_rows=True)
 
     def _groups(self) -> dict[tuple[ClauseKind, ClauseAction], list[int]]:
         """Numbers of the clauses that change rows of the table, by kind and action."""

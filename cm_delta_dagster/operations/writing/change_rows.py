@@ -18,6 +18,7 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import IllegalCommitError, InvalidDataError
 from cm_delta_dagster.operations.writing.small_changes import MOST_ROWS_READ, find_rows, read_rows
 from cm_delta_dagster.operations.writing.table_files import (
+    check_row_counts,
     hidden_columns,
     rows_of_files,
     scan_files_by_name,
@@ -170,15 +171,15 @@ class RowChangeRun:
         self.write.transaction.keeps_row_ids = self.query.row_ids is not None
         found = self._find()
         if found.num_partners == self.num_source_rows:
-            return self._without_inserts()._change(found.files)
-        return self._change(found.files)
+            return self._without_inserts()._change(found)
+        return self._change(found)
 
     def _without_inserts(self) -> "RowChangeRun":
         """A run of the clauses that change rows of the table. Its clauses have other numbers, by which its rows are filled."""
         return replace(self, query=self.query.without_inserts())
 
-    def _change(self, found: Mapping[str, FileChanges]) -> ChangeCounts:
-        plan = self._plan(found)
+    def _change(self, changes_found: FoundChanges) -> ChangeCounts:
+        plan, found = self._plan(changes_found), changes_found.files
         num_updated = _totals(changes.updated for changes in found.values())
         # Rows that were only inserted, and rows of files or deletion vectors that were only deleted, follow from the log.
         recorded = self.write.records_changes and bool(plan.kept or any(num_updated.values()))
@@ -210,9 +211,13 @@ class RowChangeRun:
             vectors=VectorCounts(),
         )
 
-    def _plan(self, found: Mapping[str, FileChanges]) -> _FilePlan:
+    def _plan(self, changes_found: FoundChanges) -> _FilePlan:
+        found = changes_found.files
         keys = file_keys(self.snapshot.location, self.candidates["path"]).to_pylist()
         changed = self._changed_files(found, keys)
+        if not changes_found.has_checked_rows:
+            # These files are removed without reading the rows that do not change, because the log says that there are none.
+            check_row_counts(self.write.table, self.snapshot, self._files([file for file in changed if file.is_gone]))
         marked = [file for file in changed if self._gets_vector(file)]
         places = {file.position for file in marked}
         removed = [file for file in changed if file.position not in places]
@@ -328,17 +333,26 @@ class RowChangeRun:
         """As :meth:`_write`, with change files. Inserted rows are read back: values that the table computes are the same then."""
         changes = self._without_inserts()
         written = changes._write(plan)
+        num_inserted = 0
         changed = {file.position: file for file in (*plan.marked, *plan.removed)}
         target = self._changed([changed[place] for place in sorted(changed)])
         parts = [changes.query.images(target, self.write.layout, CHANGE_TYPE)]
         if self.query.inserts:
             partners = self._scan_at(sorted({*changed, *plan.others}))
             inserted = self._add(self.query.inserted(partners, few=plan.few_partners))
-            written += inserted.num_rows
-            if inserted.num_rows:
+            num_inserted = inserted.num_rows
+            if num_inserted:
                 parts.append(self.write.inserted_changes(self.session, inserted))
-        self.write.add_changes(reduce(DataFrame.union, parts))
-        return written
+        recorded = self.write.add_changes(reduce(DataFrame.union, parts)) - num_inserted
+        found = [file.changes for file in changed.values()]
+        whole = 0 if self.whole is None else logical_row_count(self.whole)
+        expected = sum(len(each.changed) + len(each.all_updated) for each in found)
+        if whole is not None and recorded != expected + whole:
+            raise IllegalCommitError(
+                f"The change feed would have {recorded} rows for changes that were found to have {expected + whole}. Nothing was "
+                "committed. Run the statement again; if the error stays, please report it with the statement and the schema."
+            )
+        return written + num_inserted
 
     def _changed(self, files: Sequence[_File]) -> DataFrame:
         """The rows of ``files`` that change, among others, and those of the whole files."""

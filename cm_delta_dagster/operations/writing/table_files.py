@@ -7,6 +7,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.write_target import WriteTarget
+from cm_delta_dagster.protocol.actions.paths import resolve_path
+from cm_delta_dagster.protocol.features.deletion_vectors import check_row_count
 from cm_delta_dagster.protocol.features.row_tracking import (
     ROW_COMMIT_VERSION,
     ROW_ID,
@@ -16,9 +18,11 @@ from cm_delta_dagster.protocol.features.row_tracking import (
 )
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
-from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
+from cm_delta_dagster.protocol.statistics.statistics import logical_row_count, num_records
+from cm_delta_dagster.spark.footers import each_footer
 from cm_delta_dagster.spark.rewrite import count_frame_rows
 from cm_delta_dagster.spark.scan import scan, scan_with_files
+from cm_delta_dagster.storage.store import ObjectStatus
 
 
 def scan_files(
@@ -81,3 +85,18 @@ def rows_of_files(table: WriteTarget, snapshot: Snapshot, session: SparkSession,
     return (
         known if known is not None else count_frame_rows(scan_files(table, snapshot, session, files, snapshot.schema))
     )
+
+
+def check_row_counts(table: WriteTarget, snapshot: Snapshot, files: pa.Table) -> None:
+    """Require that ``files`` have the numbers of rows that the log says, by their footers.
+
+    Raises:
+        CorruptLogError: a file has another number of rows. StorageError: a file is no Parquet file, or not as long as the log says.
+    """
+    found = [
+        ObjectStatus(location=resolve_path(snapshot.location, path), size=size, modification_time=0)
+        for path, size in zip(files["path"].to_pylist(), files["size"].to_pylist(), strict=True)
+    ]
+    recorded = num_records(files["stats"]).to_pylist()
+    for file, footer, rows in zip(found, each_footer(table.store, found), recorded, strict=True):
+        check_row_count(file.location, recorded=rows, found=footer.num_rows)

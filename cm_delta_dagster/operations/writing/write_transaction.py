@@ -246,14 +246,15 @@ class WriteTransaction:
         """Whether the change feed of the table is enabled."""
         return is_active(CHANGE_DATA_FEED, self.shape.protocol, self.shape.metadata)
 
-    def add_changes(self, frame: DataFrame) -> None:
-        """Write change files, which :meth:`commit` records.
+    def add_changes(self, frame: DataFrame) -> int:
+        """Write change files, which :meth:`commit` records. Returns the number of their rows.
 
         Args:
             frame: columns of the table and ``_change_type``.
         """
         spec = WriteSpec(hidden_columns=(StructField(CHANGE_TYPE, STRING),), root="_change_data/")
         self.changes.append(write_rows(self.table, frame, self.layout, spec))
+        return self.changes[-1].num_rows
 
     def inserted_changes(self, session: SparkSession, written: WrittenFiles) -> DataFrame:
         """The rows of files of this transaction as rows of change files."""

@@ -1,6 +1,7 @@
 """Deletion vectors and copy-on-write: what a row change does to each file."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,12 +10,14 @@ from pyspark.sql import SparkSession
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
-from cm_delta_dagster.errors import CommitConflictError
+from cm_delta_dagster.errors import CommitConflictError, CorruptLogError
 from cm_delta_dagster.operations.maintenance.reorg import reorg
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
 from cm_delta_dagster.operations.writing.delete import delete
+from cm_delta_dagster.operations.writing.merge import merge
 from cm_delta_dagster.operations.writing.update import update
 from cm_delta_dagster.operations.writing.write import overwrite
+from cm_delta_dagster.protocol.actions.file_columns import removes_of, table_to_adds
 from cm_delta_dagster.storage.deletion_vector_reader import read_deletion_vectors
 from tests.support.builders import TableBuilder
 
@@ -145,6 +148,30 @@ def test_an_overwrite_replaces_the_partitions_or_the_keys_of_the_new_rows(build:
     plain.append((1,), (2,))
     overwrite(plain.table, frame=plain.frame((3,)), partitions="dynamic")
     assert plain.rows() == [(3,)]
+
+
+@pytest.mark.parametrize("where", ["id = 1", "id % 2 = 1"])
+@pytest.mark.parametrize("verb", ["delete", "update", "merge"])
+def test_a_wrong_row_count_in_the_log_costs_no_row(build: Build, where: str, verb: str) -> None:
+    """DV-25: the log says that all rows of the file change, and the file has another one. Arrow or Spark finds the rows."""
+    builder = build("id long")
+    builder.append((1,), (2,))
+    snapshot = builder.table.snapshot()
+    (add,) = table_to_adds(snapshot.files)
+    transaction = builder.table.start_transaction(snapshot, operation="TEST")
+    transaction.remove_files(removes_of(snapshot.files, deletion_timestamp=1, data_change=False))
+    transaction.add_files([replace(add, path=f"./{add.path}", data_change=False, stats='{"numRecords":1}')])
+    transaction.commit()
+    with pytest.raises(CorruptLogError, match=r"has 2 rows, and the log says that it was written with 1"):
+        match verb:
+            case "delete":
+                delete(builder.table, spark=builder.spark, where=where)
+            case "update":
+                update(builder.table, spark=builder.spark, assignments={"id": "7"}, where=where)
+            case _:
+                merge(builder.table, frame=builder.frame((1,)), keys=["id"])
+    assert builder.table.snapshot().version == snapshot.version + 1
+    assert builder.rows() == [(1,), (2,)]
 
 
 @pytest.mark.parametrize("kind", ["float", "double"])
