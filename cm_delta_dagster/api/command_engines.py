@@ -5,7 +5,9 @@ import logging
 import pyarrow as pa
 
 from cm_delta_dagster.api.connection import Connection
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.operations.maintenance.authorization import require_permission
 from cm_delta_dagster.operations.maintenance.optimize import OptimizePlan, OptimizeResult, optimize, plan_optimize
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.session import is_connect, running_session
@@ -28,9 +30,11 @@ def planned(
 def optimized(
     client: DeltaClient, name: str, *, where: str | None, z_order_by: tuple[str, ...], full: bool
 ) -> OptimizeResult:
-    """What OPTIMIZE rewrote. Raises as ``optimize``."""
-    spark = _connection(client).spark
-    return optimize(client.table(name), spark=spark, where=where, z_order_by=z_order_by, full=full)
+    """What OPTIMIZE rewrote. Raises as ``optimize``; a run that the catalog denies does not start Spark."""
+    table = client.table(name)
+    if not table.maintenance_decision(MaintenanceKind.DATA_REORGANIZATION).allowed:
+        require_permission(table, MaintenanceKind.DATA_REORGANIZATION)  # Raises; the audit has the refusal.
+    return optimize(table, spark=_connection(client).spark, where=where, z_order_by=z_order_by, full=full)
 
 
 def _connection(client: DeltaClient) -> Connection:

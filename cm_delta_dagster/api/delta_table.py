@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+from cm_delta_dagster.api.peer_names import TABLE_NAMES, PeerNames
 from cm_delta_dagster.api.table_writes import TableWrites
 from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind
 from cm_delta_dagster.errors import InvalidArgumentError
@@ -24,7 +25,7 @@ from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, Vacuu
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 
 
-class DeltaTable(TableWrites):
+class DeltaTable(PeerNames, TableWrites):
     """One catalog-managed table: reads, writes and maintenance.
 
     Maintenance consists of methods of this class, each named after its SQL or Delta verb, as ``vacuum`` and ``optimize`` are
@@ -35,6 +36,8 @@ class DeltaTable(TableWrites):
 
     If the table is dropped and another table takes its name, the methods raise TableNotFoundError.
     """
+
+    _peer_names = TABLE_NAMES
 
     def maintenance_decision(self, kind: MaintenanceKind | str) -> MaintenanceDecision:
         """Return whether the catalog permits a kind of maintenance on this table, by which rule, and why.

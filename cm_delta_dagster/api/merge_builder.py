@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from pyspark.sql import Column
 
+from cm_delta_dagster.api.peer_names import MERGE_NAMES, PeerNames
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.conditions import Condition
@@ -15,13 +16,15 @@ from cm_delta_dagster.operations.writing.write_transaction import DEFAULT_OPTION
 from cm_delta_dagster.spark.change_clauses import ClauseAction, ClauseKind
 
 
-class MergeBuilder:
+class MergeBuilder(PeerNames):
     """A merge whose clauses are added one by one; :meth:`execute` commits it. Each method returns a new builder.
 
     For each row the first clause of its kind applies whose condition is true. Conditions and values are SQL text or Columns;
     they name columns by the aliases of source and table, and in clauses that see only one of the two also without alias. The
     methods are those of ``DeltaMergeBuilder`` of delta-spark and ``TableMerger`` of deltalake.
     """
+
+    _peer_names = MERGE_NAMES
 
     def __init__(
         self,

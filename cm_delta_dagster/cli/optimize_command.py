@@ -4,6 +4,7 @@ import importlib
 
 import click
 
+from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.cli.client import open_client
 from cm_delta_dagster.cli.results import echo_result, json_option
 from cm_delta_dagster.operations.maintenance.sizes import size_text
@@ -33,8 +34,10 @@ def optimize(
         if not apply_it:
             plan = engines.planned(client, name, where=where, z_order_by=columns, full=full)
             text = f"{counted(plan.num_files, 'file')} ({size_text(plan.num_bytes)}) of {name} would be rewritten; nothing was "
-            value = {"num_files": plan.num_files, "num_bytes": plan.num_bytes}
-            echo_result(value, [f"{text}changed. --apply rewrites."])
+            decision = client.table(name).maintenance_decision(MaintenanceKind.DATA_REORGANIZATION)
+            value = {"num_files": plan.num_files, "num_bytes": plan.num_bytes, "is_permitted": decision.allowed}
+            then = "--apply rewrites." if decision.allowed else f"--apply would be refused: {decision.reason}."
+            echo_result(value, [f"{text}changed. {then}"])
             return
         result = engines.optimized(client, name, where=where, z_order_by=columns, full=full)
     if not result.num_removed_files:

@@ -213,12 +213,14 @@ def test_optimize_shows_its_plan_and_rewrites(url: str, spark: SparkSession) -> 
     for number in range(2):
         run(url, "sql", f"INSERT INTO {NAME} VALUES ({number}, 'new', DATE '2026-03-01')")
     where = ("--zorder", "id", "--where", "day = DATE '2026-03-01'")
-    assert "2 files (" in run(url, "optimize", NAME, *where).stdout
+    denied = run(url, "optimize", NAME, *where).stdout
+    assert "2 files (" in denied and "--apply would be refused: " in denied
     refused = CliRunner().invoke(main, ["--catalog", url, "optimize", NAME, *where, "--apply"])
     assert refused.exit_code == 1 and "DATA_REORGANIZATION" in refused.output
     run(url, "policy", "allow", NAME, "DATA_REORGANIZATION")
     assert "2 files (" in run(url, "optimize", NAME, *where, "--apply").stdout
-    assert "would be rewritten; nothing was changed" in run(url, "optimize", NAME, "--where", where[-1]).stdout
+    allowed = run(url, "optimize", NAME, "--where", where[-1]).stdout
+    assert "would be rewritten; nothing was changed. --apply rewrites." in allowed
 
 
 def test_duckdb_is_preferred_and_loads_no_spark(url: str) -> None:

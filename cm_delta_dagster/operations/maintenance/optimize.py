@@ -120,6 +120,12 @@ class OptimizePlan:
     is_auto: bool = False
     definition: TableDefinition | None = None
 
+    def __repr__(self) -> str:
+        return (
+            f"OptimizePlan(table={str(self.snapshot.identifier)!r}, version={self.snapshot.version}, num_files={self.num_files}, "
+            f"num_bytes={self.num_bytes}, num_bins={self.num_bins})"
+        )
+
     @property
     def files(self) -> pa.Table:
         """The files that are rewritten."""

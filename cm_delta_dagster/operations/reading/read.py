@@ -74,6 +74,9 @@ class ReadPlan:
         """Size of the files that are opened; Spark reads only the needed columns of them."""
         return size_of(self.files)
 
+    def __repr__(self) -> str:
+        return f"<ReadPlan {self}>"
+
     def __str__(self) -> str:
         return (
             f"{self.snapshot.identifier} version {self.snapshot.version}: {self.files_read} of {self.files_total} files, "

@@ -76,6 +76,13 @@ class RestorePlan:
     difference: FileDifference
     missing: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        return (
+            f"RestorePlan(current={self.current.version}, target={self.target.version}, "
+            f"num_removed_files={self.num_removed_files}, num_restored_files={self.num_restored_files}, "
+            f"num_missing_files={len(self.missing)})"
+        )
+
     @property
     def num_removed_files(self) -> int:
         return int(self.difference.removed.num_rows)

@@ -157,8 +157,9 @@ def key_names(keys: Sequence[str], table: StructType, offered: StructType) -> tu
         in_table, in_source = table.field(key), offered.field(key)
         if in_table is None or in_source is None:
             where, schema = ("table", table) if in_table is None else ("source", offered)
+            hint = "" if key.isidentifier() else " For a merge on a condition, give source_alias, then add clauses."
             raise InvalidArgumentError(
-                f"The key column {key!r} is not in the {where}, whose columns are {', '.join(schema.names)}."
+                f"The key column {key!r} is not in the {where}, whose columns are {', '.join(schema.names)}.{hint}"
             )
         if in_table.name in names:
             raise InvalidArgumentError(f"The key column {key!r} is named twice.")
