@@ -1,17 +1,21 @@
-"""Hints for methods that a class of tables does not have and another class of tables does."""
+"""Hints for methods that a class does not have, and another class of tables or another library has under that name."""
 
 import typing
+from collections.abc import Mapping
 
 
 class AbsentMethods:
-    """A base of classes that lack public methods of DeltaTable; the AttributeError says where they are."""
+    """A base of classes whose users may look for a method of another class; the AttributeError says what to call."""
 
-    _absent: typing.ClassVar[str]
-    """Why a method is absent and what to call, as the end of the message."""
+    _absent: typing.ClassVar[str] = ""
+    """Why public methods are absent and what to call, as the end of the message."""
+    _peer_names: typing.ClassVar[Mapping[str, str]] = {}
+    """For names of delta-spark and deltalake, what to write here."""
 
     if not typing.TYPE_CHECKING:  # Type checkers would take every name for a method.
 
         def __getattr__(self, name: str) -> typing.NoReturn:
-            kind = type(self).__name__
-            hint = "" if name.startswith("_") else f": {self._absent}"
-            raise AttributeError(f"{kind} has no attribute {name!r}{hint}", name=name, obj=self)
+            here = self._peer_names.get(name)
+            hint = self._absent if here is None else f"write {here}"
+            hint = "" if name.startswith("_") or not hint else f": {hint}"
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}", name=name, obj=self)

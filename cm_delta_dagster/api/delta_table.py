@@ -3,7 +3,8 @@
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from cm_delta_dagster.api.peer_names import TABLE_NAMES, PeerNames
+from cm_delta_dagster.api.absent_methods import AbsentMethods
+from cm_delta_dagster.api.peer_names import TABLE_NAMES
 from cm_delta_dagster.api.table_writes import TableWrites
 from cm_delta_dagster.catalog.maintenance import MaintenanceDecision, MaintenanceKind
 from cm_delta_dagster.errors import InvalidArgumentError
@@ -25,7 +26,7 @@ from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, Vacuu
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 
 
-class DeltaTable(PeerNames, TableWrites):
+class DeltaTable(AbsentMethods, TableWrites):
     """One catalog-managed table: reads, writes and maintenance.
 
     Maintenance consists of methods of this class, each named after its SQL or Delta verb, as ``vacuum`` and ``optimize`` are

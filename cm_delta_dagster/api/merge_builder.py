@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from pyspark.sql import Column
 
-from cm_delta_dagster.api.peer_names import MERGE_NAMES, PeerNames
+from cm_delta_dagster.api.absent_methods import AbsentMethods
+from cm_delta_dagster.api.peer_names import MERGE_NAMES
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.conditions import Condition
@@ -16,7 +17,7 @@ from cm_delta_dagster.operations.writing.write_transaction import DEFAULT_OPTION
 from cm_delta_dagster.spark.change_clauses import ClauseAction, ClauseKind
 
 
-class MergeBuilder(PeerNames):
+class MergeBuilder(AbsentMethods):
     """A merge whose clauses are added one by one; :meth:`execute` commits it. Each method returns a new builder.
 
     For each row the first clause of its kind applies whose condition is true. Conditions and values are SQL text or Columns;

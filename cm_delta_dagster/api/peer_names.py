@@ -1,22 +1,6 @@
-"""Names of delta-spark and deltalake that this package spells otherwise; the AttributeError says how."""
+"""Names of delta-spark and deltalake for methods that have another name here."""
 
-import typing
 from collections.abc import Mapping
-
-
-class PeerNames:
-    """A base of classes whose users may know another name of a method."""
-
-    _peer_names: typing.ClassVar[Mapping[str, str]]
-    """For each name of the others, what to write here."""
-
-    if not typing.TYPE_CHECKING:  # Type checkers would take every name for a method.
-
-        def __getattr__(self, name: str) -> typing.NoReturn:
-            here = self._peer_names.get(name)
-            hint = "" if here is None else f"; write {here}"
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
-
 
 TABLE_NAMES: Mapping[str, str] = {
     "toDF": "to_df()",

@@ -27,13 +27,13 @@ from cm_delta_dagster.protocol.actions.file_columns import partition_column
 from cm_delta_dagster.protocol.actions.partition_values import partition_value_array
 from cm_delta_dagster.protocol.actions.paths import resolve_path
 from cm_delta_dagster.protocol.features.column_mapping import physical_name
-from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns
+from cm_delta_dagster.protocol.features.row_tracking import ROW_TRACKING_FIELDS, RowIdColumns
 from cm_delta_dagster.protocol.features.table_layout import RowPositions, ScanRequest, TableLayout
 from cm_delta_dagster.protocol.features.type_widening import check_type_changes
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjunction, conjuncts, partition_only
 from cm_delta_dagster.protocol.schema.char_types import char_width, char_widths
 from cm_delta_dagster.protocol.schema.selection import select_fields
-from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
+from cm_delta_dagster.protocol.schema.types import StructField, StructType
 from cm_delta_dagster.protocol.statistics.stats_json import parse_statistics
 from cm_delta_dagster.storage.deletion_vector_reader import read_deletion_vectors
 from cm_delta_dagster.storage.store import Store
@@ -46,7 +46,6 @@ _LOCAL_THREADS = 8
 _TINY_FILE_BYTES = 256 * 2**10
 _TINY_FILES = 32
 _SMALL_BATCH_ROWS = 16_384
-_ROW_TRACKING_FIELDS = (StructField(ROW_ID, LONG), StructField(ROW_COMMIT_VERSION, LONG))
 
 
 def scan_batches(
@@ -117,7 +116,7 @@ def _plan(
 def _outputs(
     schema: StructType, columns: Sequence[str] | None, row_tracking: RowIdColumns | None
 ) -> tuple[StructField, ...]:
-    offered = StructType((*schema.fields, *(_ROW_TRACKING_FIELDS if row_tracking else ())))
+    offered = StructType((*schema.fields, *(ROW_TRACKING_FIELDS if row_tracking else ())))
     return select_fields(
         offered,
         columns,
@@ -126,7 +125,7 @@ def _outputs(
 
 
 def _output(item: StructField, partitions: frozenset[str], row_tracking: RowIdColumns | None) -> OutputColumn:
-    is_hidden = row_tracking is not None and item in _ROW_TRACKING_FIELDS
+    is_hidden = row_tracking is not None and item in ROW_TRACKING_FIELDS
     return OutputColumn(item, item.name in partitions, is_hidden, promises(item))
 
 

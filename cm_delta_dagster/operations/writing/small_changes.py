@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.arrow.scan import row_positions, scan_batches
 from cm_delta_dagster.errors import InvalidArgumentError, UnsupportedFeatureError
-from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID
+from cm_delta_dagster.protocol.features.row_tracking import ROW_TRACKING_FIELDS
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, column_path, columns_of
 from cm_delta_dagster.protocol.schema.char_types import char_widths
-from cm_delta_dagster.protocol.schema.types import LONG, VARIANT, VOID, StructField, StructType, walk_types
+from cm_delta_dagster.protocol.schema.types import VARIANT, VOID, StructType, walk_types
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
 from cm_delta_dagster.spark.schema import to_spark
 from cm_delta_dagster.spark.session import default_zone
@@ -62,9 +62,9 @@ def read_rows(session: SparkSession, *, store: Store, layout: TableLayout, reque
     if not _are_few(request) or not _are_small(request.files) or not _may_hand_over(schema):
         return None
     if request.row_tracking is not None:
-        if schema.field(ROW_ID) is not None or schema.field(ROW_COMMIT_VERSION) is not None:
+        if any(schema.field(item.name) is not None for item in ROW_TRACKING_FIELDS):
             return None
-        schema = StructType((*schema.fields, StructField(ROW_ID, LONG), StructField(ROW_COMMIT_VERSION, LONG)))
+        schema = StructType((*schema.fields, *ROW_TRACKING_FIELDS))
     try:
         batches = scan_batches(store=store, layout=_in_zone(layout, session), request=request)
         rows = _few_bytes(batches)

@@ -12,7 +12,7 @@ from cm_delta_dagster.errors import CorruptLogError, IllegalCommitError, Invalid
 from cm_delta_dagster.protocol.actions.actions import AddFile, DomainMetadata, Metadata, Protocol
 from cm_delta_dagster.protocol.features.column_mapping import column_mapping_mode, physical_name
 from cm_delta_dagster.protocol.features.table_features import supports
-from cm_delta_dagster.protocol.schema.types import parse_schema
+from cm_delta_dagster.protocol.schema.types import LONG, StructField, parse_schema
 
 FEATURE = "rowTracking"
 DOMAIN = "delta.rowTracking"
@@ -29,6 +29,8 @@ ROW_ID = "_row_id"
 """Column of a scan with the stable row id."""
 ROW_COMMIT_VERSION = "_row_commit_version"
 """Column of a scan with the version of the commit that last changed the row."""
+ROW_TRACKING_FIELDS = (StructField(ROW_ID, LONG), StructField(ROW_COMMIT_VERSION, LONG))
+"""Both columns, in the order in which scans return them."""
 
 _HIGH_WATER_MARK_KEYS = ("rowIdHighWaterMark", "highWaterMark")
 """The first is the key that delta-spark writes, the second that of the protocol text."""
