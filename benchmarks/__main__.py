@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import changes, object_store, queries, report
+from benchmarks import changes, object_store, queries, report, wide
 from benchmarks.bars import REFERENCE, judge
 from benchmarks.s3_server import S3Process, create_bucket
 from benchmarks.shared import Shared
@@ -33,6 +33,8 @@ REPETITIONS = {
     "changes_spark": 10,
     "changes_arrow": 20,
     "history": 10,
+    "long_log_history": 5,
+    "long_log_snapshot": 3,
     "arrow_scan": 10,
     "arrow_query": 10,
     "arrow_deleted": 5,
@@ -64,6 +66,7 @@ REPETITIONS = {
     "plan_cold": 5,
     "join_pruning": 10,
     **dict.fromkeys(changes.TASKS, 5),
+    **dict.fromkeys(wide.TASKS, 10),
     "one_row_update": 40,
     "one_row_delete": 40,
     "first_query": 5,

@@ -1,7 +1,7 @@
 """The bars of the project: how a time of this package may compare with that of another engine or task (``bars.tsv``).
 
-Each line of the file names a task, a statistic, the engine to compare with and its task (``seconds`` or ``megabytes`` for an
-absolute figure), the bound, and the size from which on the bar is judged.
+Each line of the file names a task, a statistic, the engine to compare with and its task (``seconds``, ``megabytes`` or ``files``
+for an absolute figure), the bound, and the size from which on the bar is judged.
 """
 
 import csv
@@ -23,8 +23,9 @@ STATISTICS: Mapping[str, tuple[str, Callable[[list[float]], float]]] = {
     "cpu min": ("cpu", min),
     "heap growth": ("heap_growth", max),
     "python growth": ("python_growth", max),
+    "files": ("files", max),
 }
-UNITS = ("seconds", "megabytes")
+UNITS = ("seconds", "megabytes", "files")
 """What an absolute figure is compared with in place of an engine."""
 
 

@@ -48,11 +48,16 @@ class Design:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The source of a merge: rows with the ids ``first``, ``first + step``, ..., up to ``end``."""
+    """The source of a merge: rows with the ids ``first``, ``first + step``, ..., up to ``end``.
+
+    Attributes:
+        is_shuffled: they come from a window function, in as many tasks as Spark shuffles to.
+    """
 
     first: int
     end: int
     step: int
+    is_shuffled: bool = False
 
 
 class Writer(Protocol):
@@ -73,6 +78,8 @@ class Writer(Protocol):
         """Append ``shared.rows`` rows without the generated column."""
 
     def answer(self) -> Answer: ...
+    def num_files(self) -> int:
+        """Files of the table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +123,9 @@ class Prepared:
         return self.measure(lambda: self.change.act(self.writer, self.shared))
 
     def finish(self) -> dict[str, Any]:
-        return {} if self.change.keeps else {"answer": list(self.writer.answer())}
+        if self.change.keeps:
+            return {}
+        return {"answer": list(self.writer.answer()), "files": self.writer.num_files()}
 
 
 SCATTERED = 200
@@ -140,6 +149,10 @@ def update(writer: Writer, _: Shared) -> None:
 
 def merge_scattered(writer: Writer, shared: Shared) -> None:
     writer.merge(Source(first=7, end=shared.rows, step=SCATTERED))
+
+
+def merge_shuffled(writer: Writer, shared: Shared) -> None:
+    writer.merge(Source(first=7, end=shared.rows, step=SCATTERED, is_shuffled=True))
 
 
 def merge_range(writer: Writer, shared: Shared) -> None:
@@ -179,6 +192,7 @@ def _by(prefix: str, design: Design) -> dict[str, Change]:
 CHANGES: Mapping[str, Change] = {
     **_by("rewrite", Design()),
     **_by("vector", Design(vectors=True)),
+    "vector_merge_shuffled": Change(design=Design(vectors=True), act=merge_shuffled),
     "feed_update": Change(design=Design(vectors=True, feed=True), act=update),
     "feed_merge": Change(design=Design(vectors=True, feed=True), act=upsert),
     "optimize_small": Change(design=Design(source=_SMALL), act=lambda writer, _: writer.optimize()),

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import changes, commits, feeds, object_store, queries, tables, writers
+from benchmarks import changes, commits, feeds, object_store, queries, tables, wide, writers
 from benchmarks.shared import Shared
 
 COLUMNS = [
@@ -206,6 +206,7 @@ class Ours(_SparkEngine):
             **(self.queries.tasks() if self.queries else {}),
             **(feeds.ours(self.feeds, self.shared) if self.feeds else {}),
             **self._changes(writers.OurWriter),
+            **wide.ours(self._table, self.shared.place),
             "bulk_append": lambda: self._jobs(lambda: self._named("plain").append(self.bulk)),
             "bulk_append_partitioned": lambda: self._jobs(
                 lambda: self._named("partitioned").append(self.bulk.repartition(8, "region"))
@@ -218,6 +219,7 @@ class Ours(_SparkEngine):
             "arrow_query": lambda: self._arrow("rows", where="region = 3 and amount > 90000"),
             "arrow_deleted": lambda: self._arrow("deleted"),
             "cold_snapshot": lambda: {"files": self._snapshot("cold").num_files},
+            "long_log_snapshot": lambda: {"files": self._snapshot("long_log").num_files},
             "snapshot_checkpoint": lambda: self._measured("checkpoint"),
             "snapshot_json": lambda: self._measured("json"),
             "refresh": self._refresh,
@@ -416,6 +418,7 @@ class Deltalake:
     def tasks(self) -> dict[str, Task]:
         return {
             **feeds.deltalake(self.deltalake, self.shared),
+            **wide.deltalake(self.deltalake, self.shared.place),
             **changes.tasks(
                 writers.DeltalakeWriter(self.deltalake, self.home, self.shared), self.shared, changes.WITHOUT_SPARK
             ),
@@ -423,6 +426,7 @@ class Deltalake:
             "one_row_appends": self._appends,
             "first_query": lambda: queries.first_query("deltalake", self.home, self.shared, with_spark=False),
             "cold_snapshot": lambda: {"version": self._open("cold").version()},
+            "long_log_snapshot": lambda: {"version": self._open("long_log").version()},
             "snapshot_checkpoint": lambda: self._measured("checkpoint"),
             "snapshot_json": lambda: self._measured("json"),
             "refresh": self._refresh,

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 FEED_COMMITS = 100
+LONG_LOG_COMMITS = 50_000
 HISTORY_COMMITS = 1000
 
 _FILE_ROWS = 1000
@@ -50,12 +51,12 @@ def feed_table(root: Path) -> Path:
     return root
 
 
-def history_table(root: Path) -> Path:
-    """Write ``history``."""
+def history_table(root: Path, num_commits: int = HISTORY_COMMITS) -> Path:
+    """Write ``history``, or ``long_log`` with more commits."""
     add = {"partitionValues": {}, "size": 1000, "modificationTime": _START_MS, "dataChange": True}
     _write_log(
         root,
-        [[{"add": {**add, "path": f"part-{version:05d}.parquet"}}] for version in range(1, HISTORY_COMMITS)],
+        [[{"add": {**add, "path": f"part-{version:05d}.parquet"}}] for version in range(1, num_commits)],
     )
     return root
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from benchmarks.shared import Shared
 
 SPARK_TASKS = ("changes_spark",)
-TASKS = (*SPARK_TASKS, "changes_arrow", "history")
+TASKS = (*SPARK_TASKS, "changes_arrow", "history", "long_log_history")
 
 Task = Callable[[], dict[str, Any]]
 
@@ -19,6 +19,7 @@ def ours(lake: Any, shared: Shared) -> dict[str, Task]:
         "changes_spark": lambda: _total(_table(lake, shared, "feed").changes(starting_version=0)),
         "changes_arrow": lambda: {"answer": _table(lake, shared, "feed").changes_arrow(starting_version=0).num_rows},
         "history": lambda: {"answer": len(_table(lake, shared, "history").history())},
+        "long_log_history": lambda: {"answer": len(_table(lake, shared, "long_log").history(10))},
     }
 
 
@@ -43,6 +44,7 @@ def deltalake(package: Any, shared: Shared) -> dict[str, Task]:
     return {
         "changes_arrow": changes,
         "history": lambda: {"answer": len(package.DeltaTable(str(shared.place("history"))).history())},
+        "long_log_history": lambda: {"answer": len(package.DeltaTable(str(shared.place("long_log"))).history(10))},
     }
 
 

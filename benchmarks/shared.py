@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks import changed_tables, changes, feed_tables, row_tables, tables
+from benchmarks import changed_tables, changes, feed_tables, row_tables, tables, wide
 
 _NEEDED = {
     "snapshot_checkpoint": "checkpoint",
@@ -27,12 +27,15 @@ _NEEDED = {
     "changes_spark": "feed",
     "changes_arrow": "feed",
     "history": "history",
+    "long_log_history": "long_log",
+    "long_log_snapshot": "long_log",
     "join_pruning": "rows",
     "first_query": "few",
     "first_query_spark": "few",
     "plan_cold": "many",
     "frame_memory": "many",
     **changes.SOURCES,
+    **wide.SOURCES,
     **{f"{task}_{name}": name for task in ("late_filter", "early_filter", "plan") for name in ("few", "many")},
 }
 _OF_ROWS = ("rows", "deleted", "half", "vectors", "large_vector", "changed", "thousand")
@@ -99,6 +102,8 @@ class Shared:
             "thousand": lambda root: changed_tables.files_table(root, self.rows // 10, changed_tables.SMALL_FILES),
             "feed": feed_tables.feed_table,
             "history": feed_tables.history_table,
+            "long_log": lambda root: feed_tables.history_table(root, feed_tables.LONG_LOG_COMMITS),
+            **wide.makers(),
             "few": lambda root: row_tables.small_files_table(root, self._files_of("few")),
             "many": lambda root: row_tables.small_files_table(root, self._files_of("many")),
         }

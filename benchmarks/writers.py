@@ -26,8 +26,12 @@ def _selected(columns: dict[str, str]) -> list[str]:
 
 
 def source_frame(session: Any, source: Source) -> Any:
-    """The source of a merge as a DataFrame of two partitions."""
-    return session.range(source.first, source.end, source.step, 2).selectExpr(*_selected(_CHANGED))
+    """The source of a merge as a DataFrame of two partitions, or of those of a shuffle."""
+    rows = session.range(source.first, source.end, source.step, 2).selectExpr(*_selected(_CHANGED))
+    if not source.is_shuffled:
+        return rows
+    numbered = rows.selectExpr("*", "row_number() OVER (PARTITION BY id % 997 ORDER BY id) AS number")
+    return numbered.where("number > 0").drop("number")
 
 
 def appended(session: Any, shared: Shared) -> Any:
@@ -81,6 +85,9 @@ class SparkWriter:
 
     def append(self) -> None:
         self._write(appended(self._session, self._shared).selectExpr("*", f"{GENERATED} AS region"))
+
+    def num_files(self) -> int:
+        return len(list(self._target.glob("*.parquet"))) + len(self._kept)
 
     def answer(self) -> Answer:
         return _first(self._session.read.parquet(str(self._target), *self._kept))
@@ -170,6 +177,9 @@ class OurWriter:
     def append(self) -> None:
         self._table.append(appended(self._session, self._shared))
 
+    def num_files(self) -> int:
+        return self._table.table.snapshot().num_files
+
     def answer(self) -> Answer:
         return _first(self._table.to_df())
 
@@ -251,6 +261,9 @@ class DeltaSparkWriter:
     def append(self) -> None:
         appended(self._session, self._shared).write.format("delta").mode("append").save(str(self._root))
 
+    def num_files(self) -> int:
+        return len(self._session.read.format("delta").load(str(self._root)).inputFiles())
+
     def answer(self) -> Answer:
         return _first(self._session.read.format("delta").load(str(self._root)))
 
@@ -298,6 +311,9 @@ class DeltalakeWriter:
 
     def append(self) -> None:
         raise NotImplementedError("deltalake computes no generated columns; changes.WITHOUT_SPARK leaves the task out")
+
+    def num_files(self) -> int:
+        return len(self._table.file_uris())
 
     def answer(self) -> Answer:
         rows = self._table.to_pyarrow_table(columns=["id", "amount"])

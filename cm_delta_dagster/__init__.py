@@ -82,6 +82,7 @@ if typing.TYPE_CHECKING:
         ObjectNotFoundError,
         OperationRefusedError,
         PartitionMismatchError,
+        PartitionNotFoundError,
         PermissionDeniedError,
         ProtocolError,
         PurgeRefusedError,
@@ -119,6 +120,7 @@ if typing.TYPE_CHECKING:
         CleanStagedCommitsResult,
     )
     from cm_delta_dagster.operations.maintenance.compact_log import CompactLogResult
+    from cm_delta_dagster.operations.maintenance.log_obstacles import KeptLog, LogObstacle
     from cm_delta_dagster.operations.maintenance.optimize import OptimizeOutcome, OptimizePlan, OptimizeResult
     from cm_delta_dagster.operations.maintenance.publish import PublishResult
     from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, VacuumPlan, VacuumResult
@@ -286,8 +288,10 @@ __all__ = [
     "IsNull",
     "JavaNotFoundError",
     "KeptHistory",
+    "KeptLog",
     "Lease",
     "LeaseNotHeldError",
+    "LogObstacle",
     "LostCommit",
     "MaintenanceConditions",
     "MaintenanceDecision",
@@ -321,6 +325,7 @@ __all__ = [
     "OutputMode",
     "OvertakenCommit",
     "PartitionMismatchError",
+    "PartitionNotFoundError",
     "PartitionOverwrite",
     "PathDeltaTable",
     "PermissionDeniedError",
@@ -474,7 +479,9 @@ _MODULES = {
     "IsNotNull": "cm_delta_dagster.protocol.predicates.predicates",
     "IsNull": "cm_delta_dagster.protocol.predicates.predicates",
     "KeptHistory": "cm_delta_dagster.operations.recovery.plan",
+    "KeptLog": "cm_delta_dagster.operations.maintenance.log_obstacles",
     "Lease": "cm_delta_dagster.catalog.leases",
+    "LogObstacle": "cm_delta_dagster.operations.maintenance.log_obstacles",
     "LostCommit": "cm_delta_dagster.operations.recovery.plan",
     "MaintenanceConditions": "cm_delta_dagster.catalog.maintenance",
     "MaintenanceDecision": "cm_delta_dagster.catalog.maintenance",

@@ -1,6 +1,6 @@
 """Every error this package raises, as one tree.
 
-A message says what happened, why, and what to do about it. The tree::
+A message says what happened, why, and what to do about it. Each layer maps the exceptions of its libraries to this tree::
 
     CmDeltaError
     ├── InvalidArgumentError (also a ValueError)
@@ -13,6 +13,7 @@ A message says what happened, why, and what to do about it. The tree::
     │   ├── SchemaMismatchError
     │   ├── InvalidDataError
     │   ├── PartitionMismatchError
+    │   ├── PartitionNotFoundError
     │   └── StreamSourceChangedError
     ├── ProtocolError
     │   ├── CorruptLogError
@@ -55,9 +56,6 @@ A message says what happened, why, and what to do about it. The tree::
     └── EngineError
         ├── JavaNotFoundError
         └── EngineStoppedError
-
-This module imports no other module of the package. Each layer maps the exceptions of its libraries to this tree: ``storage``
-those of fsspec and the operating system, ``catalog.sql`` those of SQLAlchemy, ``spark`` those of Spark.
 """
 
 from dataclasses import dataclass
@@ -133,13 +131,15 @@ class SchemaMismatchError(TableError):
 
 
 class InvalidDataError(TableError):
-    """Rows violate a rule of the table or of the operation: NOT NULL, duplicate merge keys, a partition value without a text
-    form.
-    """
+    """Rows violate a rule of the table or of the operation: NOT NULL, duplicate merge keys, a value without a text form."""
 
 
 class PartitionMismatchError(TableError):
     """Rows are outside the partitions or the predicate that the write declared."""
+
+
+class PartitionNotFoundError(TableError):
+    """A partition that an asset reads was never materialized."""
 
 
 class StreamSourceChangedError(TableError):
@@ -155,11 +155,14 @@ class CorruptLogError(ProtocolError):
 
     Attributes:
         version: the lost or damaged commit, if one commit is the cause.
+        action, field: what of it cannot be read; None for a gap or an altered file. The action is empty if it is not known.
     """
 
-    def __init__(self, message: str, *, version: int | None = None) -> None:
+    def __init__(
+        self, message: str, *, version: int | None = None, action: str | None = None, field: str | None = None
+    ) -> None:
         super().__init__(message)
-        self.version = version
+        self.version, self.action, self.field = version, action, field
 
 
 class IllegalCommitError(ProtocolError):
@@ -195,8 +198,7 @@ class CommitConflictError(CommitError):
 
     def __init__(self, message: str, *, kind: str = "Conflict", winning_version: int | None = None) -> None:
         super().__init__(message)
-        self.kind = kind
-        self.winning_version = winning_version
+        self.kind, self.winning_version = kind, winning_version
 
 
 class CommitRejectedError(CommitError):
@@ -237,8 +239,7 @@ class CommitStateUnknownError(CommitError):
 
     def __init__(self, message: str, *, txn_id: str | None = None, version: int | None = None) -> None:
         super().__init__(message)
-        self.txn_id = txn_id
-        self.version = version
+        self.txn_id, self.version = txn_id, version
 
 
 class ApprovalRequiredError(CommitError):
@@ -314,7 +315,9 @@ class StorageError(CmDeltaError):
 
 
 class ObjectNotFoundError(StorageError):
-    """There is no object at the location."""
+    """There is no object at the location. ``version`` is that of the commit that it is to hold; None for other objects."""
+
+    version: int | None = None
 
 
 class DirectoryNotFoundError(ObjectNotFoundError):
@@ -403,9 +406,7 @@ class CatalogBehindStorageError(CatalogError):
         self, message: str, *, identifier: str = "", latest_version: int = -1, storage_version: int = -1
     ) -> None:
         super().__init__(message)
-        self.identifier = identifier
-        self.latest_version = latest_version
-        self.storage_version = storage_version
+        self.identifier, self.latest_version, self.storage_version = identifier, latest_version, storage_version
 
 
 class WarehouseMismatchError(CatalogError):

@@ -13,7 +13,8 @@ from resources import deployment_resources
 def defs() -> dg.Definitions:
     """Everything under ``definitions/defs``, with the resources of the deployment; the metadata of the assets is checked.
 
-    The assets link to their code. Dagster asks for the definitions at the start of each run; a process loads them once.
+    The assets link to their code, and the metadata lists the components for the UI. Dagster asks for the definitions at the start
+    of each run; a process loads them once.
     """
     return _loaded()
 
@@ -32,5 +33,6 @@ def _loaded() -> dg.Definitions:
         component_tree=loaded.component_tree,
         resources=deployment_resources(),
         executor=dg.in_process_executor,
+        metadata=loaded.metadata,
     )
     return cm_delta_definitions(completed)

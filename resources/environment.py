@@ -63,15 +63,19 @@ def storage_options() -> Any:
     return dg.EnvVar(STORAGE_OPTIONS) if json_object(STORAGE_OPTIONS) else {}
 
 
-def spark_config() -> dict[str, str]:
-    """Spark settings of the environment. Raises InvalidArgumentError for values that are not text."""
+def spark_config() -> Any:
+    """The Spark settings for a ``SparkResource``: a reference to the variable, so that Dagster does not show keys.
+
+    Raises:
+        InvalidArgumentError: the variable is malformed, or a value is not text.
+    """
     settings = json_object(SPARK_CONFIG)
     wrong = sorted(name for name, value in settings.items() if not isinstance(value, str))
     if wrong:
         raise InvalidArgumentError(
             f"The values of {', '.join(wrong)} in {SPARK_CONFIG} must be text. Put them in quotes."
         )
-    return settings
+    return dg.EnvVar(SPARK_CONFIG) if settings else {}
 
 
 def spark_jars() -> list[str]:

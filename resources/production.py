@@ -46,15 +46,18 @@ def production_resources() -> dict[str, object]:
 
 
 def _spark(place: str) -> SparkResource:
-    config = {"spark.sql.session.timeZone": "UTC", **spark_config()}
-    jars = spark_jars()
-    # Each run has a session of its own. Spark gives up after 16 ports that other sessions use.
-    any_port = {"spark.ui.port": "0"}
+    # References: the address of a Connect server can have a token, and settings can be keys of stores.
+    config, jars = spark_config(), spark_jars()
+    defaults = {"spark.sql.session.timeZone": "UTC"}
     if not place.startswith("sc://"):
-        return SparkResource(app_name="cm_delta", master=place, jars=jars, config={**any_port, **config})
+        # Each run has a session of its own. Spark gives up after 16 ports that other sessions use.
+        any_port = {"spark.ui.port": "0"}
+        return SparkResource(
+            app_name="cm_delta", master=dg.EnvVar(SPARK), jars=jars, config=config, defaults={**any_port, **defaults}
+        )
     if jars:
         raise InvalidArgumentError(
             f"{SPARK_JARS} is set, and {SPARK} is a Spark Connect server, which has jars of its own. Start the server with "
             f"the jars, and unset {SPARK_JARS}."
         )
-    return SparkResource(app_name="cm_delta", remote=place, config=config)
+    return SparkResource(app_name="cm_delta", remote=dg.EnvVar(SPARK), config=config, defaults=defaults)

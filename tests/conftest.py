@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
+import hypothesis
 import pytest
 import sqlalchemy as sa
 from pyspark.sql import SparkSession
@@ -23,10 +24,17 @@ from cm_delta_dagster.storage.stores import Stores
 from tests.support.object_stores import azurite_server, gcs_server, gofakes3_server, make_bucket, object_store
 from tests.support.s3_server import s3_server
 
-_FAST_PACKAGES = {"api", "arrow", "catalog", "cli", "client", "protocol", "repository", "storage"}
+_FAST_PACKAGES = {"api", "arrow", "catalog", "cli", "client", "protocol", "repository", "storage", "support"}
 _NOT_FAST_MODULES = {"test_conflict_cases.py", "test_hooks.py"}  # Many cases, and tests that wait for time to pass.
-_SLOW_PACKAGES = {"benchmarks", "differential", "disasters", "model"}
+_SLOW_PACKAGES = {"api_model", "benchmarks", "differential", "disasters", "model"}
 _SERVERS = {"spark", "postgres_server", "s3_endpoint", "gofakes3_endpoint", "azurite", "gcs_endpoint"}
+
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # The many processes that tests start share compiled modules.
+# Sessions of tests are short: the JVM's optimising compiler and parallel collector cost more CPU there than they save.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
+hypothesis.settings.register_profile("without_deadline", deadline=None)  # No test depends on the load of the machine.
+hypothesis.settings.load_profile("without_deadline")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,6 +1,6 @@
 """One catalog-managed table of the Python API. Each method calls one operation of ``operations``."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 
 from cm_delta_dagster.api.absent_methods import AbsentMethods
@@ -183,6 +183,7 @@ class DeltaTable(AbsentMethods, TableWrites):
         self,
         *,
         repair: bool = False,
+        take_back: Collection[int] = (),
         depth: Depth | str = Depth.LISTING,
         progress: Callable[[int, int], None] | None = None,
     ) -> DoctorReport:
@@ -192,17 +193,25 @@ class DeltaTable(AbsentMethods, TableWrites):
 
         Args:
             repair: carry out the repairs of :meth:`plan_repair`, and report the remaining findings.
+            take_back: with ``repair``, versions whose commits no reader can use, and that you consent to take back as an owner of
+                the table. Their finding says what is taken back; the originals are set aside.
             depth: ``footers`` also reads the footers and deletion vectors of all data files of the latest version.
             progress: called with the number of data files read and the total, while they are read.
 
         Raises:
-            InvalidArgumentError: an unknown depth.
+            InvalidArgumentError: an unknown depth, or a version in ``take_back`` that has no such finding.
         """
-        return doctor(self.table, repair=repair, depth=one_of(Depth, depth, name="depth"), progress=progress)
+        return doctor(
+            self.table,
+            repair=repair,
+            take_back=take_back,
+            depth=one_of(Depth, depth, name="depth"),
+            progress=progress,
+        )
 
-    def plan_repair(self) -> RepairPlan:
+    def plan_repair(self, *, take_back: Collection[int] = ()) -> RepairPlan:
         """List the repairs of :meth:`doctor` with ``repair=True``, in order, and the findings without one; changes nothing."""
-        return plan_repair(self.table)
+        return plan_repair(self.table, take_back=take_back)
 
 
 def maintenance_kind(kind: MaintenanceKind | str) -> MaintenanceKind:

@@ -18,6 +18,7 @@ from cm_delta_dagster.operations.events.deliver_webhooks import (
     redeliver_failures,
 )
 from cm_delta_dagster.operations.events.event_reader import EventReader, event_filter
+from cm_delta_dagster.operations.events.receiver_addresses import check_new_webhook
 
 
 class EventMethods:
@@ -87,9 +88,11 @@ class EventMethods:
             after: position after which a new subscription begins; None for events from now on.
 
         Raises:
-            InvalidArgumentError: a malformed name, URL, secret, kind or scope, or a position after the end of the feed.
+            InvalidArgumentError: a malformed name, URL, secret, kind or scope, a position after the end of the feed, or a host
+                whose address is not public and not permitted by the environment variable CM_DELTA_WEBHOOK_NETWORKS.
             OperationRefusedError: grants are enabled, and the caller does not own ``*``.
         """
+        check_new_webhook(url)
         start = self.client.feed.latest_feed_position() if after is None else after
         wanted = event_filter(kinds, scopes)
         self.client.webhooks.put_webhook(Webhook(name=name, url=url, secret=secret, wanted=wanted, position=start))

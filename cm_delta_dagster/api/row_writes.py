@@ -40,6 +40,7 @@ class RowWrites(ABC):
         frame: DataFrame,
         *,
         schema_mode: SchemaMode = SchemaMode.STRICT,
+        partition_by: str | Sequence[str] | None = None,
         idempotency: Idempotency | None = None,
         context: CommitContext = NO_CONTEXT,
     ) -> WriteResult:
@@ -47,17 +48,20 @@ class RowWrites(ABC):
 
         Args:
             schema_mode: whether the write may add columns to the table.
+            partition_by: the partition columns that the table has, to be checked; an append does not change them.
             idempotency: a value that is committed at most once; a repetition is skipped.
             context: provenance, recorded in the table history.
 
         Raises:
             SchemaMismatchError: the columns do not fit the table.
             InvalidDataError: a row violates a constraint of the table.
+            InvalidArgumentError: the table has other partition columns than ``partition_by``.
         """
         return append(
             self._target,
             frame=frame,
             schema_mode=schema_mode,
+            partition_by=(partition_by,) if isinstance(partition_by, str) else partition_by,
             options=CommitOptions(idempotency=idempotency, context=context),
         )
 
@@ -78,7 +82,7 @@ class RowWrites(ABC):
         Args:
             where: replace only the rows that satisfy it; every row of ``frame`` must.
             partitions: ``"dynamic"`` replaces only the partitions in which ``frame`` has rows.
-            replace_using: key column or columns; replace only the rows that have the keys of a row of ``frame``.
+            replace_using: key column or columns; replace the rows with the keys of a row of ``frame``, none of which may be NULL.
             schema_mode: ``SchemaMode.OVERWRITE`` also replaces the columns of the table.
             partition_by: together with that, the new partition columns, ``()`` for none; None keeps those of the table.
 

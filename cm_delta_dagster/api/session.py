@@ -10,7 +10,16 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.maintenance.auto_compaction import compacts_after_writes
 from cm_delta_dagster.spark.java import ensure_java
-from cm_delta_dagster.spark.session import default_zone, is_gone, running_session, session_time_zone, stopped_error
+from cm_delta_dagster.spark.python_interpreter import same_interpreter, settings_of_environment
+from cm_delta_dagster.spark.session import (
+    REDACTED_NAMES,
+    REDACTION,
+    default_zone,
+    is_gone,
+    running_session,
+    session_time_zone,
+    stopped_error,
+)
 
 
 class _Origin(StrEnum):
@@ -53,7 +62,11 @@ class ClientSession:
                 self._origin = _Origin.FOUND
             elif self._origin in (None, _Origin.STARTED):
                 ensure_java()
-                running = SparkSession.builder.appName("cm_delta_dagster").getOrCreate()
+                builder = SparkSession.builder.appName("cm_delta_dagster")
+                if REDACTION not in settings_of_environment():
+                    builder = builder.config(REDACTION, REDACTED_NAMES)
+                with same_interpreter({}):
+                    running = builder.getOrCreate()
                 self._origin = _Origin.STARTED
             else:
                 raise stopped_error("a session is needed")

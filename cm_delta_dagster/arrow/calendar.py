@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from cm_delta_dagster.errors import UnsupportedFeatureError
 from cm_delta_dagster.protocol.predicates.timestamps import zone_of
+from cm_delta_dagster.protocol.predicates.zone_rules import DISPUTED_BEFORE_1900, region_name
 
 _VERSION = b"org.apache.spark.version"
 _LEGACY_DATETIME = b"org.apache.spark.legacyDateTime"
@@ -136,6 +137,11 @@ def _micros(offset: dt.timedelta | None) -> int:
 
 def _zone(name: str) -> dt.tzinfo:
     zone = zone_of(name)
+    if zone is not None and region_name(zone) in DISPUTED_BEFORE_1900:
+        raise UnsupportedFeatureError(
+            f"The file holds times before 1900 in Spark's old calendar, written in the time zone {name!r}. Its rules at that time "
+            "are not the same in Spark, Python and the operating system. Read the table through Spark."
+        )
     if zone is None:
         raise UnsupportedFeatureError(
             f"The file holds times in Spark's old calendar, written in the time zone {name!r}, which is not known here. "

@@ -5,7 +5,7 @@ read and the conversions to the types of the table. Fields are found by name, ph
 the file does not have is null. This module reads no files.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from cm_delta_dagster.arrow.calendar import PROLEPTIC, LegacyCalendar
 from cm_delta_dagster.arrow.leaves import Conversion, leaf_conversion
 from cm_delta_dagster.arrow.schema import arrow_type
 from cm_delta_dagster.arrow.shredding import unshredded
+from cm_delta_dagster.arrow.stored_types import plain_list
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.changes.change_data_feed import is_change_type
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, field_id, physical_name
@@ -78,6 +79,24 @@ class _Node:
 
 
 @dataclass(frozen=True, slots=True)
+class _Index:
+    """The fields of one level by their names in lower case and by their ids."""
+
+    by_name: Mapping[str, Sequence[_Node]]
+    by_id: Mapping[int, Sequence[_Node]]
+
+    @classmethod
+    def of(cls, nodes: Sequence[_Node]) -> "_Index":
+        by_name: dict[str, list[_Node]] = {}
+        by_id: dict[int, list[_Node]] = {}
+        for node in nodes:
+            by_name.setdefault(node.name.lower(), []).append(node)
+            if node.id is not None:
+                by_id.setdefault(node.id, []).append(node)
+        return cls(by_name, by_id)
+
+
+@dataclass(frozen=True, slots=True)
 class _Shape:
     leaves: tuple[int, ...]
     convert: Conversion
@@ -99,10 +118,12 @@ class FileLayout:
     calendar: LegacyCalendar = PROLEPTIC
     int96_leaves: frozenset[int] = frozenset()
     _nodes: tuple[_Node, ...] = field(init=False, repr=False)
+    _index: _Index = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         nodes = tuple(_nodes_of(self.schema, 0))
         object.__setattr__(self, "_nodes", nodes)
+        object.__setattr__(self, "_index", _Index.of(nodes))
         if self.mapping is ColumnMappingMode.ID and nodes and not any(map(_has_ids, nodes)):
             raise CorruptLogError(
                 f"The data file {self.file} has no field ids, and columns of this table are found by id (column mapping mode "
@@ -126,7 +147,7 @@ class FileLayout:
         mapping = (
             ColumnMappingMode.NONE if is_change_type(item) else self.mapping
         )  # Change data files have no physical name or id for ``_change_type``.
-        node = self._found(self._nodes, item, mapping, item.name)
+        node = self._found(self._index, item, mapping, item.name)
         if node is None:
             return FileColumn(None, (), target, _nothing)
         shape = self._shape(node, item.type, target, item.name)
@@ -145,16 +166,14 @@ class FileLayout:
         """Position of the Parquet column that holds exactly the values of ``item``, or None; for its statistics."""
         if self.calendar.is_any:
             return None
-        node = self._found(self._nodes, item, self.mapping, item.name)
+        node = self._found(self._index, item, self.mapping, item.name)
         return node.first if node is not None and node.type == arrow_type(item.type) and not node.children else None
 
-    def _found(self, nodes: Sequence[_Node], item: StructField, mapping: ColumnMappingMode, where: str) -> _Node | None:
+    def _found(self, index: _Index, item: StructField, mapping: ColumnMappingMode, where: str) -> _Node | None:
         if mapping is ColumnMappingMode.ID:
-            wanted = field_id(item)
-            found = [node for node in nodes if node.id == wanted]
+            found = index.by_id.get(field_id(item), ())
         else:
-            name = physical_name(item, mapping).lower()
-            found = [node for node in nodes if node.name.lower() == name]
+            found = index.by_name.get(physical_name(item, mapping).lower(), ())
         if len(found) > 1:
             names = ", ".join(repr(node.name) for node in found)
             raise CorruptLogError(
@@ -184,9 +203,10 @@ class FileLayout:
     def _struct(self, node: _Node, wanted: StructType, target: pa.StructType, where: str) -> _Shape:
         parts: list[tuple[str | None, Conversion]] = []
         leaves: list[int] = []
+        children = _Index.of(node.children)
         for item in wanted.fields:
             here = f"{where}.{item.name}"
-            child = None if item.type == VOID else self._found(node.children, item, self.mapping, here)
+            child = None if item.type == VOID else self._found(children, item, self.mapping, here)
             if child is None:
                 parts.append((None, _nothing))
                 continue
@@ -201,7 +221,7 @@ class FileLayout:
 
         def convert(array: pa.Array) -> pa.Array:
             if not pat.is_list(array.type):
-                array = array.cast(pa.list_(array.type.value_field))
+                array = plain_list(array)
             values = element.convert(array.values)
             return pa.Array.from_buffers(target, len(array), array.buffers()[:2], -1, array.offset, [values])
 

@@ -4,6 +4,7 @@ A local file is opened by its path; small objects of other stores are read whole
 errors that name the file: rows are never omitted silently.
 """
 
+import errno
 import io
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -12,11 +13,19 @@ from types import TracebackType
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cm_delta_dagster.errors import CmDeltaError, CorruptLogError, ObjectNotFoundError
+from cm_delta_dagster.errors import (
+    CmDeltaError,
+    CorruptLogError,
+    ObjectNotFoundError,
+    StorageError,
+    UnsupportedFeatureError,
+)
 from cm_delta_dagster.storage.local_store import LocalStore, local_path
 from cm_delta_dagster.storage.store import Store
 
 _WHOLE_OBJECT_BYTES = 8 * 2**20
+_FILE_WAS_NOT_READ = frozenset((errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE))
+"""Numbers of errors of the operating system that say nothing about the content of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +87,17 @@ class _FileErrors(AbstractContextManager[None]):
             raise ObjectNotFoundError(
                 f"The data file {self._location} is gone, although the table's log names it; nothing of it can be read. Restore "
                 "the file, or a version of the table without it. A version older than the last vacuum can no longer be read."
+            ) from error
+        elif isinstance(error, pa.ArrowNotImplementedError | pa.ArrowCapacityError):
+            raise UnsupportedFeatureError(
+                f"The data file {self._location} cannot be read here: {error}. It need not be damaged; pyarrow {pa.__version__} "
+                "does not support what it holds. Read the table through Spark, or let its writer write other types."
+            ) from error
+        elif isinstance(error, MemoryError | pa.ArrowCancelled):
+            return  # Not the fault of the file.
+        elif isinstance(error, OSError) and error.errno in _FILE_WAS_NOT_READ:
+            raise StorageError(
+                f"The data file {self._location} cannot be read: {error}. Its content was not seen; fix the cause and retry."
             ) from error
         elif isinstance(error, pa.ArrowException | OSError | ValueError):
             raise CorruptLogError(

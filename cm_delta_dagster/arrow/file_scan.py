@@ -23,6 +23,7 @@ from cm_delta_dagster.arrow.nullability import check_not_null
 from cm_delta_dagster.arrow.predicates import RowFilter
 from cm_delta_dagster.arrow.row_groups import kept_row_groups
 from cm_delta_dagster.arrow.schema import arrow_field
+from cm_delta_dagster.arrow.stored_types import has_filter
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.features.deletion_vectors import check_positions, check_row_count
 from cm_delta_dagster.protocol.features.row_tracking import ROW_ID, RowIdColumns
@@ -35,7 +36,8 @@ Unit = Callable[[], Iterable[pa.RecordBatch]]
 Positions = npt.NDArray[np.int64]
 
 _WHOLE_GROUP_BYTES = 128 * 2**20
-"""Larger row groups (uncompressed bytes) are read in pieces."""
+"""Larger row groups (uncompressed bytes) are read in pieces of about so many bytes at most: a text column of a batch has at most
+2 GiB."""
 _PIECE_ROWS = 65_536
 _SEARCHED_ROWS = 4_096
 """Rows of a piece of which few are kept. Values from a dictionary may be far larger than the bytes of the row group."""
@@ -100,6 +102,7 @@ class _Columns:
     """The columns of one file schema: those that the filter needs, and the other columns of the result.
 
     ``nested`` has the position and path of columns inside groups; the Arrow schema of a file does not have group names.
+    ``has_filters``: whether Arrow can filter all columns as they are stored, which is cheaper than to filter converted ones.
     """
 
     layout: FileLayout
@@ -108,6 +111,7 @@ class _Columns:
     filter_paths: tuple[str, ...]
     other_paths: tuple[str, ...]
     nested: tuple[tuple[int, str], ...]
+    has_filters: bool
 
     def has_paths_of(self, parquet: pq.ParquetSchema) -> bool:
         """Whether the nested paths are the same: writers name the groups of lists and maps differently."""
@@ -216,7 +220,9 @@ class FileScan:
         nested = tuple(
             (index, path) for index in sorted(leaves | others) if "." in (path := parquet.column(index).path)
         )
-        return _Columns(layout, by_name, hidden, _paths(parquet, leaves), _paths(parquet, others), nested)
+        sources = [column.source for column in (*by_name.values(), *hidden.values()) if column.source is not None]
+        has_filters = all(has_filter(schema.field(name).type) for name in sources)
+        return _Columns(layout, by_name, hidden, _paths(parquet, leaves), _paths(parquet, others), nested, has_filters)
 
 
 def _hidden_columns(layout: FileLayout, request: FileRequest) -> dict[str, FileColumn]:
@@ -301,7 +307,8 @@ class _OpenFile:
             file = opened if opened is not None else self.wanted.file.open(self.metadata)
             few = self.picked is not None or (num_deleted > rows // 2 and not columns.filter_paths)
             if about.total_byte_size > _WHOLE_GROUP_BYTES:
-                return self._pieces(file, group, start, rows=_SEARCHED_ROWS if few else _PIECE_ROWS)
+                most = max(1, rows * _WHOLE_GROUP_BYTES // about.total_byte_size)
+                return self._pieces(file, group, start, rows=min(most, _SEARCHED_ROWS if few else _PIECE_ROWS))
             if few:
                 return list(self._pieces(file, group, start, rows=_SEARCHED_ROWS))
             if columns.filter_paths and columns.other_paths:
@@ -366,19 +373,28 @@ class _OpenFile:
     def _result(
         self, stored: pa.RecordBatch | None, start: int, rows: int, keep: pa.BooleanArray | None
     ) -> pa.RecordBatch:
-        if keep is not None:
+        filters_late = keep is not None and not self.columns.has_filters
+        if keep is not None and not filters_late:
             stored = stored.filter(keep) if stored is not None else None
+        arrays = self._converted(stored, start, rows, None if filters_late else keep)
+        if filters_late:
+            arrays = [array.filter(keep) for array in arrays]
+        for array, output in zip(arrays, self.request.outputs, strict=True):
+            if output.is_promised:
+                check_not_null(array, output.field)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _converted(
+        self, stored: pa.RecordBatch | None, start: int, rows: int, keep: pa.BooleanArray | None
+    ) -> list[pa.Array]:
+        """The columns of the result. ``stored`` has been filtered by ``keep``; without ``keep`` it has all of ``rows``."""
         count = rows if keep is None else keep.true_count
-        arrays = [
+        return [
             self._row_tracking(output.field.name, stored, start, rows, keep)
             if output.is_row_tracking
             else self._column(output.field.name, stored, count)
             for output in self.request.outputs
         ]
-        for array, output in zip(arrays, self.request.outputs, strict=True):
-            if output.is_promised:
-                check_not_null(array, output.field)
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _column(self, name: str, stored: pa.RecordBatch | None, rows: int) -> pa.Array:
         constant = self.wanted.constants.get(name)

@@ -18,7 +18,16 @@ from cm_delta_dagster.protocol.schema.types import DataType, DecimalType
 Conversion = Callable[[pa.Array], pa.Array]
 
 _MICROS = pa.timestamp("us")
-_DIGITS: Mapping[pa.DataType, int] = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
+_DIGITS: Mapping[pa.DataType, int] = {
+    pa.int8(): 3,
+    pa.int16(): 5,
+    pa.int32(): 10,
+    pa.int64(): 19,
+    pa.uint8(): 3,
+    pa.uint16(): 5,
+    pa.uint32(): 10,
+    pa.uint64(): 20,
+}
 _PER_MICRO: Mapping[str, int] = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
@@ -34,6 +43,9 @@ def leaf_conversion(
     if pat.is_dictionary(stored):
         inner = leaf_conversion(stored.value_type, wanted, target, calendar=calendar, is_int96=is_int96)
         return None if inner is None else lambda array: inner(array.dictionary_decode())
+    if pat.is_run_end_encoded(stored):
+        of_run = leaf_conversion(stored.value_type, wanted, target, calendar=calendar, is_int96=is_int96)
+        return None if of_run is None else lambda array: of_run(pc.run_end_decode(array))
     if pat.is_null(stored):
         return lambda array: pa.nulls(len(array), target)
     if isinstance(wanted, DecimalType):
@@ -100,8 +112,8 @@ def _to_decimal(stored: pa.DataType, target: pa.DataType) -> Conversion | None:
     whole_digits = target.precision - target.scale
     if pat.is_decimal(stored) and target.scale >= stored.scale:
         return lambda array: array.cast(target)
-    if pat.is_signed_integer(stored) and whole_digits >= _DIGITS[stored]:
-        return lambda array: array.cast(pa.int64()).cast(pa.decimal128(38, 0)).cast(target)
+    if pat.is_integer(stored) and whole_digits >= _DIGITS[stored]:
+        return lambda array: array.cast(pa.decimal128(20, 0)).cast(target)
     return None
 
 

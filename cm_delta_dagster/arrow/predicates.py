@@ -155,6 +155,12 @@ def _compiled(leaf: Predicate, schema: StructType) -> _Answer:
             f"The condition {sql!r} has a time without a time zone, and no Spark session runs whose time zone applies. Write the "
             "zone, as in TIMESTAMP '2026-01-31 12:00:00Z', or give time_zone=... to the read or to connect()."
         )
+    if isinstance(leaf, Opaque) and leaf.disputed_zone is not None:
+        raise InvalidArgumentError(
+            f"The condition {sql!r} has a time before 1970 without a time zone, and the rules of {leaf.disputed_zone} at that time "
+            "are not the same in Spark, Python and the operating system. Write the offset, as in TIMESTAMP '1930-01-31 "
+            "12:00:00+00:20', or read through Spark."
+        )
     if isinstance(leaf, Opaque) and leaf.invalid_time is not None:
         raise InvalidArgumentError(
             f"The condition {sql!r} compares with {leaf.invalid_time!r}, which is not a date or time of the calendar. Correct it."

@@ -6,6 +6,7 @@ Protocol heading "Maintenance Operations on Catalog-managed Tables".
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from cm_delta_dagster.catalog.durations import is_duration
 from cm_delta_dagster.catalog.maintenance_windows import MaintenanceWindow
 from cm_delta_dagster.errors import InvalidArgumentError
 
@@ -68,6 +69,11 @@ class MaintenanceConditions:
                 raise InvalidArgumentError(
                     f"{name} of a maintenance rule is {value!r}; give a whole number of at least 0 and below 2**63."
                 )
+        if self.min_retention_ms is not None and not is_duration(self.min_retention_ms):
+            raise InvalidArgumentError(
+                f"min_retention_ms of a maintenance rule is {self.min_retention_ms!r}; give at most a hundred years. A rule that "
+                "denies the maintenance keeps files for longer."
+            )
 
     @property
     def limits(self) -> tuple[int | None, int | None, int | None]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from cm_delta_dagster.catalog.ratification import CommitProposal
+from cm_delta_dagster.catalog.ratification import CommitProposal, RatifiedCommit
 from cm_delta_dagster.catalog.tables import RelatedTable, TableDefinition, TableEntry, TableIdentifier
 
 FEED_GAP = 2**32
@@ -109,6 +109,29 @@ class RecoverableCatalog(typing.Protocol):
         """
         ...
 
+    def replace_commit(
+        self, table_id: str, proposal: CommitProposal, *, replaces: RatifiedCommit, data_change: bool, reason: str
+    ) -> bool:
+        """Record other content of a ratified version, which no reader can use; the audit gets an entry.
+
+        Version, ``txnId``, in-commit timestamp and the position in the feed stay. The new content is in the staged file that
+        ``proposal`` names. Only an owner of the table may do that.
+
+        Args:
+            replaces: the catalog's record of the version before the call.
+            data_change: whether the new content changes rows or metadata.
+            reason: what is taken back, for the audit.
+
+        Returns:
+            False if the record names this content already; nothing was changed.
+
+        Raises:
+            RecoveryError: the record is not ``replaces``. Nothing was changed.
+            PermissionDeniedError: the caller does not own the table.
+            TableNotFoundError: unknown or dropped table.
+        """
+        ...
+
     def check_adoption(self, identifier: TableIdentifier) -> None:
         """Return if the caller may adopt a table under this name; changes nothing.
 
@@ -133,6 +156,14 @@ class RecoverableCatalog(typing.Protocol):
 
     def overlapping_tables(self, location: str) -> tuple[RelatedTable, ...]:
         """The tables at, above or below ``location``, by id; purged and released ones are left out."""
+        ...
+
+    def tables_with_files_elsewhere(self) -> tuple[RelatedTable, ...]:
+        """The tables that may name files outside of their location, by id, with their head and served commits.
+
+        These are the active and dropped ones that have a location of their creator's choice, that became a clone by a commit, or
+        whose first commits are not recorded.
+        """
         ...
 
     def check_release(self, table_id: str) -> None:

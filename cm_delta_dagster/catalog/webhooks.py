@@ -2,7 +2,8 @@
 
 import typing
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit, urlunsplit
 
 from cm_delta_dagster.catalog.event_feed import EventFilter
 from cm_delta_dagster.errors import WebhookNotFoundError
@@ -13,15 +14,21 @@ class Webhook:
     """A subscription.
 
     Attributes:
+        url: where events are posted. Its path and query can have a token: messages, the audit and the feed have ``shown_url``.
         secret: where the secret for signatures is, ``env:NAME`` or ``file:/path``, as the delivering process sees it.
         position: up to this position every event was delivered, or is among the failures.
     """
 
     name: str
-    url: str
+    url: str = field(repr=False)
     secret: str
     wanted: EventFilter
     position: int
+
+    @property
+    def shown_url(self) -> str:
+        """The URL with ``***`` in place of path and query."""
+        return shown_url(self.url)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +40,35 @@ class WebhookFailure:
     body: str
     error: str
     failed_ms: int
+
+
+def shown_url(url: str) -> str:
+    """A URL to show, with ``***`` in place of a path and a query."""
+    parts = urlsplit(url)
+    place = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    return f"{place}/***" if _path_of(url) != "/" or parts.fragment else f"{place}{parts.path}"
+
+
+def without_path(text: str, url: str) -> str:
+    """A text that may quote ``url``, without its path and query."""
+    path = _path_of(url)
+    return text if path == "/" else text.replace(path, "/***")
+
+
+def _path_of(url: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(("", "", parts.path or "/", parts.query, ""))
+
+
+def is_deliverable(url: str) -> bool:
+    """Whether events can be posted to ``url``."""
+    try:
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "").encode("idna"), parts.port
+    except ValueError:  # Also of an invalid port, or an empty or long part of the host.
+        return False
+    is_plain = url.isascii() and url.isprintable() and " " not in url
+    return is_plain and parts.scheme in ("http", "https") and bool(host) and port != 0 and parts.username is None
 
 
 def webhook_not_found(name: object) -> WebhookNotFoundError:

@@ -1,7 +1,5 @@
 """Commands of ``cm-delta`` for grants, roles, owners of tables and the audit."""
 
-import datetime
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -11,7 +9,10 @@ import click
 from cm_delta_dagster.catalog.access import Privilege
 from cm_delta_dagster.catalog.audit import AuditEntry
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.cli.client import open_catalog
+from cm_delta_dagster.cli.catalog import open_catalog
+from cm_delta_dagster.cli.output import say, say_json
+from cm_delta_dagster.cli.times import utc_second
+from cm_delta_dagster.operations.recovery.display_text import printable
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 _reason = click.option("--reason", default="", help="Reason, for the audit.")
@@ -95,7 +96,7 @@ def enable_grants(context: click.Context, owner: str | None, lock_out: bool) -> 
     """Enforce grants. On PostgreSQL this creates functions and policies, and revokes other rights; a repeated call renews them."""
     with open_catalog(context) as catalog:
         catalog.enable_grants(owner=owner, lock_out=lock_out)
-    click.echo("Grants are enforced now.")
+    say("Grants are enforced now.")
 
 
 @grants.command("disable")
@@ -104,7 +105,7 @@ def disable_grants(context: click.Context) -> None:
     """Stop the enforcement; grants and roles stay."""
     with open_catalog(context) as catalog:
         catalog.disable_grants()
-    click.echo("Grants are not enforced now.")
+    say("Grants are not enforced now.")
 
 
 @click.group(invoke_without_command=True)
@@ -132,7 +133,7 @@ def add_to_role(context: click.Context, role: str, members: tuple[str, ...], rea
     """Add principals or roles to ROLE, which is created if it does not exist."""
     with open_catalog(context) as catalog:
         catalog.add_to_role(role, members, reason=reason)
-    click.echo(f"{', '.join(members)}: now in the role {role}.")
+    say(f"{', '.join(members)}: now in the role {role}.")
 
 
 @roles.command("remove")
@@ -145,7 +146,7 @@ def remove_from_role(context: click.Context, role: str, members: tuple[str, ...]
     """Remove members of ROLE."""
     with open_catalog(context) as catalog:
         catalog.remove_from_role(role, members, reason=reason, lock_out=lock_out)
-    click.echo(f"{', '.join(members)}: not in the role {role} any more.")
+    say(f"{', '.join(members)}: not in the role {role} any more.")
 
 
 @roles.command("drop")
@@ -157,7 +158,7 @@ def drop_role(context: click.Context, role: str, reason: str, lock_out: bool) ->
     """Delete ROLE with its grants."""
     with open_catalog(context) as catalog:
         catalog.drop_role(role, reason=reason, lock_out=lock_out)
-    click.echo(f"The role {role} is deleted.")
+    say(f"The role {role} is deleted.")
 
 
 @click.command()
@@ -171,7 +172,7 @@ def owner(context: click.Context, name: str, to: str | None, reason: str) -> Non
         table_id = catalog.load_table(TableIdentifier.parse(name)).table_id
         if to is not None:
             catalog.transfer_table(table_id, to, reason=reason)
-        click.echo(catalog.table_owner(table_id) or "none")
+        say(catalog.table_owner(table_id) or "none")
 
 
 @click.command()
@@ -189,7 +190,7 @@ def audit(context: click.Context, scope: str, after: int | None, limit: int, as_
 
 
 def _audit_row(entry: AuditEntry) -> tuple[str, ...]:
-    time = datetime.datetime.fromtimestamp(entry.at_ms / 1000, tz=datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    time = utc_second(entry.at_ms)
     change = " -> ".join(text for text in (entry.before, entry.after) if text is not None)
     what = "; ".join(text for text in (change, entry.reason) if text)
     return str(entry.entry_id), time, entry.principal or "-", entry.outcome.value, entry.action, entry.scope, what
@@ -211,6 +212,7 @@ def _show_grants(found: Sequence[Any], *, as_json: bool) -> None:
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Lines with columns as wide as their longest value; the last one is not padded."""
+    rows = [[printable(text) for text in row] for row in rows]
     widths = [max(len(row[place]) for row in (heads, *rows)) for place in range(len(heads))]
     return [
         "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in (heads, *rows)
@@ -218,8 +220,8 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _show(value: Any, lines: Iterable[str], *, as_json: bool) -> None:
-    for line in [json.dumps(value, ensure_ascii=False)] if as_json else lines:
-        click.echo(line)
-
-
-ACCESS_COMMANDS = (whoami, grant, revoke, grants, roles, owner, audit)
+    if as_json:
+        say_json(value)
+        return
+    for line in lines:
+        say(line)

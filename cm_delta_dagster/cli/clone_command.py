@@ -5,7 +5,9 @@ import datetime
 import click
 
 from cm_delta_dagster.catalog.tables import LEVELS_BELOW_WAREHOUSE, TableIdentifier
-from cm_delta_dagster.cli.client import open_catalog, open_client
+from cm_delta_dagster.cli.catalog import open_catalog
+from cm_delta_dagster.cli.client import open_client
+from cm_delta_dagster.cli.output import say
 from cm_delta_dagster.cli.results import echo_result, json_option
 from cm_delta_dagster.operations.arguments import epoch_milliseconds
 from cm_delta_dagster.operations.maintenance.sizes import size_text
@@ -56,7 +58,7 @@ def clone(
     )
     echo_result(result, [done])
     if result.warning is not None:
-        click.echo(f"Warning: {result.warning}", err=True)
+        say(f"Warning: {result.warning}", err=True)
 
 
 def _warehouse_of(context: click.Context, source: str) -> str:

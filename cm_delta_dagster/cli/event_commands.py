@@ -1,9 +1,6 @@
 """Commands of ``cm-delta`` for the feed of the catalog's events, webhooks and maintenance leases."""
 
-import datetime
-import json
 import signal
-import sys
 import threading
 from dataclasses import asdict
 from typing import Any
@@ -14,8 +11,11 @@ from cm_delta_dagster.catalog.event_feed import FeedEvent
 from cm_delta_dagster.catalog.feed_kinds import FeedKind
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.catalog.webhooks import Webhook
-from cm_delta_dagster.cli.client import open_catalog, open_client
+from cm_delta_dagster.cli.catalog import open_catalog
+from cm_delta_dagster.cli.client import open_client
 from cm_delta_dagster.cli.days import DAYS, days_in_ms, days_of
+from cm_delta_dagster.cli.output import say, say_json
+from cm_delta_dagster.cli.times import utc_second
 from cm_delta_dagster.errors import FeedGapError
 from cm_delta_dagster.operations.events.clean_feed import FEED_RETENTION_MS
 from cm_delta_dagster.operations.events.clean_feed import clean_feed as delete_old
@@ -27,6 +27,7 @@ from cm_delta_dagster.operations.events.deliver_webhooks import (
     run_webhooks,
 )
 from cm_delta_dagster.operations.events.event_reader import EventReader, event_filter
+from cm_delta_dagster.operations.events.receiver_addresses import check_new_webhook
 from cm_delta_dagster.operations.recovery.display_text import counted
 
 _DEFAULTS = DeliverySettings()
@@ -59,27 +60,22 @@ def feed(
                     _show_event(event, as_json=as_json)
                 return
             except FeedGapError as gap:
-                click.echo(f"Warning: {gap}", err=True)
+                say(f"Warning: {gap}", err=True)
                 reader = EventReader(catalog, after=gap.resume_after, wanted=wanted)
 
 
 def _show_event(event: FeedEvent, *, as_json: bool) -> None:
     if as_json:
-        _echo_now(json.dumps(event.as_json(), ensure_ascii=False))
+        say_json(event.as_json())
         return
     subject = str(event.identifier or event.scope or "")
     version = "" if event.version is None else f" version {event.version}"
     operation = "" if event.summary is None else f" {event.summary.operation}"
     facts = "".join(f" {name}={value}" for name, value in event.details.items())
     actor = "" if event.actor is None else f" by {event.actor}"
-    _echo_now(
-        f"{event.position:>9}  {_time(event.at_ms)}  {event.kind:<16}  {subject}{version}{operation}{facts}{actor}"
+    say(
+        f"{event.position:>9}  {utc_second(event.at_ms)}  {event.kind:<16}  {subject}{version}{operation}{facts}{actor}"
     )
-
-
-def _echo_now(text: str) -> None:
-    click.echo(text)
-    sys.stdout.flush()
 
 
 @click.command("clean-feed")
@@ -91,9 +87,7 @@ def clean_feed(context: click.Context, days: float) -> None:
     """Delete old events from the feed, if FEED_CLEANUP is allowed in every catalog. The records of commits stay."""
     with open_client(context) as client:
         result = delete_old(client, retention_ms=days_in_ms(days))
-    click.echo(
-        f"Deleted {counted(result.num_entries, 'event')}; the feed begins after position {result.deleted_up_to}."
-    )
+    say(f"Deleted {counted(result.num_entries, 'event')}; the feed begins after position {result.deleted_up_to}.")
 
 
 @click.command()
@@ -104,15 +98,15 @@ def leases(context: click.Context, as_json: bool) -> None:
     with open_catalog(context) as catalog:
         found = catalog.leases()
     if as_json:
-        click.echo(json.dumps([{**asdict(lease), "identifier": str(lease.identifier)} for lease in found], indent=2))
+        say_json([{**asdict(lease), "identifier": str(lease.identifier)} for lease in found], indent=2)
         return
     for lease in found:
         state = "expired" if lease.expired else "held   "
-        click.echo(
-            f"{state}  {lease.identifier}  {lease.kind}  until {_time(lease.expires_ms)}  token {lease.token}  {lease.owner}"
+        say(
+            f"{state}  {lease.identifier}  {lease.kind}  until {utc_second(lease.expires_ms)}  token {lease.token}  {lease.owner}"
         )
     if not found:
-        click.echo("No lease is held.")
+        say("No lease is held.")
 
 
 @click.command("expire-lease")
@@ -125,7 +119,7 @@ def expire_lease(context: click.Context, name: str, owner: str, reason: str) -> 
     with open_catalog(context) as catalog:
         entry = catalog.load_table(TableIdentifier.parse(name))
         catalog.expire_lease(entry.table_id, owner=owner, reason=reason)
-    click.echo(f"The lease of {owner} on {name} is ended.")
+    say(f"The lease of {owner} on {name} is ended.")
 
 
 @click.group()
@@ -154,10 +148,11 @@ def set_webhook(
 ) -> None:
     """Subscribe URL as NAME, or change the subscription NAME, which keeps its position."""
     with open_catalog(context) as catalog:
+        check_new_webhook(url)
         start = catalog.latest_feed_position() if after is None else after
         wanted = event_filter(kinds, scopes)
         catalog.put_webhook(Webhook(name=name, url=url, secret=secret, wanted=wanted, position=start))
-    click.echo(f"{name} is set. `cm-delta webhooks run` delivers the events.")
+    say(f"{name} is set. `cm-delta webhooks run` delivers the events.")
 
 
 @webhooks.command("list")
@@ -169,20 +164,20 @@ def list_webhooks(context: click.Context, as_json: bool) -> None:
         latest = catalog.latest_feed_position()
         found = [(webhook, len(catalog.webhook_failures(webhook.name))) for webhook in catalog.webhooks()]
     if as_json:
-        click.echo(json.dumps([_as_object(webhook, failures, latest) for webhook, failures in found], indent=2))
+        say_json([_as_object(webhook, failures, latest) for webhook, failures in found], indent=2)
         return
     for webhook, failures in found:
-        click.echo(
-            f"{webhook.name}  {webhook.url}  at position {webhook.position} of {latest}, {counted(failures, 'failure')}"
+        say(
+            f"{webhook.name}  {webhook.shown_url}  at position {webhook.position} of {latest}, {counted(failures, 'failure')}"
         )
     if not found:
-        click.echo("No webhook is set.")
+        say("No webhook is set.")
 
 
 def _as_object(webhook: Webhook, failures: int, latest: int) -> dict[str, Any]:
     return {
         "name": webhook.name,
-        "url": webhook.url,
+        "url": webhook.shown_url,
         "secret": webhook.secret,
         "kinds": sorted(kind.value for kind in webhook.wanted.kinds),
         "scopes": list(webhook.wanted.scopes),
@@ -199,7 +194,7 @@ def remove_webhook(context: click.Context, name: str) -> None:
     """Delete the subscription NAME with its failures."""
     with open_catalog(context) as catalog:
         catalog.remove_webhook(name)
-    click.echo(f"{name} is removed.")
+    say(f"{name} is removed.")
 
 
 @webhooks.command("run")
@@ -220,7 +215,7 @@ def run(context: click.Context, once: bool, attempts: int, timeout: float) -> No
         reports = deliver_webhooks(client, settings=settings)
     for report in reports:
         error = "" if report.error is None else f": {report.error}"
-        click.echo(f"{report.name}: {report.num_delivered} delivered, {report.num_failed} failed{error}")
+        say(f"{report.name}: {report.num_delivered} delivered, {report.num_failed} failed{error}")
     if any(report.num_failed or report.error for report in reports):
         context.exit(1)
 
@@ -235,17 +230,10 @@ def failures(context: click.Context, name: str, redeliver: bool, as_json: bool) 
     with open_client(context) as client:
         if redeliver:
             accepted, refused = redeliver_failures(client, name)
-            click.echo(f"{accepted} accepted, {refused} refused.", err=as_json)
+            say(f"{accepted} accepted, {refused} refused.", err=as_json)
         found = failures_of(client, name)
     if as_json:
-        click.echo(json.dumps([asdict(failure) for failure in found], indent=2))
+        say_json([asdict(failure) for failure in found], indent=2)
         return
     for failure in found:
-        click.echo(f"{failure.position:>9}  {_time(failure.failed_ms)}  {failure.error}")
-
-
-def _time(epoch_ms: int) -> str:
-    return datetime.datetime.fromtimestamp(epoch_ms / 1000, tz=datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-EVENT_COMMANDS = (feed, clean_feed, leases, expire_lease, webhooks)
+        say(f"{failure.position:>9}  {utc_second(failure.failed_ms)}  {failure.error}")

@@ -7,6 +7,7 @@ import click
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.cli.client import open_client
+from cm_delta_dagster.cli.output import say
 from cm_delta_dagster.cli.results import echo_result, is_json, json_option
 from cm_delta_dagster.operations.onboarding import export as exporting
 from cm_delta_dagster.operations.onboarding import release as releasing
@@ -57,7 +58,7 @@ def _column_and_type(text: str) -> tuple[str, str]:
 
 
 def _show_progress(done: int, total: int) -> None:
-    click.echo(f"{done} of {total} files read", err=True)
+    say(f"{done} of {total} files read", err=True)
 
 
 @click.command()
@@ -113,7 +114,4 @@ def unregister(context: click.Context, name: str) -> None:
     """Remove the registered NAME; the table at its path stays as it is."""
     with open_client(context) as client:
         client.registry.unregister_path(TableIdentifier.of(name))
-    click.echo(f"{name} is not registered any more.")
-
-
-ONBOARDING_COMMANDS = (adopt, release, export, register, unregister)
+    say(f"{name} is not registered any more.")

@@ -11,8 +11,9 @@ from cm_delta_dagster.catalog.maintenance_windows import MaintenanceWindow
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.names import scope_parts
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.cli.client import open_catalog
+from cm_delta_dagster.cli.catalog import open_catalog
 from cm_delta_dagster.cli.days import DAYS, days_in_ms
+from cm_delta_dagster.cli.output import say
 
 
 class _Kind(click.ParamType):  # type: ignore[type-arg]  # Generic since a recent click only.
@@ -54,16 +55,16 @@ def show(context: click.Context, name: str) -> None:
             catalog.load_table(identifier)
             for kind in MaintenanceKind:
                 decision = catalog.maintenance_decision(identifier, kind)
-                click.echo(f"{_verdict(decision.allowed)}  {kind.value:<19}  {decision.decided_by}: {decision.reason}")
+                say(f"{_verdict(decision.allowed)}  {kind.value:<19}  {decision.decided_by}: {decision.reason}")
             return
         for rule in catalog.maintenance_rules():
             if not _related(wanted, scope_parts(rule.scope)):
                 continue
             conditions = conditions_text(rule.conditions)
             where = f"{rule.scope} {conditions}".rstrip()
-            click.echo(f"{_verdict(rule.allowed)}  {rule.kind.value:<19}  {where}{_suffix(rule.reason)}")
+            say(f"{_verdict(rule.allowed)}  {rule.kind.value:<19}  {where}{_suffix(rule.reason)}")
         exempt = ", ".join(kind.value for kind in MaintenanceKind if kind.allowed_by_default)
-        click.echo(f"Without a rule: {exempt} are allowed, everything else is denied.")
+        say(f"Without a rule: {exempt} are allowed, everything else is denied.")
 
 
 def _related(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
@@ -109,7 +110,7 @@ def _with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def allow(context: click.Context, /, **given: Any) -> None:
     """Allow KIND for SCOPE (catalog, catalog.schema or catalog.schema.table)."""
     _set_rule(context, given, allowed=True)
-    click.echo(f"Allowed {given['kind']} for {given['scope']}.")
+    say(f"Allowed {given['kind']} for {given['scope']}.")
 
 
 @policy.command(epilog=f"KIND is one of {_KINDS}, in upper or lower case.")
@@ -117,7 +118,7 @@ def allow(context: click.Context, /, **given: Any) -> None:
 def deny(context: click.Context, /, **given: Any) -> None:
     """Deny KIND for SCOPE (catalog, catalog.schema or catalog.schema.table)."""
     _set_rule(context, given, allowed=False)
-    click.echo(f"Denied {given['kind']} for {given['scope']}.")
+    say(f"Denied {given['kind']} for {given['scope']}.")
 
 
 @policy.command(epilog=f"KIND is one of {_KINDS}, in upper or lower case.")
@@ -130,7 +131,7 @@ def reset(context: click.Context, scope: str, kind: MaintenanceKind) -> None:
         if not any((rule.scope, rule.kind) == (scope, kind) for rule in catalog.maintenance_rules()):
             _warn(f"there was no rule for {kind} at {scope}.")
         catalog.remove_maintenance_rule(scope, kind)
-    click.echo(f"There is no rule for {kind} at {scope} now.")
+    say(f"There is no rule for {kind} at {scope} now.")
 
 
 def _set_rule(context: click.Context, given: Mapping[str, Any], *, allowed: bool) -> None:
@@ -169,7 +170,7 @@ def nothing_in(catalog: SqlCatalog, scope: str) -> str:
 
 
 def _warn(message: str) -> None:
-    click.echo(f"Warning: {message}", err=True)
+    say(f"Warning: {message}", err=True)
 
 
 def _verdict(allowed: object) -> str:

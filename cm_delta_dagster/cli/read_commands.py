@@ -3,7 +3,6 @@
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import Any
 
@@ -11,6 +10,7 @@ import click
 import pyarrow as pa
 
 from cm_delta_dagster.cli.client import open_client
+from cm_delta_dagster.cli.output import say
 from cm_delta_dagster.cli.rows import Rows, echo_rows, limit_option, output_options
 from cm_delta_dagster.operations.arguments import as_predicate
 from cm_delta_dagster.operations.reading.history import history as commits_of
@@ -18,6 +18,7 @@ from cm_delta_dagster.operations.reading.read_arrow import read_batches
 from cm_delta_dagster.operations.sql.descriptions import column_type, comment_of
 from cm_delta_dagster.operations.sql.names import readable_table
 from cm_delta_dagster.operations.sql.statements import READS, Family, read_statement
+from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 from cm_delta_dagster.protocol.statistics.statistics import num_records
 
 
@@ -93,7 +94,7 @@ def sql(
     if table.num_columns or any(output.values()):
         echo_rows(Rows.of_arrow(table), limit=limit, **output)
     else:
-        click.echo("Done.")
+        say("Done.")
 
 
 @click.command()
@@ -200,7 +201,5 @@ def history(context: click.Context, /, name: str, limit: int, **output: bool) ->
 
 
 def _time(epoch_ms: int) -> str:
-    return datetime.fromtimestamp(epoch_ms / 1000, tz=UTC).isoformat(timespec="milliseconds")
-
-
-READ_COMMANDS = (sql, head, schema, files, history)
+    text = utc_text(epoch_ms)
+    return f"{text[:-1]}+00:00" if text.endswith("Z") else text

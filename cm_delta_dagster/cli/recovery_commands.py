@@ -7,6 +7,7 @@ import click
 
 from cm_delta_dagster.catalog.sql import IfMissing
 from cm_delta_dagster.cli.client import open_client, open_planning_client
+from cm_delta_dagster.cli.output import say
 from cm_delta_dagster.client.warehouse import absolute_location
 from cm_delta_dagster.operations.maintenance.sizes import size_text
 from cm_delta_dagster.operations.recovery.display_text import counted
@@ -66,11 +67,11 @@ def _recover_tables(
         plan = plan_recovery(client, tables=[name] if name else None, keep=keep, take_staged=take_staged)
         for table in plan.tables:
             for line in explain(table):
-                click.echo(line)
+                say(line)
         is_damaged = any(table.problem is not None for table in plan.tables)
         if not apply_it:
             advice = " --apply carries out the plan." if any(table.changes_anything for table in plan.tables) else ""
-            click.echo(f"{counted(plan.num_commits, 'commit')} would be recorded; nothing was changed.{advice}")
+            say(f"{counted(plan.num_commits, 'commit')} would be recorded; nothing was changed.{advice}")
             context.exit(1 if is_damaged else 0)
         if plan.undecided:
             raise click.ClickException("Nothing was changed: choose with --keep which history to keep.")
@@ -79,8 +80,8 @@ def _recover_tables(
         result = apply_recovery(client, plan)
     for done in result.tables:
         if done.set_aside is not None:
-            click.echo(f"{done.identifier}: commits that are not kept were set aside in {done.set_aside}.")
-    click.echo(f"{counted(result.num_commits, 'commit')} recorded in the catalog.")
+            say(f"{done.identifier}: commits that are not kept were set aside in {done.set_aside}.")
+    say(f"{counted(result.num_commits, 'commit')} recorded in the catalog.")
     if is_damaged:
         context.exit(1)
 
@@ -96,19 +97,19 @@ def _recover_warehouse(
     with opened as client:
         plan = plan_warehouse_recovery(client, warehouse=warehouse, names=names, take_staged=take_staged)
         for line in explain_adoption(plan):
-            click.echo(line)
+            say(line)
         if not apply_it:
             if plan.conflicts:
-                click.echo(
+                say(
                     f"{len(plan.conflicts)} of {counted(len(plan.tables), 'table')} undecided; nothing was changed, and --apply "
                     "adopts no table until all are decided."
                 )
                 context.exit(1)
             advice = " --apply carries out the plan." if plan.tables else ""
-            click.echo(f"{counted(len(plan.tables), 'table')} would be adopted; nothing was changed.{advice}")
+            say(f"{counted(len(plan.tables), 'table')} would be adopted; nothing was changed.{advice}")
             return
         done = recover_warehouse(client, plan)
-    click.echo(f"{counted(len(done.tables), 'table')} adopted. Set maintenance rules and commit modes again.")
+    say(f"{counted(len(done.tables), 'table')} adopted. Set maintenance rules and commit modes again.")
 
 
 def _require_directory(warehouse: str) -> None:
@@ -141,25 +142,25 @@ def relocate(context: click.Context, scope: str, moved_from: str, moved_to: str,
         if not plan.moves:
             _refuse_empty(plan, known_locations(client, scope), scope)
         for move in plan.moves:
-            click.echo(f"{move.state:<8} {move.identifier}: {move.moved_from} -> {move.moved_to}")
+            say(f"{move.state:<8} {move.identifier}: {move.moved_from} -> {move.moved_to}")
             if move.detail:
-                click.echo(f"         {move.detail}")
+                say(f"         {move.detail}")
             if move.is_still_there:
-                click.echo(f"         {move.moved_from} also holds a log: remove the copy that is no longer used.")
+                say(f"         {move.moved_from} also holds a log: remove the copy that is no longer used.")
         if not apply_it:
             if plan.refused:
-                click.echo(
+                say(
                     f"{len(plan.refused)} of {counted(len(plan.moves), 'table')} not found at the new location; nothing was "
                     "changed, and --apply relocates no table until all are found. Copy the files there, or name a SCOPE without "
                     "these tables."
                 )
                 context.exit(1)
-            click.echo(
+            say(
                 f"{counted(len(plan.moves), 'table')} would be relocated; nothing was changed. --apply carries out the plan."
             )
             return
         moves = apply_relocation(client, plan)
-    click.echo(f"{counted(len(moves), 'table')} relocated. Connect with warehouse={plan.moved_to!r} from now on.")
+    say(f"{counted(len(moves), 'table')} relocated. Connect with warehouse={plan.moved_to!r} from now on.")
 
 
 def _refuse_empty(plan: RelocationPlan, locations: Sequence[str], scope: str) -> None:
@@ -182,9 +183,4 @@ def backup(context: click.Context, file: Path) -> None:
     """Copy the catalog's database, which may be in use, to the new FILE, and verify the copy."""
     with open_client(context) as client:
         size = client.recovery.back_up(file.absolute())
-    click.echo(
-        f"Copied the catalog to {file} ({size_text(size)}). Now copy the storage: it must not be older than this file."
-    )
-
-
-RECOVERY_COMMANDS = (recover, relocate, backup)
+    say(f"Copied the catalog to {file} ({size_text(size)}). Now copy the storage: it must not be older than this file.")

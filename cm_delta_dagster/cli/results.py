@@ -1,11 +1,12 @@
 """The result of a command, as lines for people or as one JSON object."""
 
-import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
 import click
+
+from cm_delta_dagster.cli.output import say, say_json
 
 _AS_JSON = "cm_delta_dagster.as_json"
 
@@ -28,10 +29,10 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def echo_result(value: Any, lines: Iterable[str], *, footer: str = "") -> None:
     """Print the lines and the footer, or with ``--json`` the value: a dict or a dataclass."""
     if click.get_current_context().meta.get(_AS_JSON, False):
-        click.echo(json.dumps(value if isinstance(value, dict) else asdict(value), ensure_ascii=False))
+        say_json(value if isinstance(value, dict) else asdict(value))
         return
     for line in [*lines, *([footer] if footer else [])]:
-        click.echo(line)
+        say(line)
 
 
 def is_json() -> bool:

@@ -14,6 +14,9 @@ from typing import Any
 import click
 import pyarrow as pa
 
+from cm_delta_dagster.cli.output import is_terminal, say, write
+from cm_delta_dagster.operations.recovery.display_text import printable, printable_json
+
 _MAX_CELL = 80
 """Longer texts are cut in the aligned table; JSON and CSV have the whole text."""
 
@@ -79,22 +82,24 @@ def echo_rows(found: Rows, *, limit: int, as_json: bool, as_csv: bool) -> None:
     if as_json and as_csv:
         raise click.UsageError("Give --json or --csv, not both.")
     shown = found.first(limit)
-    write = _json_text if as_json else _csv_text if as_csv else _aligned_text
-    click.echo(write(shown), nl=False)
+    text_of = _json_text if as_json else _csv_text if as_csv else _aligned_text
+    write(text_of(shown))
     if len(found.rows) > limit:
-        click.echo(f"Only the first {limit} rows are shown; --limit shows more.", err=True)
+        say(f"Only the first {limit} rows are shown; --limit shows more.", err=True)
 
 
 def _json_text(found: Rows) -> str:
     objects = [dict(zip(found.columns, map(_json_value, row), strict=True)) for row in found.rows]
-    return "[" + ",\n ".join(json.dumps(one, ensure_ascii=False) for one in objects) + "]\n"
+    return "[" + ",\n ".join(printable_json(json.dumps(one, ensure_ascii=False)) for one in objects) + "]\n"
 
 
 def _csv_text(found: Rows) -> str:
+    """CSV. It has no way to write control characters: a terminal gets them escaped, a file or program as they are."""
+    shown = printable if is_terminal() else str
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\n")
-    writer.writerow(found.columns)
-    writer.writerows(["" if value is None else _text(value) for value in row] for row in found.rows)
+    writer.writerow([shown(name) for name in found.columns])
+    writer.writerows(["" if value is None else shown(_text(value)) for value in row] for row in found.rows)
     return target.getvalue()
 
 
@@ -124,8 +129,7 @@ def _is_number(value: object) -> bool:
 
 
 def _cell(value: object) -> str:
-    text = "NULL" if value is None else _text(value)
-    text = "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+    text = "NULL" if value is None else printable(_text(value))
     return text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 3] + "..."
 
 

@@ -1,6 +1,5 @@
 """Commands of ``cm-delta`` for commit rules, and for commits that wait for an approval."""
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -9,7 +8,9 @@ import click
 from cm_delta_dagster.catalog.approvals import Approval
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.catalog.rules.kinds import KINDS
-from cm_delta_dagster.cli.client import open_catalog, open_client
+from cm_delta_dagster.cli.catalog import open_catalog
+from cm_delta_dagster.cli.client import open_client
+from cm_delta_dagster.cli.output import say, say_json
 from cm_delta_dagster.errors import CommitConflictError
 from cm_delta_dagster.operations.tables.approve_commit import approve_commit
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
@@ -40,9 +41,9 @@ def list_rules(context: click.Context, scope: str, as_json: bool) -> None:
         arguments = ", ".join(f"{key}={_shown(value)}" for key, value in rule.arguments.items())
         action = "needs approval" if rule.on_violation is OnViolation.APPROVAL else "refused"
         because = f": {rule.reason}" if rule.reason else ""
-        click.echo(f"{rule.scope}  {rule.name}  {rule.kind.value}({arguments})  {action}{because}")
+        say(f"{rule.scope}  {rule.name}  {rule.kind.value}({arguments})  {action}{because}")
     if not found:
-        click.echo(f"No commit rule applies to {scope}." if scope else "No commit rule is set.")
+        say(f"No commit rule applies to {scope}." if scope else "No commit rule is set.")
 
 
 @rules.command("add", epilog=f"Kinds, with their arguments:\n\n{_KINDS}")
@@ -74,7 +75,7 @@ def add_rule(context: click.Context, /, **given: Any) -> None:
     )
     with open_catalog(context) as catalog:
         stored = catalog.set_commit_rule(rule, confirmed=given["confirm"], may_replace=bool(given["name"]))
-    click.echo(f"The rule {stored} is set.")
+    say(f"The rule {stored} is set.")
 
 
 @rules.command("remove")
@@ -86,7 +87,7 @@ def remove_rule(context: click.Context, scope: str, name: str, reason: str) -> N
     """Remove the rule NAME of SCOPE."""
     with open_catalog(context) as catalog:
         catalog.remove_commit_rule(scope, name, reason=reason)
-    click.echo(f"{scope} has no rule {name!r} any more.")
+    say(f"{scope} has no rule {name!r} any more.")
 
 
 @click.command()
@@ -103,16 +104,16 @@ def approvals(context: click.Context, scope: str, with_closed: bool, as_json: bo
         return
     for approval in found:
         by = approval.requested_by or "unknown"
-        click.echo(
+        say(
             f"{approval.approval_id}  {approval.state.value:<11}  {approval.identifier}  {approval.operation} by {by} at "
             f"{utc_text(approval.requested_ms)}, until {utc_text(approval.expires_ms)}"
         )
         for what in approval.what:
-            click.echo(f"    {what}")
+            say(f"    {what}")
         if approval.reason:
-            click.echo(f"    {approval.reason}")
+            say(f"    {approval.reason}")
     if not found:
-        click.echo("No commit waits for an approval.")
+        say("No commit waits for an approval.")
 
 
 @click.command()
@@ -130,7 +131,7 @@ def approve(context: click.Context, approval_id: str, as_json: bool) -> None:
         _echo_json({"approval_id": approval_id, "version": done.version, "repeated": done.repeated})
         return
     earlier = " already" if done.repeated else ""
-    click.echo(f"The commit is{earlier} version {done.version} of {done.approval.identifier}.")
+    say(f"The commit is{earlier} version {done.version} of {done.approval.identifier}.")
 
 
 @click.command()
@@ -141,10 +142,7 @@ def reject(context: click.Context, approval_id: str, reason: str) -> None:
     """Close the request APPROVAL_ID without a commit."""
     with open_catalog(context) as catalog:
         closed = catalog.reject_approval(approval_id, reason=reason)
-    click.echo(f"The request {approval_id} for {closed.operation} on {closed.identifier} is rejected.")
-
-
-RULE_COMMANDS = (rules, approvals, approve, reject)
+    say(f"The request {approval_id} for {closed.operation} on {closed.identifier} is rejected.")
 
 
 def _arguments(texts: Sequence[str]) -> dict[str, Any]:
@@ -187,4 +185,4 @@ def _approval_fields(approval: Approval) -> dict[str, Any]:
 
 
 def _echo_json(value: dict[str, Any] | Iterable[dict[str, Any]]) -> None:
-    click.echo(json.dumps(value, indent=2))
+    say_json(value, indent=2)

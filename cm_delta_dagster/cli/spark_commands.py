@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from cm_delta_dagster.cli.output import say
 from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.operations.maintenance.sizes import size_text
 from cm_delta_dagster.spark.jars import OTHER_CLOUD, JarStore, MissingCloudError, fetch_jars, installed_versions
@@ -39,12 +40,12 @@ def spark_jars(directory: str, store: str, hadoop: str | None, cloud: str | None
         except MissingCloudError:
             if cloud is not None or versions.cloud == OTHER_CLOUD:
                 raise
-            click.echo(f"Maven does not have spark-hadoop-cloud {versions.cloud}. Trying {OTHER_CLOUD}.", err=True)
+            say(f"Maven does not have spark-hadoop-cloud {versions.cloud}. Trying {OTHER_CLOUD}.", err=True)
             versions = replace(versions, cloud=OTHER_CLOUD)
             jars = fetch_jars(Path(directory), versions, store=of)
     except CmDeltaError as error:
         raise click.ClickException(str(error)) from error
     size = size_text(sum(jar.stat().st_size for jar in jars))
-    click.echo(f"{len(jars)} jars ({size}) for Hadoop {versions.hadoop} are in {directory}.")
-    click.echo("Give them to Spark as spark.jars, a list with commas:")
-    click.echo(f'  ",".join(map(str, Path("{Path(directory).absolute()}").glob("*.jar")))')
+    say(f"{len(jars)} jars ({size}) for Hadoop {versions.hadoop} are in {directory}.")
+    say("Give them to Spark as spark.jars, a list with commas:")
+    say(f'  ",".join(map(str, Path("{Path(directory).absolute()}").glob("*.jar")))')

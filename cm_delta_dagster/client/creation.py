@@ -32,6 +32,7 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.actions import Action, CommitInfo, DomainMetadata, Metadata, Protocol
+from cm_delta_dagster.protocol.commits.commit_validation import encode_checked
 from cm_delta_dagster.protocol.features.in_commit_timestamps import next_in_commit_timestamp
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.markers import MarkedState
@@ -226,7 +227,7 @@ class _CreationCommitter:
         creation.refuse_if_committed()
         timestamp = next_in_commit_timestamp(creation.services.now_ms(), None)
         actions = transaction.actions(transaction.snapshot, in_commit_timestamp=timestamp)
-        data = commit_json.encode_commit(actions)
+        data = encode_checked(actions)
         written_ms = self._write(data)
         summary = summary_of(transaction, transaction.snapshot, timestamp)
         own = commit_json.decode_commit(data, version=0)

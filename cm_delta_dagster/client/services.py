@@ -8,6 +8,7 @@ from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.commit_policies import CommitPolicies
 from cm_delta_dagster.catalog.leases import Leases
 from cm_delta_dagster.catalog.maintenance_policies import MaintenancePolicies
+from cm_delta_dagster.catalog.recovery import RecoverableCatalog
 from cm_delta_dagster.catalog.table_registry import TableRegistry
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.catalog.version_pins import VersionPins
@@ -21,7 +22,7 @@ from cm_delta_dagster.storage.store import StoreRegistry
 
 
 class Services(typing.Protocol):
-    """What a table, and the operations on one table, need of its client. The first seven are interfaces of the catalog."""
+    """What a table, and the operations on one table, need of its client. The first eight are interfaces of the catalog."""
 
     @property
     def registry(self) -> TableRegistry: ...
@@ -37,6 +38,8 @@ class Services(typing.Protocol):
     def maintenance_policies(self) -> MaintenancePolicies: ...
     @property
     def pins(self) -> VersionPins: ...
+    @property
+    def recovery(self) -> RecoverableCatalog: ...
     @property
     def settings(self) -> ClientSettings: ...
     @property
@@ -62,4 +65,5 @@ class Services(typing.Protocol):
 
     def cached_snapshot(self, table_id: str) -> Snapshot | None: ...
     def remember_snapshot(self, snapshot: Snapshot) -> None: ...
+    def forget(self, table_id: str) -> None: ...
     def replace_snapshot(self, snapshot: Snapshot) -> None: ...

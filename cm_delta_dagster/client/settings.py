@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from datetime import tzinfo
 from enum import StrEnum
 
+from cm_delta_dagster.catalog.durations import LONGEST_MS
 from cm_delta_dagster.catalog.ratification import CACHED_CONTENT_BYTES, MAX_CLOCK_DIFFERENCE_MS
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.timestamps import as_zone
@@ -19,6 +20,8 @@ _MINIMA: Mapping[str, int] = {
     "max_unpublished_commits": 1,
 }
 """Smallest values of the settings; 0 for all others."""
+_LONGEST: Mapping[str, float] = {"ms": LONGEST_MS, "seconds": LONGEST_MS / 1000}
+"""Greatest values of settings, by the last word of their names."""
 
 
 class OnCatalogBehind(StrEnum):
@@ -90,6 +93,11 @@ class ClientSettings:
                 continue
             integer = field.type is int
             is_number = isinstance(value, int if integer else int | float) and not isinstance(value, bool)
+            longest = _LONGEST.get(field.name.rpartition("_")[2], math.inf)
+            if is_number and longest < value < math.inf:
+                raise InvalidArgumentError(
+                    f"ClientSettings.{field.name} cannot be {value!r}; it is at most a hundred years."
+                )
             if not is_number or not minimum <= value < math.inf:
                 kind = "an integer" if integer else "a finite number"
                 raise InvalidArgumentError(

@@ -22,6 +22,7 @@ from cm_delta_dagster.client.snapshots.commit_sources import commit_sources
 from cm_delta_dagster.client.snapshots.history import find_transaction
 from cm_delta_dagster.client.snapshots.log_reader import LoadedState, load_state
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot, advance, changes_data
+from cm_delta_dagster.client.snapshots.unreadable_versions import newest_managed, without_time
 from cm_delta_dagster.client.snapshots.version_lookup import VersionLookup
 from cm_delta_dagster.client.storage_guard import StorageGuard
 from cm_delta_dagster.errors import (
@@ -251,9 +252,9 @@ class Table(VersionLookup):
     def _commit_log(self, ratified: RatifiedCommits) -> CommitLog:
         try:
             latest: Snapshot | TableState = self._latest(ratified, self.services.cached_snapshot(self.table_id))
-        except UnsupportedFeatureError:
+        except (CorruptLogError, UnsupportedFeatureError, NotCatalogManagedError):
             # The times of older versions do not depend on whether this client can read the latest one.
-            latest = self._load_state(ratified, ratified.latest_version).state
+            latest = newest_managed(lambda at: self._load_state(ratified, at).state, latest=ratified.latest_version)
         return self._log(ratified, in_commit_timestamp_period(latest.protocol, latest.metadata))
 
     def _log(self, ratified: RatifiedCommits, period: InCommitTimestampPeriod | None) -> CommitLog:
@@ -379,10 +380,7 @@ class Table(VersionLookup):
             return loaded.in_commit_timestamp
         if not is_catalog_managed(loaded.state.protocol):
             return loaded.modification_time or 0  # The check of the snapshot refuses it.
-        raise CorruptLogError(
-            f"Version {loaded.state.version} of {self.identifier} has no inCommitTimestamp, which every commit of a "
-            "catalog-managed table must have: its commit file is corrupt or missing, or another catalog ratified it."
-        )
+        raise without_time(loaded.state.version, self.identifier, loaded.commit_info, "of a catalog-managed table")
 
     def _data_version(self, ratified: RatifiedCommits, version: int) -> int:
         """Newest version at or before ``version`` that changed data: the catalog knows it for the latest version only."""
@@ -415,7 +413,9 @@ class Table(VersionLookup):
                 if below
                 else "No older version can be read."
             )
-            raise CorruptLogError(f"{self.identifier}: {error} {readable}", version=error.version) from error
+            raise CorruptLogError(
+                f"{self.identifier}: {error} {readable}", version=error.version, action=error.action, field=error.field
+            ) from error
 
     def _read_with_retry(self, ratified: RatifiedCommits, version: int) -> LoadedState:
         try:
@@ -428,7 +428,9 @@ class Table(VersionLookup):
         except ObjectNotFoundError as error:
             raise CorruptLogError(
                 f"Version {version} of {self.identifier} cannot be built: {error} The catalog lists it, so storage must have "
-                "lost it; restore that file from a backup. No older version is returned instead."
+                "lost it; restore that file from a backup. No older version is returned instead.",
+                version=error.version,
+                action=None if error.version is None else "",
             ) from error
 
     def _read(self, ratified: RatifiedCommits, version: int) -> LoadedState:
@@ -437,7 +439,7 @@ class Table(VersionLookup):
     def _check_readable(self, snapshot: Snapshot) -> None:
         name = f"{snapshot.identifier} at version {snapshot.version}"
         check_readable(snapshot.protocol, name)
-        check_metadata(snapshot.metadata, name)
+        check_metadata(snapshot.metadata, name, version=snapshot.state.metadata_version)
 
     def _check(self, snapshot: Snapshot) -> None:
         self._check_readable(snapshot)

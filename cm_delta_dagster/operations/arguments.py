@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from enum import StrEnum
 from typing import Concatenate, ParamSpec, TypeVar
 
+from cm_delta_dagster.catalog.durations import is_duration
 from cm_delta_dagster.client.snapshots.log_reader import storage_missing
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, ObjectNotFoundError, TableStorageMissingError
@@ -153,7 +154,7 @@ def duration_ms(value: timedelta, *, name: str) -> int:
         name: the argument, for the message.
 
     Raises:
-        InvalidArgumentError: ``value`` is negative or not a timedelta.
+        InvalidArgumentError: ``value`` is negative, longer than a hundred years, or not a timedelta.
     """
     if not isinstance(value, timedelta):
         raise InvalidArgumentError(
@@ -161,7 +162,7 @@ def duration_ms(value: timedelta, *, name: str) -> int:
         )
     if value < timedelta(0):
         raise InvalidArgumentError(f"{name} is negative ({value!r}). Give a datetime.timedelta of at least 0.")
-    return value // timedelta(milliseconds=1)
+    return check_milliseconds(value // timedelta(milliseconds=1), name=name)
 
 
 def check_milliseconds(value: int, *, name: str) -> int:
@@ -171,10 +172,12 @@ def check_milliseconds(value: int, *, name: str) -> int:
         name: the argument, for the message.
 
     Raises:
-        InvalidArgumentError: ``value`` is not a whole number of at least 0.
+        InvalidArgumentError: ``value`` is not a whole number from 0 to a hundred years.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InvalidArgumentError(f"{name} is {value!r}; give a whole number of milliseconds, at least 0.")
+    if not is_duration(value):
+        raise InvalidArgumentError(
+            f"{name} is {value!r}; give a whole number of milliseconds, at least 0 and at most a hundred years."
+        )
     return value
 
 

@@ -5,6 +5,7 @@ from cm_delta_dagster.orchestration.automation import (
     on_new_data_version,
     on_new_data_version_of_any_partition,
 )
+from cm_delta_dagster.orchestration.change_inputs import report_changes_read
 from cm_delta_dagster.orchestration.checks.settings import CheckSettings, TableCheck
 from cm_delta_dagster.orchestration.checks.table_checks import table_checks
 from cm_delta_dagster.orchestration.components.catalog_managed_delta import CatalogManagedDelta
@@ -58,6 +59,7 @@ __all__ = [
     "on_new_data_version",
     "on_new_data_version_of_any_partition",
     "ratified_commit_sensor",
+    "report_changes_read",
     "run_context",
     "table_checks",
 ]

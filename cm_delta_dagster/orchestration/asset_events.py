@@ -12,6 +12,7 @@ import dagster as dg
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.event_api import AssetRecordsFilter
 
+from cm_delta_dagster.orchestration.change_inputs import stopped_at_schema
 from cm_delta_dagster.orchestration.versions_read import TableVersion, versions_read, versions_read_by_run
 
 DATA_VERSION_TAG = "dagster/data_version"
@@ -32,12 +33,14 @@ class Consumption:
     Attributes:
         events: for upstream assets, the id of the newest event when the step began.
         versions: for upstream assets, the version of the table that was read, where it is known.
+        is_partial: whether it left changes unread that the next materialization can read.
     """
 
     event_id: int
     run_id: str
     events: Mapping[str, int]
     versions: Mapping[str, TableVersion]
+    is_partial: bool = False
 
     @classmethod
     def of(cls, record: Any) -> "Consumption":
@@ -53,6 +56,7 @@ class Consumption:
                 if name.startswith(_INPUT_EVENT_TAG)
             },
             versions=versions_read(metadata),
+            is_partial=stopped_at_schema(metadata),
         )
 
     @property

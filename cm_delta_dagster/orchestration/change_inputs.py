@@ -18,20 +18,21 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import Progress
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError, VersionNotFoundError
+from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError, TableNotFoundError, VersionNotFoundError
 from cm_delta_dagster.operations.reading.change_query import (
     ChangeRange,
     TableChanges,
-    find_changes,
+    find_changes_of_one_schema,
     no_changes,
     rows_as_inserts,
 )
+from cm_delta_dagster.operations.tables.change_positions import ConsumerInput
 from cm_delta_dagster.orchestration import metadata as facts
 from cm_delta_dagster.orchestration.write_contract import ChangesFrom
+from cm_delta_dagster.protocol.changes.schema_breaks import ReplacedRowsError, SchemaBreak
 
-_APP_PREFIX = "dagster-changes:"
 _PAGE = 100
-_DROPPED = -1
+_OUTDATED = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,20 @@ class Consumer:
     table: TableIdentifier | None
     instance: dg.DagsterInstance
 
+    def way_past(self, source: Table, version: int, *, own: Snapshot | None) -> str:
+        """How to let the asset continue after a version of ``source``, for messages.
+
+        Args:
+            own: the table of the asset; None if it has stored no row in a table.
+        """
+        if own is not None:
+            name = self.asset_key.to_user_string()
+            return f"'cm-delta position set {own.identifier} {source.identifier} {version} --asset {name}'"
+        return (
+            f"report_changes_read(instance, dg.AssetKey({list(self.asset_key.path)!r}), table_id={source.table_id!r}, "
+            f"table={str(source.identifier)!r}, version={version}) of cm_delta_dagster.orchestration"
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangesRead:
@@ -55,19 +70,44 @@ class ChangesRead:
         recorded: the version that the asset's table has recorded; None for none.
         after: the version up to which the asset had read; None for nothing.
         version: the version up to which it has read now.
+        times_set: how often the position was set by hand.
+        stopped_before: why later changes were not read, and their first version; None if there is no such reason.
+        way_past: how to let the asset continue after the changes that were read, for messages.
     """
 
-    table_id: str
+    read: ConsumerInput
     table: str
-    app_id: str
     recorded: int | None
     after: int | None
     version: int
+    times_set: int = 0
+    stopped_before: SchemaBreak | None = None
+    way_past: str = ""
+
+    def of_former_columns(self, error: InvalidArgumentError, stopped: SchemaBreak) -> InvalidArgumentError:
+        """The error of columns or a filter that the changes before a new schema do not fit."""
+        later = stopped.version
+        return InvalidArgumentError(
+            f"{error} The changes of {self.table} up to version {self.version} have the columns that the table had before version "
+            f"{later} ({stopped.reason}), and this run reads them first. Name these columns in 'columns' and 'filter' of "
+            f"the input for one run, or leave them out. Or skip these changes: {self.way_past} lets the asset continue with "
+            f"version {later}. It can read the rows of version {self.version} as a full input instead (metadata 'version': "
+            f"{self.version} without 'changes')."
+        )
 
     @property
     def progress(self) -> Progress:
         """What the commit of the asset records."""
-        return Progress(app_id=self.app_id, after=self.recorded, version=self.version)
+        return Progress(app_id=self.read.app_id, after=self.recorded, version=self.version)
+
+    def entry(self, version: int) -> dict[str, Any]:
+        """What the metadata of a materialization says, if ``version`` is the version that counts as read."""
+        entry: dict[str, Any] = {"table": self.table, "version": version}
+        if self.times_set:
+            entry["times_set"] = self.times_set
+        if self.stopped_before is not None and version == self.version:
+            entry |= {"stopped_before": self.stopped_before.version, "reason": self.stopped_before.reason}
+        return entry
 
 
 @dataclass(slots=True)
@@ -139,29 +179,37 @@ def changes_since(
     Raises:
         VersionNotFoundError: the commits after the position have been removed, or the table was restored from a copy.
         InvalidArgumentError: the change data feed was not enabled for all of these versions.
+        SchemaMismatchError: the first of these versions replaced rows that its own schema cannot represent.
     """
     if consumer is None:
         return _first_changes(table, snapshot, first)[0], None
-    app_id = f"{_APP_PREFIX}{consumer.asset_key.to_user_string()}:{table.table_id}"
+    source = ConsumerInput(consumer=consumer.asset_key.to_user_string(), table_id=table.table_id)
     own = _own_snapshot(client, consumer)
-    stored = None if own is None else own.transactions.get(app_id)
-    recorded = None if stored is None else stored.version
-    reported = _reported(consumer, table.table_id, own)
-    known = [version for version in (recorded, reported) if version is not None and version != _DROPPED]
+    recorded = source.position(own)
+    reported = _reported(consumer, source, own)
+    known = [version for version in (recorded, reported) if version is not None and version != _OUTDATED]
     after = max(known, default=None)
-    if after is None:
-        changes, end = _first_changes(table, snapshot, first)
-    else:
-        changes, end = _changes_after(table, snapshot, after), max(after, snapshot.version)
+    try:
+        if after is None:
+            changes, end = _first_changes(table, snapshot, first)
+        else:
+            changes, end = _changes_after(table, snapshot, after), max(after, snapshot.version)
+    except ReplacedRowsError as error:
+        onward = None if after is None else consumer.way_past(table, error.version, own=own)
+        raise _replaced(error, consumer, onward) from error
+    if changes.stopped_before is not None:
+        end = changes.stopped_before.version - 1
     read = ChangesRead(
-        table_id=table.table_id,
+        read=source,
         table=str(table.identifier),
-        app_id=app_id,
         recorded=recorded,
         after=after,
         version=end,
+        times_set=source.times_set(own),
+        stopped_before=changes.stopped_before,
+        way_past=consumer.way_past(table, end, own=own),
     )
-    _steps.setdefault(step_context, _StepReads()).reads[app_id] = read
+    _steps.setdefault(step_context, _StepReads()).reads[source.app_id] = read
     return changes, read
 
 
@@ -174,11 +222,27 @@ def changes_metadata(reads: tuple[ChangesRead, ...], written: Snapshot | None) -
     """
     positions = {}
     for read in reads:
-        stored = None if written is None else written.transactions.get(read.app_id)
+        stored = read.read.position(written)
         # If an earlier attempt made the commit, what this attempt has read is not in the table.
-        version = read.version if stored is None else stored.version
-        positions[read.table_id] = {"table": read.table, "version": version}
+        positions[read.read.table_id] = read.entry(read.version if stored is None else stored)
     return {facts.CHANGES_READ: dg.MetadataValue.json(positions)} if positions else {}
+
+
+def report_changes_read(
+    instance: dg.DagsterInstance, asset_key: dg.AssetKey, *, table_id: str, table: str, version: int
+) -> None:
+    """Set the position of an asset that this package does not store, by an observation of it.
+
+    The position of an asset in a table of the catalog is set by ``cm-delta position``, which commits it to that table.
+
+    Args:
+        table_id, table: id and name of the table whose changes the asset reads.
+        version: the asset then counts as having read up to it; a lower one than before makes it read changes again.
+    """
+    positions = {table_id: {"table": table, "version": version}}
+    metadata = {facts.CHANGES_READ: dg.MetadataValue.json(positions)}
+    text = f"The position in the changes of {table} was set to version {version}."
+    instance.report_runless_asset_event(dg.AssetObservation(asset_key, description=text, metadata=metadata))
 
 
 def _first_changes(table: Table, snapshot: Snapshot, first: ChangesFrom | None) -> tuple[TableChanges, int]:
@@ -196,6 +260,25 @@ def _first_changes(table: Table, snapshot: Snapshot, first: ChangesFrom | None) 
     return _changes_after(table, snapshot, start - 1), snapshot.version
 
 
+def _replaced(error: ReplacedRowsError, consumer: Consumer, way_past: str | None) -> SchemaMismatchError:
+    """The error of an input whose next changes cannot be read, with the ways past them.
+
+    Args:
+        way_past: None for a first materialization, which has no position.
+    """
+    version = error.version
+    onward = f"the metadata 'changes_from': {version + 1} of the input lets the asset begin after version {version}"
+    if way_past is not None:
+        onward = f"{way_past} lets the asset continue after version {version}"
+        if way_past.startswith("'cm-delta position set"):
+            onward += ", and 'cm-delta position skip' after the latest version"
+    return SchemaMismatchError(
+        f"{error} Every run of {consumer.asset_key.to_user_string()} stops here until you decide: {onward}. If the asset needs "
+        f"the rows of version {version}, read them as a full input in one run before: metadata 'version': {version} without "
+        "'changes'."
+    )
+
+
 def _changes_after(table: Table, snapshot: Snapshot, after: int) -> TableChanges:
     latest = table.snapshot().version if after > snapshot.version else snapshot.version
     if after > latest:
@@ -206,7 +289,15 @@ def _changes_after(table: Table, snapshot: Snapshot, after: int) -> TableChanges
         )
     if after >= snapshot.version:
         return no_changes(snapshot)
-    return find_changes(table, ChangeRange(starting_version=after + 1, ending_version=snapshot.version))
+    return find_changes_of_one_schema(table, ChangeRange(starting_version=after + 1, ending_version=snapshot.version))
+
+
+def stopped_at_schema(metadata: Mapping[str, Any]) -> bool:
+    """Whether a materialization with this metadata left changes unread that its schema could not represent."""
+    entry = metadata.get(facts.CHANGES_READ)
+    listed: Any = None if entry is None else entry.value
+    found = listed.values() if isinstance(listed, Mapping) else ()
+    return any(isinstance(position, Mapping) and "stopped_before" in position for position in found)
 
 
 def _own_snapshot(client: DeltaClient, consumer: Consumer) -> Snapshot | None:
@@ -218,37 +309,41 @@ def _own_snapshot(client: DeltaClient, consumer: Consumer) -> Snapshot | None:
         return None
 
 
-def _reported(consumer: Consumer, table_id: str, own: Snapshot | None) -> int | None:
-    """The position in the newest events that have one; None if it belongs to a table that was dropped.
+def _reported(consumer: Consumer, source: ConsumerInput, own: Snapshot | None) -> int | None:
+    """The position in the newest event that has one; None for none, and ``_OUTDATED`` if it does not count any more.
 
-    A materialization has it, or, if the asset returned None, an observation.
+    A materialization has it, or, if the asset returned None or the position was set, an observation.
     """
-    found: list[int] = []
+    found: int | None = None
     since: float | None = None
     for fetch in (consumer.instance.fetch_materializations, consumer.instance.fetch_observations):
         for record in _records(fetch, consumer.asset_key, since=since):
             event = record.asset_materialization or record.asset_observation
-            version = None if event is None else _position(event, consumer, table_id, own)
+            version = None if event is None else _position(event, consumer, source, own)
             if version is not None:
-                found.append(version)
-                since = record.timestamp
+                found, since = version, record.timestamp
                 break
-    return max(found, default=None)
+    return found
 
 
 def _position(
-    event: dg.AssetMaterialization | dg.AssetObservation, consumer: Consumer, table_id: str, own: Snapshot | None
+    event: dg.AssetMaterialization | dg.AssetObservation,
+    consumer: Consumer,
+    source: ConsumerInput,
+    own: Snapshot | None,
 ) -> int | None:
-    """The position in an event; -1, before all versions, if the table of the consumer was dropped since."""
+    """The position in an event; ``_OUTDATED`` if the table of the consumer was dropped, or its position was set, since."""
     positions = event.metadata.get(facts.CHANGES_READ)
     listed: Any = None if positions is None else positions.value
-    found = listed.get(table_id) if isinstance(listed, Mapping) else None
+    found = listed.get(source.table_id) if isinstance(listed, Mapping) else None
     if found is None:
         return None
     stored_in = event.metadata.get(facts.TABLE_ID)
     current = None if own is None else own.table_id
     if consumer.table is not None and stored_in is not None and stored_in.value != current:
-        return _DROPPED
+        return _OUTDATED
+    if found.get("times_set", 0) != source.times_set(own):
+        return _OUTDATED
     return int(found["version"])
 
 

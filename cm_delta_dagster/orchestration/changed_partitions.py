@@ -16,11 +16,13 @@ from zoneinfo import ZoneInfo
 
 import dagster as dg
 
-from cm_delta_dagster.errors import CorruptLogError
-from cm_delta_dagster.protocol.actions.partition_values import parse_partition_value
+from cm_delta_dagster.errors import CorruptLogError, UnsupportedFeatureError
+from cm_delta_dagster.protocol.actions.partition_values import names_zone, parse_partition_value
 from cm_delta_dagster.protocol.schema.types import TIMESTAMP, TIMESTAMP_NTZ
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}", re.ASCII)
+"""How the text of a timestamp begins that delta writers make; other texts may be of any type."""
 _MAX_LISTED_VALUES = 3
 _NOT_IN_KEYS = ("...", "|", ",", "[", "]")
 """Dagster refuses the first in a key, and the others in a key of several dimensions."""
@@ -223,12 +225,10 @@ def _typed_values(text: str) -> tuple[Any, ...]:
 
 def _timestamp(text: str) -> datetime | None:
     """The date and time of a text, with or without a zone; None for a date without time."""
-    if _DATE.fullmatch(text):
+    if not _MOMENT.match(text):
         return None
-    for kind in (TIMESTAMP_NTZ, TIMESTAMP):
-        try:
-            value = parse_partition_value(text, kind)
-        except CorruptLogError:
-            continue
-        return value if isinstance(value, datetime) else None
-    return None
+    try:
+        value = parse_partition_value(text, TIMESTAMP if names_zone(text) else TIMESTAMP_NTZ)
+    except (CorruptLogError, UnsupportedFeatureError):
+        return None
+    return value if isinstance(value, datetime) else None

@@ -82,6 +82,7 @@ def cm_delta_definitions(defs: dg.Definitions, *, look_up_locations: bool = True
     problems: list[str] = []
     stored = list(_stored_assets(defs, managers, problems))
     problems += _shared_without_consent(stored)
+    problems += _replaced_by_siblings(stored)
     problems += _wrong_groups(stored)
     problems += _wrong_inputs(defs, managers, stored)
     defs = _with_data_version_sensor(defs, problems)
@@ -207,6 +208,27 @@ def _shared_without_consent(stored: list[_StoredAsset]) -> Iterator[str]:
             f"Assets {keys} write one table, {table}, so that each would overwrite the other. Set the metadata key 'table' in "
             "one of them to give it another table, or in all of them to share it."
         )
+
+
+def _replaced_by_siblings(stored: list[_StoredAsset]) -> Iterator[str]:
+    """Outputs of one function that replace the same rows of one table in each run."""
+    for first, second in itertools.combinations(stored, 2):
+        if first.definition is not second.definition or first.definition.can_subset or not _same_rows(first, second):
+            continue
+        one, other = first.spec.key.to_user_string(), second.spec.key.to_user_string()
+        yield (
+            f"Assets {one} and {other} are outputs of one function and replace the same rows of {first.contract.identifier}, so "
+            "that only those of the last one would stay. Set the mode 'append' or 'merge' in the metadata, let each replace rows "
+            "of its own (mode 'replace_where'), or give each a table of its own."
+        )
+
+
+def _same_rows(first: _StoredAsset, second: _StoredAsset) -> bool:
+    """Whether both replace the same rows of one table, whatever these rows are."""
+    one, other = first.contract, second.contract
+    if one.identifier != other.identifier or not one.replaced_conditions & other.replaced_conditions:
+        return False
+    return first.spec.partitions_def == second.spec.partitions_def and one.partition_expr == other.partition_expr
 
 
 def _wrong_groups(stored: list[_StoredAsset]) -> Iterator[str]:

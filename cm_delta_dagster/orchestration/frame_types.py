@@ -4,18 +4,14 @@ pandas and polars are recognized by name, so that neither is imported unless an 
 """
 
 import typing
-from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.reading.optional_packages import import_engine
-from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema, to_arrow_schema
-from cm_delta_dagster.spark.schema import to_spark
 
 
 class FrameType(StrEnum):
@@ -28,6 +24,18 @@ class FrameType(StrEnum):
     PANDAS = "pandas.DataFrame"
     POLARS = "polars.DataFrame"
     POLARS_LAZY = "polars.LazyFrame"
+
+
+class DtypeBackend(StrEnum):
+    """The types of the columns of a pandas DataFrame, by the names that pandas has for them.
+
+    ``pyarrow``: Arrow's, which hold what a table holds. ``numpy_nullable``: of pandas, where there are some. ``numpy``: a column
+    of integers or booleans with NULL becomes one of floats or objects.
+    """
+
+    PYARROW = "pyarrow"
+    NUMPY_NULLABLE = "numpy_nullable"
+    NUMPY = "numpy"
 
 
 _BY_NAME = {
@@ -60,8 +68,11 @@ def without_none(annotation: Any) -> Any:
     return next((part for part in parts if part is not type(None)), annotation) if type(None) in parts else annotation
 
 
-def from_batches(batches: pa.RecordBatchReader, wanted: FrameType) -> Any:
+def from_batches(batches: pa.RecordBatchReader, wanted: FrameType, *, dtype_backend: DtypeBackend | None = None) -> Any:
     """The rows as a value of ``wanted``, which is not Spark and not a snapshot.
+
+    Args:
+        dtype_backend: of a pandas DataFrame; Arrow's for None.
 
     Raises:
         EngineError: the package of the type is not installed.
@@ -72,57 +83,28 @@ def from_batches(batches: pa.RecordBatchReader, wanted: FrameType) -> Any:
         case FrameType.ARROW_TABLE:
             return batches.read_all()
         case FrameType.PANDAS:
-            return batches.read_all().to_pandas()
+            return _to_pandas(batches.read_all(), dtype_backend or DtypeBackend.PYARROW)
     frame = import_engine("polars").from_arrow(batches.read_all())
     return frame.lazy() if wanted is FrameType.POLARS_LAZY else frame
 
 
-def spark_frame(value: Any, *, name: str, session: Callable[[], SparkSession]) -> DataFrame:
-    """The rows of an output as a DataFrame of Spark.
-
-    Args:
-        name: of the asset, for messages.
-        session: returns the session; called only for other types than Spark's.
-
-    Raises:
-        InvalidArgumentError: a type that is not supported, values that have no Arrow type in common, or a column that Delta
-            cannot store.
-    """
-    wanted = frame_type(type(value))
-    if wanted is FrameType.SPARK and isinstance(value, DataFrame):
-        return value
-    if wanted in (None, FrameType.SPARK, FrameType.SNAPSHOT):
-        raise InvalidArgumentError(
-            f"{name} returned a {type(value).__module__}.{type(value).__qualname__}; the Delta IO manager writes "
-            f"{', '.join(kind for kind in FrameType if kind is not FrameType.SNAPSHOT)}. Return one of them, return nothing, or "
-            "give the output another io_manager_key."
-        )
-    try:
-        table = _arrow_table(value, wanted)
-        schema = from_arrow_schema(table.schema)
-        # No value changes, except that a time loses what is below a microsecond, which Delta cannot store.
-        table = table.cast(to_arrow_schema(schema), safe=False)
-    except InvalidArgumentError:
-        raise
-    except (pa.ArrowException, ValueError) as error:
-        raise InvalidArgumentError(
-            f"The {type(value).__name__} that {name} returned cannot be converted to Arrow: {error}. Nothing was written. Give "
-            "each column a name of its own and values of one type."
-        ) from error
-    return session().createDataFrame(table, to_spark(schema))
-
-
-def _arrow_table(value: Any, kind: FrameType) -> pa.Table:
-    match kind:
-        case FrameType.ARROW_TABLE:
-            return value
-        case FrameType.ARROW_READER:
-            return value.read_all()
-        case FrameType.PANDAS:
-            return pa.Table.from_pandas(value, preserve_index=False).replace_schema_metadata(None)
-        case FrameType.POLARS_LAZY:
-            return value.collect().to_arrow()
-    return value.to_arrow()
+def _to_pandas(table: pa.Table, backend: DtypeBackend) -> Any:
+    pandas = import_engine("pandas")
+    if backend is DtypeBackend.NUMPY:
+        return table.to_pandas()
+    if backend is DtypeBackend.PYARROW:
+        return table.to_pandas(types_mapper=pandas.ArrowDtype)
+    nullable = {
+        pa.int8(): pandas.Int8Dtype(),
+        pa.int16(): pandas.Int16Dtype(),
+        pa.int32(): pandas.Int32Dtype(),
+        pa.int64(): pandas.Int64Dtype(),
+        pa.float32(): pandas.Float32Dtype(),
+        pa.float64(): pandas.Float64Dtype(),
+        pa.bool_(): pandas.BooleanDtype(),
+        pa.string(): pandas.StringDtype(),
+    }
+    return table.to_pandas(types_mapper=nullable.get)
 
 
 def _name_of(base: type) -> tuple[str, str]:

@@ -3,8 +3,9 @@
 A Spark DataFrame is read by Spark. All other types are read through Arrow, without a JVM.
 """
 
+import typing
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
@@ -13,6 +14,7 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
+from cm_delta_dagster.operations.reading.change_query import TableChanges
 from cm_delta_dagster.operations.reading.read import plan_snapshot_read
 from cm_delta_dagster.operations.reading.read_arrow import read_snapshot_batches
 from cm_delta_dagster.operations.reading.read_changes import scan_changes
@@ -21,9 +23,12 @@ from cm_delta_dagster.operations.reading.read_polars import scan_snapshot_polars
 from cm_delta_dagster.orchestration import metadata as facts
 from cm_delta_dagster.orchestration.change_inputs import Consumer, changes_metadata, changes_since, reads_of
 from cm_delta_dagster.orchestration.frame_types import FrameType, frame_type, from_batches, without_none
+from cm_delta_dagster.orchestration.mapped_inputs import mapped_rows
+from cm_delta_dagster.orchestration.missing_partitions import check_partitions
 from cm_delta_dagster.orchestration.partitions import keys_text, partition_slice
+from cm_delta_dagster.orchestration.run_writes import RunWrites
 from cm_delta_dagster.orchestration.runs import pin_version, pinned_version
-from cm_delta_dagster.orchestration.versions_read import record_version_read
+from cm_delta_dagster.orchestration.versions_read import TableVersion, record_version_read
 from cm_delta_dagster.orchestration.write_contract import ReadContract
 from cm_delta_dagster.protocol.changes.change_data_feed import change_schema
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjunction
@@ -38,6 +43,7 @@ class TableInput:
         step: Dagster's context of the step; None in a unit test.
         session: returns the Spark session; called only for an input of Spark's type.
         reports: whether the read becomes an observation of the upstream asset.
+        within: a condition of the rows besides those of the contract.
     """
 
     context: dg.InputContext
@@ -48,6 +54,7 @@ class TableInput:
     step: Any
     session: Callable[[], Any]
     reports: bool
+    within: Predicate | None = None
 
     @classmethod
     def of(
@@ -77,6 +84,13 @@ class TableInput:
             reports=reports and contract.reports_reads,
         )
 
+    def of_mapped_output(self, run_writes: RunWrites) -> "TableInput":
+        """The rows of the upstream output alone, which is one of several with a mapping key."""
+        if self.wanted is FrameType.SNAPSHOT:
+            return self
+        snapshot, within = mapped_rows(self.context, self.table, self.snapshot, step=self.step, run_writes=run_writes)
+        return replace(self, snapshot=snapshot, within=within)
+
     def rows(self) -> Any:
         """The rows of the selected partitions, or the snapshot."""
         snapshot, store, contract = self.snapshot, self.table.store, self.contract
@@ -91,7 +105,9 @@ class TableInput:
         if self.wanted is FrameType.POLARS_LAZY:
             return scan_snapshot_polars(snapshot, store=store, columns=contract.columns, where=where)
         return from_batches(
-            read_snapshot_batches(snapshot, store=store, columns=contract.columns, where=where), self.wanted
+            read_snapshot_batches(snapshot, store=store, columns=contract.columns, where=where),
+            self.wanted,
+            dtype_backend=contract.dtype_backend,
         )
 
     def changes(self, client: DeltaClient, consumer: Consumer | None) -> Any:
@@ -120,17 +136,34 @@ class TableInput:
             after = "from the beginning" if read.after is None else f"after version {read.after}"
             context.log.info("Changes of %s %s up to version %d.", self.table.identifier, after, read.version)
             entries = {} if read.after is None else {"cm_delta/changes_after": read.after}
-        self._report(entries)
-        where = None
+            if (stopped := read.stopped_before) is not None:
+                context.log.warning(
+                    "Changes of %s from version %d on were not read, because its schema cannot represent the rows before it: "
+                    "%s. The next run continues there.",
+                    self.table.identifier,
+                    stopped.version,
+                    stopped.reason,
+                )
+        self._report(entries, version=None if read is None else min(read.version, self.snapshot.version))
+        try:
+            return self._changed_rows(changes)
+        except InvalidArgumentError as error:
+            if read is None or read.stopped_before is None:
+                raise
+            raise read.of_former_columns(error, read.stopped_before) from error
+
+    def _changed_rows(self, changes: TableChanges) -> Any:
+        contract, where = self.contract, None
         if contract.filter is not None:
-            where = parse_predicate(contract.filter, change_schema(self.snapshot.schema))
+            where = parse_predicate(contract.filter, change_schema(changes.definition.schema))
         if self.wanted is FrameType.SPARK:
             return scan_changes(self.table, changes, spark=self.session(), columns=contract.columns, where=where)
-        return from_batches(change_batches(self.table, changes, columns=contract.columns, where=where), self.wanted)
+        batches = change_batches(self.table, changes, columns=contract.columns, where=where)
+        return from_batches(batches, self.wanted, dtype_backend=contract.dtype_backend)
 
     def _where(self) -> Predicate | None:
         context = self.context
-        parts: list[Predicate] = []
+        parts: list[Predicate] = [] if self.within is None else [self.within]
         if context.has_asset_partitions:
             part = partition_slice(
                 context.asset_partitions_def,
@@ -138,25 +171,33 @@ class TableInput:
                 partition_expr=self.contract.partition_expr,
                 schema=self.snapshot.schema,
             )
+            if self.step is not None:
+                allowed = self.contract.allows_missing_partitions
+                check_partitions(context, part, self.snapshot, store=self.table.store, allowed=allowed)
             parts.append(part.predicate)
         if self.contract.filter is not None:
             parts.append(parse_predicate(self.contract.filter, self.snapshot.schema))
         return conjunction(parts) if parts else None
 
-    def _report(self, details: dict[str, Any]) -> None:
-        """Record the version, and observe the upstream asset: what was read, by what, and how far it is behind the latest."""
+    def _report(self, details: dict[str, Any], *, version: int | None = None) -> None:
+        """Record the version, and observe the upstream asset: what was read, by what, and how far it is behind the latest.
+
+        Args:
+            version: the version up to which changes were read; that of the snapshot for None.
+        """
         context, snapshot = self.context, self.snapshot
+        version = snapshot.version if version is None else version
         if self.contract.reads_latest and context.has_asset_key:
-            record_version_read(self.step, context.asset_key, snapshot)
+            record_version_read(self.step, context.asset_key, TableVersion(snapshot.table_id, version))
         keys = [str(key) for key in context.asset_partition_keys] if context.has_asset_partitions else []
         if not self.reports:
-            context.log.info("Read version %d of %s.", snapshot.version, snapshot.identifier)
+            context.log.info("Read version %d of %s.", version, snapshot.identifier)
             return
         entries: dict[str, Any] = {
-            facts.VERSION_READ: snapshot.version,
+            facts.VERSION_READ: version,
             facts.TABLE_ID: snapshot.table_id,
             facts.OPERATION: facts.READ,
-            facts.READ_LAG: self.table.snapshot().version - snapshot.version,
+            facts.READ_LAG: self.table.snapshot().version - version,
             **details,
         }
         reader = _reader(self.step)
@@ -199,9 +240,18 @@ def never_written(context: dg.InputContext, contract: ReadContract) -> TableNotF
 
 def _annotation(context: dg.InputContext | dg.OutputContext) -> Any:
     try:
-        return context.dagster_type.typing_type
+        annotation = context.dagster_type.typing_type
     except dg.DagsterInvariantViolationError:  # A context of a unit test, without a type.
         return Any
+    if isinstance(context, dg.InputContext) and typing.get_origin(annotation) is list and _is_fan_in(context):
+        return typing.get_args(annotation)[0]
+    return annotation
+
+
+def _is_fan_in(context: dg.InputContext) -> bool:
+    """Whether the input is a list of several outputs, which are loaded one by one."""
+    step = step_of(context)
+    return step is not None and hasattr(step.step.step_input_named(context.name).source, "sources")
 
 
 def _wanted_type(context: dg.InputContext) -> FrameType:

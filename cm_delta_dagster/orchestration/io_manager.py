@@ -7,6 +7,7 @@ output as one commit, and ``runs`` makes writes idempotent and pins versions.
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import dagster as dg
@@ -28,17 +29,21 @@ from cm_delta_dagster.orchestration.change_inputs import (
 )
 from cm_delta_dagster.orchestration.column_lineage import column_lineage, remember_input
 from cm_delta_dagster.orchestration.commit_together import OutputGroups
-from cm_delta_dagster.orchestration.frame_types import spark_frame
+from cm_delta_dagster.orchestration.frame_types import DtypeBackend
 from cm_delta_dagster.orchestration.inputs import TableInput, allows_none, never_written, step_of
+from cm_delta_dagster.orchestration.mapped_inputs import is_mapped
 from cm_delta_dagster.orchestration.metadata_keys import DEFAULT_READ_KEYS, WRITE_KEYS, own_entries, own_run_tags
 from cm_delta_dagster.orchestration.output import OutputWrite, write_output
 from cm_delta_dagster.orchestration.output_events import WrittenOutput, observe_instead, partitions_of, report
+from cm_delta_dagster.orchestration.output_rows import spark_frame
 from cm_delta_dagster.orchestration.refusals import without_retries
 from cm_delta_dagster.orchestration.resources import CatalogResource, HasSparkSession, SparkResource
 from cm_delta_dagster.orchestration.run_checks import checked_warehouse
+from cm_delta_dagster.orchestration.run_writes import RunWrites
 from cm_delta_dagster.orchestration.runs import (
     WriteOrigin,
     asset_metadata,
+    op_output_name,
     pin_together,
     pinned_version,
     raise_pinned_version,
@@ -63,6 +68,8 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         default_catalog: first part of a table's name, if the asset's metadata does not set it.
         default_schema: second part, for assets whose key has a single part.
         report_reads: whether a read becomes an observation of the upstream asset; an input can switch it off for itself.
+        dtype_backend: the types of the columns of pandas inputs: ``pyarrow``, ``numpy_nullable`` or ``numpy``; an input can have
+            its own.
         preview_rows: number of rows that the event of a write shows as a Markdown table.
         column_lineage: whether the event of a write shows which columns of inputs its columns are computed from.
     """
@@ -72,6 +79,10 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
     default_catalog: str = Field(default="main", description="Catalog of tables whose asset does not name one.")
     default_schema: str = Field(default="default", description="Schema of tables whose asset key has one part.")
     report_reads: bool = Field(default=True, description="Whether a read becomes an observation of the upstream asset.")
+    dtype_backend: DtypeBackend = Field(
+        default=DtypeBackend.PYARROW,
+        description="Types of the columns of pandas inputs: 'pyarrow', 'numpy_nullable', or 'numpy', which changes NULLs.",
+    )
     preview_rows: int = Field(
         default=0, ge=0, le=100, description="Rows of the table or partition to show with each write; 0 for none."
     )
@@ -81,6 +92,7 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
 
     _checked: ExitStack = PrivateAttr(default_factory=ExitStack)
     _groups: OutputGroups = PrivateAttr(default_factory=OutputGroups)
+    _run_writes: RunWrites = PrivateAttr(default_factory=RunWrites)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Find out before an asset is computed that the catalog or the warehouse cannot be reached."""
@@ -154,6 +166,8 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
             return None
         self._pin_inputs(context, contract, table)
         table_input = TableInput.of(context, contract, table, session=self._session, reports=self.report_reads)
+        if is_mapped(context) and table_input.step is not None and contract.reads_latest:
+            table_input = table_input.of_mapped_output(self._run_writes)
         if contract.changes:
             consumer = None if table_input.step is None else self._consumer(context.name, table_input.step)
             loaded = table_input.changes(self.catalog.client, consumer)
@@ -229,25 +243,37 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
             names=self._names,
         )
         origin = WriteOrigin(
-            name=asset_key.to_user_string() if asset_key is not None else _op_output_name(context),
+            name=asset_key.to_user_string()
+            if asset_key is not None
+            else op_output_name(
+                "" if step is None else context.job_name, context.step_key, context.name, context.mapping_key
+            ),
             partition_keys=keys,
             asset_key=asset_key,
             step_key=None if step is None else context.step_key,
             step_context=step,
         )
         progress = tuple(read.progress for read in reads_of(step))
-        return OutputWrite(contract=contract, origin=origin, definition=definition, keys=keys, progress=progress)
+        return OutputWrite(
+            contract=contract,
+            origin=origin,
+            definition=definition,
+            keys=keys,
+            progress=progress,
+            run_writes=self._run_writes,
+        )
 
     def _read_contract(self, context: dg.InputContext) -> ReadContract:
         upstream = context.upstream_output
         named = {} if upstream is None else upstream.definition_metadata
         asset_key = context.asset_key if context.has_asset_key else None
-        return parse_read_contract(
+        contract = parse_read_contract(
             upstream=asset_metadata(step_of(context), asset_key, named),
             own=context.definition_metadata,
             asset_path=context.asset_key.path if context.has_asset_key else (),
             names=self._names,
         )
+        return contract if contract.dtype_backend else replace(contract, dtype_backend=self.dtype_backend)
 
     def _report_none(self, context: dg.OutputContext, write: OutputWrite) -> None:
         """Accept None if the annotation allows it: there is no commit, and the data version of the table stays."""
@@ -289,8 +315,3 @@ def _output_partitions(context: dg.OutputContext) -> dg.PartitionsDefinition[Any
             "determines the rows to replace. Nothing was written. Launch the run for a partition."
         )
     return definition
-
-
-def _op_output_name(context: dg.OutputContext) -> str:
-    parts = ("op", context.job_name if step_of(context) is not None else "", context.step_key, context.name)
-    return ":".join(part for part in (*parts, context.mapping_key or "") if part)

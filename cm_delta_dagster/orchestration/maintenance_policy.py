@@ -16,9 +16,10 @@ from cm_delta_dagster.operations.arguments import listed
 from cm_delta_dagster.operations.maintenance.optimize import plan_optimize
 from cm_delta_dagster.operations.maintenance.sizes import size_text
 from cm_delta_dagster.operations.maintenance.vacuum import plan_vacuum
+from cm_delta_dagster.orchestration.setting_names import SettingName
 
 
-class MaintenanceTask(StrEnum):
+class MaintenanceTask(SettingName):
     """The tasks of a maintenance job, in the order of execution."""
 
     PUBLISH = "publish"

@@ -102,7 +102,8 @@ def _plan(table: Table, task: MaintenanceTask, policy: MaintenancePolicy) -> Tas
         case MaintenanceTask.CLEAN_LOG:
             log = plan_clean_log(table)
             names = [*log.log_names, *log.staged_names, *log.sidecar_names]
-            return _planned("would be deleted", names, num_bytes=log.num_bytes)
+            report = _planned("would be deleted", names, num_bytes=log.num_bytes)
+            return replace(report, text=f"{report.text} {log.kept}".rstrip())
         case MaintenanceTask.CLEAN_STAGED_COMMITS:
             staged = plan_clean_staged_commits(table)
             return _planned("would be deleted", staged.names, num_bytes=staged.num_bytes)
@@ -164,7 +165,9 @@ def _run(
             report = _deleted(vacuumed, "data files")
             return replace(report, text=report.text + _retention_note(vacuumed))
         case MaintenanceTask.CLEAN_LOG:
-            return _deleted(clean_log(table), "files of the log")
+            cleaned = clean_log(table)
+            report = _deleted(cleaned, "files of the log")
+            return replace(report, text=f"{report.text} {cleaned.kept}".rstrip())
         case MaintenanceTask.CLEAN_STAGED_COMMITS:
             return _deleted(clean_staged_commits(table), "staged commits")
 

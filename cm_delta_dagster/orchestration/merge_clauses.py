@@ -13,7 +13,10 @@ from pyspark.sql import DataFrame
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause, check_clauses
-from cm_delta_dagster.protocol.predicates.predicates import Predicate, to_sql
+from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Or, Predicate, to_sql
+from cm_delta_dagster.protocol.predicates.references import Side, own_text
+from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
+from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.change_clauses import ClauseAction, ClauseKind
 
 _KINDS = {
@@ -47,6 +50,32 @@ class MergeClause:
         action = _ACTIONS[self.when][self.then]
         assignments: Mapping[str, str] | None = {} if action is ClauseAction.DELETE else self.set
         return RowClause(kind=_KINDS[self.when], action=action, condition=condition, assignments=assignments)
+
+
+def conditions_on_others(clauses: Sequence[MergeClause]) -> frozenset[str | None]:
+    """The conditions of the clauses that change or delete rows that the output does not have; None for all these rows."""
+    return frozenset(each.condition for each in clauses if each.when == "not_matched_by_source")
+
+
+def others_changed(clauses: Sequence[MergeClause], schema: StructType) -> Predicate:
+    """The condition of the rows that the clauses may change or delete without a partner in the output.
+
+    Args:
+        schema: of the table. A condition that does not name its columns alone is taken as true.
+    """
+    parts = [_on_table(condition, schema) for condition in conditions_on_others(clauses)]
+    return AlwaysTrue() if any(isinstance(part, AlwaysTrue) for part in parts) else Or(tuple(parts))
+
+
+def _on_table(condition: str | None, schema: StructType) -> Predicate:
+    target, source = Side(alias="target", schema=schema), Side(alias="source", schema=StructType(()))
+    text = None if condition is None else own_text(condition, target, source)
+    if text is None:
+        return AlwaysTrue()
+    try:
+        return parse_predicate(text, schema)
+    except InvalidArgumentError:
+        return AlwaysTrue()  # The merge itself refuses it.
 
 
 def parse_merge_clauses(value: Any) -> tuple[MergeClause, ...]:

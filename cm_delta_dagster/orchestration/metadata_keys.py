@@ -35,7 +35,19 @@ WRITE_KEYS = frozenset(
         "identity",
     }
 )
-READ_KEYS = frozenset({"columns", "version", "timestamp", "filter", "changes", "changes_from", "report_reads"})
+READ_KEYS = frozenset(
+    {
+        "columns",
+        "version",
+        "timestamp",
+        "filter",
+        "changes",
+        "changes_from",
+        "report_reads",
+        "allow_missing_partitions",
+        "dtype_backend",
+    }
+)
 DEFAULT_READ_KEYS = frozenset({"columns"})
 """Read keys that an asset may set as defaults; the metadata of an input has priority."""
 RUN_TIME_KEYS = frozenset(

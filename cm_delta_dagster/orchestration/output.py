@@ -5,7 +5,7 @@ handled by the commit; the function of the asset does not run again.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import dagster as dg
@@ -29,9 +29,10 @@ from cm_delta_dagster.operations.writing.merge_rows import merge_rows
 from cm_delta_dagster.operations.writing.write import WriteResult, append, overwrite
 from cm_delta_dagster.operations.writing.write_result import already_committed, is_already_committed
 from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
-from cm_delta_dagster.orchestration.merge_clauses import condition_of_keys, merge_change
+from cm_delta_dagster.orchestration.merge_clauses import condition_of_keys, merge_change, others_changed
 from cm_delta_dagster.orchestration.partitions import PartitionSlice, partition_columns, partition_slice
 from cm_delta_dagster.orchestration.refusals import refuse_waiting
+from cm_delta_dagster.orchestration.run_writes import RunWrites
 from cm_delta_dagster.orchestration.runs import EarlierWrite, WriteOrigin, idempotency, refuse_other_asset
 from cm_delta_dagster.orchestration.write_contract import OnConflict, WriteContract, WriteMode
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
@@ -40,8 +41,8 @@ from cm_delta_dagster.protocol.predicates.predicates import Predicate, columns_o
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode, reconcile_schemas
 from cm_delta_dagster.protocol.schema.types import StructType
-from cm_delta_dagster.spark.guards import guarded_columns
 from cm_delta_dagster.spark.schema import from_spark
+from cm_delta_dagster.spark.stored_values import guarded_source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,7 @@ class OutputWrite:
         definition: partitions of the asset, None for an output without.
         keys: partition keys of this output; they are written in one commit.
         progress: how far the asset has then read the changes of its inputs.
+        run_writes: finds what other outputs of the run have written.
     """
 
     contract: WriteContract
@@ -59,6 +61,7 @@ class OutputWrite:
     definition: dg.PartitionsDefinition[Any] | None = None
     keys: tuple[str, ...] = ()
     progress: tuple[Progress, ...] = ()
+    run_writes: RunWrites = field(default_factory=RunWrites, compare=False, repr=False)
 
     def slice_for(self, schema: StructType) -> PartitionSlice | None:
         """The rows that this output may change; None for all rows."""
@@ -124,7 +127,8 @@ def _write(
     """Bring the table in line with the contract, and write. Returns the result, the slice, and the versions of the first."""
     snapshot = table.snapshot()
     refuse_other_asset(snapshot, write.origin, named_after=write.contract.named_after)
-    part = write.slice_for(_resulting_schema(snapshot, output_schema, write.contract))
+    schema = _resulting_schema(snapshot, output_schema, write.contract)
+    part = write.slice_for(schema)
     identity = idempotency(table, write.origin)
     if isinstance(identity, EarlierWrite):
         version = identity.version
@@ -132,7 +136,12 @@ def _write(
     refuse_waiting(table, write.origin)
     context = write.origin.commit_context()
     altered: tuple[int, ...] = ()
+
+    def refuse_lost_rows(replaced: Snapshot) -> None:
+        _refuse_lost_rows(table, replaced, write, part, frame)
+
     if not is_already_committed(snapshot, identity):
+        refuse_lost_rows(snapshot)
         if write.contract.mode is WriteMode.ERROR_IF_EXISTS:
             _refuse_existing_rows(table, snapshot, part, frame)
         altered = _brought_in_line(table, frame, write.contract, context)
@@ -141,8 +150,29 @@ def _write(
         context=context,
         progress=write.progress,
         replaces_winners=write.contract.on_conflict is OnConflict.LAST_WINS,
+        check_replaced=refuse_lost_rows,
     )
-    return _dispatch(table, frame, output_schema, write.contract, part, options), part, altered
+    if part is not None and not _checks_slice(write.contract):
+        frame = guarded_source(frame, schema, part.predicate, partition_columns=snapshot.partition_columns)
+    return _dispatch(table, frame, write.contract, part, options), part, altered
+
+
+def _refuse_lost_rows(
+    table: WriteTarget, snapshot: Snapshot, write: OutputWrite, part: PartitionSlice | None, frame: DataFrame
+) -> None:
+    """Refuse a write that replaces rows of another output of the run."""
+    stored = table.table if isinstance(table, DeferredTable) else table
+    if not isinstance(stored, Table) or not write.contract.replaces_rows:
+        return
+    replaced = None if part is None else part.predicate
+    if write.contract.mode is WriteMode.REPLACE_WHERE:
+        replaced = _replace_predicate(table, write.contract, replaced)
+    elif write.contract.merge_clauses:
+        others = others_changed(write.contract.merge_clauses, snapshot.schema)
+        replaced = others if replaced is None else conjunction((replaced, others))
+    write.run_writes.refuse_lost_rows(
+        stored, snapshot, origin=write.origin, replaced=replaced, spark=frame.sparkSession
+    )
 
 
 def _brought_in_line(
@@ -200,7 +230,6 @@ def _resulting_schema(snapshot: Snapshot, output_schema: StructType, contract: W
 def _dispatch(
     table: WriteTarget,
     frame: DataFrame,
-    output_schema: StructType,
     contract: WriteContract,
     part: PartitionSlice | None,
     options: CommitOptions,
@@ -211,7 +240,7 @@ def _dispatch(
         case WriteMode.APPEND | WriteMode.ERROR_IF_EXISTS:
             return append(
                 table,
-                frame=_with_guard(frame, output_schema, within),
+                frame=frame,
                 schema_mode=contract.schema_mode,
                 options=options,
             )
@@ -227,7 +256,7 @@ def _dispatch(
         case WriteMode.MERGE if contract.merge_clauses:
             change = merge_change(
                 contract.merge_clauses,
-                frame=_with_guard(frame, output_schema, within),
+                frame=frame,
                 on=contract.merge_on or condition_of_keys(contract.merge_keys),
                 within=within,
                 evolves=contract.schema_mode is SchemaMode.MERGE,
@@ -251,11 +280,11 @@ def _replace_predicate(table: WriteTarget, contract: WriteContract, within: Pred
     return conjunction([asked] if within is None else [within, asked])
 
 
-def _with_guard(frame: DataFrame, output_schema: StructType, within: Predicate | None) -> DataFrame:
-    """``frame`` with a check that makes the Spark job fail if a row lies outside of ``within``."""
-    if within is None:
-        return frame
-    return frame.withColumns(guarded_columns(output_schema, within))
+def _checks_slice(contract: WriteContract) -> bool:
+    """Whether the operation itself refuses rows outside of the slice that it replaces or merges into."""
+    return contract.mode in (WriteMode.OVERWRITE, WriteMode.REPLACE_WHERE) or (
+        contract.mode is WriteMode.MERGE and not contract.merge_clauses
+    )
 
 
 def _refuse_existing_rows(

@@ -15,7 +15,8 @@ import dagster as dg
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.predicates import And, Comparison, ComparisonOperator, In, Or, Predicate
-from cm_delta_dagster.protocol.schema.types import DataType, DecimalType, PrimitiveType, StructType, data_type_text
+from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA, char_width, length_limits
+from cm_delta_dagster.protocol.schema.types import DecimalType, PrimitiveType, StructField, StructType, data_type_text
 
 _INTEGER_BITS = {"byte": 8, "short": 16, "integer": 32, "long": 64}
 _LONGEST_KEY_TEXT = 200
@@ -27,6 +28,8 @@ class _Values:
 
     column: str
     by_key: Mapping[str, Any]
+    width: int = 0
+    """Of a ``char(n)`` column, whose values have blanks at the end; 0 of any other."""
 
     def predicate(self, keys: Iterable[str]) -> Predicate:
         values = tuple(sorted(self.by_key[key] for key in set(keys)))
@@ -35,7 +38,8 @@ class _Values:
         return In(self.column, values)
 
     def key_of(self, value: Any) -> str | None:
-        return next((key for key, own in self.by_key.items() if own == value), None)
+        padded = value.ljust(self.width) if self.width else value
+        return next((key for key, own in self.by_key.items() if own == padded), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +134,7 @@ def partition_slice(
                 f"{', '.join(schema.names)}."
             )
         own_keys = dict.fromkeys(row[name] for row in rows)
-        dimensions[name] = _dimension(part, column.name, column.type, own_keys)
+        dimensions[name] = _dimension(part, column, own_keys)
     names = tuple(dimensions)
     return PartitionSlice(
         predicate=_predicate(names, {tuple(row[name] for name in names) for row in rows}, dimensions),
@@ -237,9 +241,8 @@ def _predicate(names: Sequence[str], rows: set[tuple[str, ...]], dimensions: Map
     return parts[0] if len(parts) == 1 else Or(parts)
 
 
-def _dimension(
-    definition: dg.PartitionsDefinition[Any], column: str, kind: DataType, keys: Iterable[str]
-) -> _Dimension:
+def _dimension(definition: dg.PartitionsDefinition[Any], field: StructField, keys: Iterable[str]) -> _Dimension:
+    column, kind = field.name, field.type
     name = data_type_text(kind)
     if isinstance(definition, dg.TimeWindowPartitionsDefinition) and name in ("date", "timestamp", "timestamp_ntz"):
         windows = {key: _window(definition, key, column) for key in keys}
@@ -251,29 +254,29 @@ def _dimension(
             f"The column {column} has the type {name}, which cannot hold time windows. Use date, timestamp, "
             "timestamp_ntz, a string in the format of the partition keys, or an integer if the keys are numbers."
         )
-    values = {key: _value(key, kind, column) for key in keys}
-    _check_one_key_a_value(definition, values, kind, column)
-    return _Values(column=column, by_key=values)
+    values = {key: _value(key, field) for key in keys}
+    _check_one_key_a_value(definition, values, field)
+    return _Values(column=column, by_key=values, width=char_width(field))
 
 
 def _check_one_key_a_value(
-    definition: dg.PartitionsDefinition[Any], values: Mapping[str, Any], kind: DataType, column: str
+    definition: dg.PartitionsDefinition[Any], values: Mapping[str, Any], field: StructField
 ) -> None:
     """Refuse two keys with one value: each would replace the rows of the other. Only these types have several texts for a value."""
-    if not isinstance(kind, DecimalType) and data_type_text(kind) != "timestamp":
+    if not isinstance(field.type, DecimalType) and data_type_text(field.type) != "timestamp" and not char_width(field):
         return
     every = dict(values)
     if isinstance(definition, dg.StaticPartitionsDefinition):
         every |= {
-            key: value for key in definition.get_partition_keys() if (value := _value_or_none(key, kind)) is not None
+            key: value for key in definition.get_partition_keys() if (value := _value_or_none(key, field)) is not None
         }
     owners: dict[Any, str] = {}
     for key, value in every.items():
         other = owners.setdefault(value, key)
         if other != key and not {key, other}.isdisjoint(values):
             raise InvalidArgumentError(
-                f"The partition keys {other!r} and {key!r} are the same value of the column {column} "
-                f"({data_type_text(kind)}), so each would replace the rows of the other. Nothing was written. Keep one of "
+                f"The partition keys {other!r} and {key!r} are the same value of the column {field.name} "
+                f"({_declared(field)}), so each would replace the rows of the other. Nothing was written. Keep one of "
                 "the two."
             )
 
@@ -318,29 +321,33 @@ def _dates(window: dg.TimeWindow, key: str, column: str) -> tuple[date, date]:
     return window.start.date(), window.end.date()
 
 
-def _value(key: str, kind: DataType, column: str) -> Any:
+def _value(key: str, field: StructField) -> Any:
     """The column's value for a key. Only the canonical text of a value is accepted."""
-    name = data_type_text(kind)
     try:
-        value = _parse(key, kind)
+        value = _parse(key, field)
     except (ValueError, InvalidOperation) as error:
-        raise _no_value(key, name, column) from error
+        raise _no_value(key, _declared(field), field.name) from error
     if value is None:
         raise InvalidArgumentError(
-            f"The column {column} has the type {name}, which cannot be a partition of an asset. Use a string, an "
+            f"The column {field.name} has the type {_declared(field)}, which cannot be a partition of an asset. Use a string, an "
             "integer, a decimal, a boolean, a date or a timestamp."
         )
     return value
 
 
-def _value_or_none(key: str, kind: DataType) -> Any:
+def _value_or_none(key: str, field: StructField) -> Any:
     try:
-        return _parse(key, kind)
+        return _parse(key, field)
     except (ValueError, InvalidOperation):
         return None
 
 
-def _parse(key: str, kind: DataType) -> Any:
+def _declared(field: StructField) -> str:
+    return str(field.metadata.get(CHAR_METADATA, data_type_text(field.type)))
+
+
+def _parse(key: str, field: StructField) -> Any:
+    kind = field.type
     if not key:
         raise ValueError("empty")
     if isinstance(kind, DecimalType):
@@ -349,7 +356,7 @@ def _parse(key: str, kind: DataType) -> Any:
         return None
     match kind.name:
         case "string":
-            return key
+            return _parse_text(key, field)
         case "byte" | "short" | "integer" | "long":
             limit = 1 << (_INTEGER_BITS[kind.name] - 1)
             if not re.fullmatch(r"0|-?[1-9][0-9]*", key) or not -limit <= int(key) < limit:
@@ -367,6 +374,15 @@ def _parse(key: str, kind: DataType) -> Any:
             wall = datetime.fromisoformat(key)
             return wall if wall.tzinfo is None else _fail(key)
     return None
+
+
+def _parse_text(key: str, field: StructField) -> str:
+    limits = length_limits(field)
+    if limits is None or limits.limit is None:
+        return key
+    if len(key) > limits.limit:
+        raise ValueError(key)
+    return key.ljust(limits.limit) if limits.is_char else key
 
 
 def _parse_decimal(key: str, kind: DecimalType) -> Decimal:

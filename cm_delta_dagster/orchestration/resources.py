@@ -4,26 +4,27 @@ A resource opens its connection or session on first use, not when definitions ar
 process of the run.
 """
 
-import json
 import os
 import threading
 import typing
 from collections.abc import Mapping
-from contextlib import suppress
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import dagster as dg
 from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, PrivateAttr, field_validator, model_validator
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.sql.database import IfMissing
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import CommitContext
 from cm_delta_dagster.client.settings import ClientSettings, OnCatalogBehind
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.orchestration.environment import as_config, as_references, resolved_options, variable_of
 from cm_delta_dagster.orchestration.run_checks import check_session
 from cm_delta_dagster.spark.java import ensure_java
-from cm_delta_dagster.spark.session import is_connect, is_gone, running_session
+from cm_delta_dagster.spark.python_interpreter import same_interpreter, settings_of_environment
+from cm_delta_dagster.spark.session import REDACTED_NAMES, REDACTION, is_connect, is_gone, running_session
 from cm_delta_dagster.storage.storage_options import StorageOptions
 from cm_delta_dagster.storage.stores import Stores
 
@@ -82,15 +83,35 @@ class ClientSettingsConfig(dg.Config):
         return ClientSettings(**{name: getattr(self, name) for name in type(self).model_fields})
 
 
-class CatalogResource(dg.ConfigurableResource[Any]):
+class _ReferencingResource(dg.ConfigurableResource[Any]):
+    """A resource with values that can be references: ``dg.EnvVar("NAME")`` or ``{"env": "NAME"}``, also within mappings.
+
+    Neither ``repr`` nor the errors of pydantic show values that may be secrets.
+    """
+
+    model_config = ConfigDict(hide_input_in_errors=True)
+    referencing: ClassVar[frozenset[str]]
+    """The fields that can be references. Others, such as tags of commits, can have an item ``env`` of their own."""
+
+    if not typing.TYPE_CHECKING:  # A type checker sees the fields as parameters.
+
+        def __init__(self, **data: Any) -> None:
+            references = {name: as_references(data[name]) for name in data.keys() & self.referencing}
+            super().__init__(**{**data, **references})
+
+
+class CatalogResource(_ReferencingResource):
     """The catalog of the tables, opened on first use, once in each process.
 
     At the end of the run the client waits for background checksums and checkpoints and is closed. ``settings`` is a
     ``ClientSettingsConfig``, because Dagster shows and reads it as configuration.
     """
 
+    referencing = frozenset({"url", "warehouse", "storage_options", "principal", "user_metadata"})
+
     url: str = Field(
-        description="Database of the catalog, e.g. sqlite:////data/catalog.db or postgresql+psycopg://host/db."
+        repr=False,
+        description="Database of the catalog, e.g. sqlite:////data/catalog.db or postgresql+psycopg://host/db.",
     )
     warehouse: str = Field(description="Directory or URI of the locations of new tables.")
     storage_options: dict[str, Any] = Field(
@@ -120,12 +141,8 @@ class CatalogResource(dg.ConfigurableResource[Any]):
 
     @field_validator("storage_options", mode="before")
     @classmethod
-    def _with_environment(cls, value: Any) -> Any:
-        name = value.env_var_name if isinstance(value, dg.EnvVar) else _variable(value)
-        if name is None:
-            return _with_environment(value)
-        text = os.environ.get(name)
-        return {"env": name} if text is None else _decoded_options(text, name)
+    def _accept_reference(cls, value: Any) -> Any:
+        return as_config(value)
 
     @property
     def client(self) -> DeltaClient:
@@ -133,7 +150,7 @@ class CatalogResource(dg.ConfigurableResource[Any]):
         with self._lock:
             if self._client is None or self._process != os.getpid():
                 # A client inherited through fork shares its connections with the parent and must not be used.
-                self._client = self._open()
+                self._client = self.open_client()
                 self._process = os.getpid()
             return self._client
 
@@ -148,67 +165,44 @@ class CatalogResource(dg.ConfigurableResource[Any]):
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         self.close()
 
-    def _open(self) -> DeltaClient:
-        _check_environment(self.storage_options)
-        options = StorageOptions.of(self.storage_options, warehouse=self.warehouse)
+    def open_client(self, *, if_missing: IfMissing = IfMissing.CREATE) -> DeltaClient:
+        """A client that the caller closes. The values of storage options are read from the environment here."""
+        given = resolved_options(self.storage_options, name="storage_options")
+        options = StorageOptions.of(given, warehouse=self.warehouse)
         return DeltaClient(
-            SqlCatalog(self.url, warehouse=self.warehouse, principal=self.principal),
+            SqlCatalog(self.url, warehouse=self.warehouse, if_missing=if_missing, principal=self.principal),
             stores=Stores(storage_options=options),
             settings=self.settings.client_settings(),
             context=CommitContext(tags=self.commit_tags, user_metadata=self.user_metadata),
         )
 
 
-def _with_environment(value: Any) -> Any:
-    """Replace ``EnvVar``, which Dagster leaves as ``{"env": name}`` in nested config, by its value where that is set."""
-    name = _variable(value)
-    if name is not None:
-        return os.environ.get(name, value)
-    if not isinstance(value, Mapping):
-        return value
-    return {key: _with_environment(item) for key, item in value.items()}
-
-
-def _check_environment(options: Mapping[str, Any]) -> None:
-    # Not while the resource is validated: the error of pydantic would show the other values.
-    name = _variable(options)
-    if name is not None:
-        raise InvalidArgumentError(
-            f"storage_options use the environment variable {name}, which is not set. Set it where the run executes."
-        )
-    for value in options.values():
-        if isinstance(value, Mapping):
-            _check_environment(value)
-
-
-def _variable(value: Any) -> str | None:
-    """The name in ``{"env": name}``."""
-    name = value.get("env") if isinstance(value, Mapping) and len(value) == 1 else None
-    return name if isinstance(name, str) else None
-
-
-def _decoded_options(text: str, name: str) -> dict[str, Any]:
-    with suppress(ValueError):
-        options = json.loads(text)
-        if isinstance(options, dict):
-            return options
-    # Without the text, which may be a secret.
-    raise InvalidArgumentError(f'{name} is not a JSON object such as {{"key": "...", "secret": "..."}}.')
-
-
-class SparkResource(dg.ConfigurableResource[Any]):
+class SparkResource(_ReferencingResource):
     """A Spark session, started on first use: classic (``master``) or Spark Connect (``remote``).
 
     If the Java process of the session was killed or ran out of memory, the next use starts another session. A session that
     already runs in the process is used: the resource applies settings that can change and logs a warning about the others.
     """
 
+    referencing = frozenset({"app_name", "master", "remote", "packages", "jars", "config"})
+
     app_name: str = Field(default="cm_delta_dagster", description="Name shown in the Spark UI.")
     master: str | None = Field(default=None, description="Master URL of a classic session, e.g. local[2].")
-    remote: str | None = Field(default=None, description="URL of a Spark Connect server, e.g. sc://host:15002.")
-    packages: list[str] = Field(default_factory=list, description="Maven coordinates for spark.jars.packages.")
-    jars: list[str] = Field(default_factory=list, description="Jar files for spark.jars.")
-    config: dict[str, str] = Field(default_factory=dict, description="Further Spark settings, as text.")
+    remote: str | None = Field(
+        default=None, repr=False, description="URL of a Spark Connect server, e.g. sc://host:15002."
+    )
+    packages: list[str] = Field(
+        default_factory=list, repr=False, description="Maven coordinates for spark.jars.packages."
+    )
+    jars: list[str] = Field(default_factory=list, repr=False, description="Jar files for spark.jars.")
+    config: dict[str, str] = Field(
+        default_factory=dict,
+        repr=False,
+        description="Further Spark settings, as text. An EnvVar holds all of them as a JSON object.",
+    )
+    defaults: dict[str, str] = Field(
+        default_factory=dict, repr=False, description="Spark settings that hold unless config sets them."
+    )
     stop_on_teardown: bool = Field(
         default=False, description="Stop the session at the end of the run, if this resource started it."
     )
@@ -248,24 +242,43 @@ class SparkResource(dg.ConfigurableResource[Any]):
             if session is not None and self.stop_on_teardown and self._started_here and not is_gone(session):
                 session.stop()
 
+    @field_validator("config", mode="before")
+    @classmethod
+    def _accept_reference(cls, value: Any) -> Any:
+        return as_config(value)
+
+    def check(self) -> None:
+        """Raises InvalidArgumentError for contradictions that are known without the environment."""
+        self._combined({} if variable_of(self.config) is not None else self.config)
+
     def settings(self) -> dict[str, str]:
-        """The Spark settings of this resource. Raises InvalidArgumentError for contradictions."""
+        """The Spark settings of this resource, with the values of the environment.
+
+        Raises:
+            InvalidArgumentError: they contradict each other, a variable is not set, or a value is not text.
+        """
+        config = resolved_options(self.config, name="config")
+        wrong = sorted(name for name, value in config.items() if not isinstance(value, str))
+        if wrong:
+            raise InvalidArgumentError(f"The values of {', '.join(wrong)} in config must be text. Put them in quotes.")
+        return self._combined(config)
+
+    def _combined(self, config: Mapping[str, str]) -> dict[str, str]:
         if self.master and self.remote:
             raise InvalidArgumentError(
-                f"SparkResource got master={self.master!r} and remote={self.remote!r}; a session is either classic or "
-                "Connect. Give one of them."
+                "SparkResource got both master and remote; a session is either classic or Connect. Give one of them."
             )
         asked = {"spark.app.name": self.app_name}
         if self.packages:
             asked["spark.jars.packages"] = ",".join(self.packages)
         if self.jars:
             asked["spark.jars"] = ",".join(self.jars)
-        doubled = sorted(asked.keys() & self.config.keys())
+        doubled = sorted(asked.keys() & config.keys())
         if doubled:
             raise InvalidArgumentError(
                 f"SparkResource got {', '.join(doubled)} both as a field and in config. Keep one of the two."
             )
-        return {**asked, **self.config}
+        return {**self.defaults, **asked, **config}
 
     def _take_or_start(self) -> SparkSession:
         settings = self.settings()
@@ -274,7 +287,7 @@ class SparkResource(dg.ConfigurableResource[Any]):
             self._started_here = False
             if self.remote is not None and not is_connect(running):
                 raise InvalidArgumentError(
-                    f"SparkResource got remote={self.remote!r}, and a classic Spark session runs in this process, which can have "
+                    "SparkResource got remote, and a classic Spark session runs in this process, which can have "
                     "one kind only. Stop that session, or use Connect in a process of its own."
                 )
             apply_settings(running, {**settings, **({"spark.master": self.master} if self.master else {})})
@@ -286,10 +299,15 @@ class SparkResource(dg.ConfigurableResource[Any]):
             builder = builder.remote(self.remote)
         elif self.master is not None:
             builder = builder.master(self.master)
+        if self.remote is None and REDACTION not in settings_of_environment():  # A server has settings of its own.
+            settings = {REDACTION: REDACTED_NAMES, **settings}
         for key, value in settings.items():
             builder = builder.config(key, value)
         self._started_here = True
-        return builder.getOrCreate()
+        if self.remote is not None:
+            return builder.getOrCreate()
+        with same_interpreter({**settings, **({} if self.master is None else {"spark.master": self.master})}):
+            return builder.getOrCreate()
 
 
 def apply_settings(session: SparkSession, settings: Mapping[str, str]) -> None:
@@ -301,10 +319,10 @@ def apply_settings(session: SparkSession, settings: Mapping[str, str]) -> None:
         if session.conf.isModifiable(key):
             session.conf.set(key, value)
         else:
-            different.append(f"{key} (configured {value!r}, running with {session.conf.get(key, None)!r})")
+            different.append(key)  # Without the values, which may be secrets.
     if different:
         dg.get_dagster_logger("cm_delta_dagster").warning(
-            "A Spark session already runs in this process and keeps its own static settings: %s. Restart the process, "
-            "or give the same settings to every Spark resource.",
-            "; ".join(different),
+            "A Spark session already runs in this process and keeps its own values of static settings: %s. Restart the "
+            "process, or give the same settings to every Spark resource.",
+            ", ".join(different),
         )

@@ -30,7 +30,8 @@ ASSET_KEY_TAG = "dagster/asset_key"
 PARTITION_KEY_TAG = "dagster/partition_key"
 STEP_KEY_TAG = "dagster/step_key"
 
-_APP_PREFIX = "dagster:"
+APP_PREFIX = "dagster:"
+"""Begins the application id of the ``txn`` action of an output."""
 _PARTS_OF_A_NAME = 2
 """Number of last parts of an asset key that make the name of a table."""
 _FROM_FAILURE_TAGS = ("dagster/is_resume_retry", "dagster/is_asset_resume_retry")
@@ -55,7 +56,7 @@ class WriteOrigin:
     @property
     def app_id(self) -> str:
         suffix = f":{keys_text(self.partition_keys)}" if self.partition_keys else ""
-        return f"{_APP_PREFIX}{self.name}{suffix}"
+        return f"{APP_PREFIX}{self.name}{suffix}"
 
     def commit_context(self) -> CommitContext:
         """Provenance for ``commitInfo`` and the catalog's feed."""
@@ -74,6 +75,11 @@ class EarlierWrite:
     """The commit of an earlier attempt of the same write."""
 
     version: int
+
+
+def op_output_name(job: str, step_key: str, output: str, mapping_key: str | None) -> str:
+    """The name of the output of an op that belongs to no asset; ``job`` is empty outside of a run."""
+    return ":".join(part for part in ("op", job, step_key, output, mapping_key or "") if part)
 
 
 def run_number(run_id: str) -> int:
@@ -114,13 +120,28 @@ def earlier_numbers(origin: WriteOrigin) -> tuple[int, ...]:
     return (run_number(step.run_id), *continued) if continued or step.previous_attempt_count else ()
 
 
+def numbers_of_run(origin: WriteOrigin) -> frozenset[int]:
+    """The run numbers of this run and of the runs that it continues; empty outside of a run."""
+    step = origin.step_context
+    if step is None:
+        return frozenset()
+    return frozenset(map(run_number, (step.run_id, *_parents(step.instance, step.dagster_run))))
+
+
 def _continued_runs(origin: WriteOrigin) -> Iterator[str]:
     """Ids of the failed runs that this run continues and in which this step did not succeed."""
     instance = origin.step_context.instance
-    run = origin.step_context.dagster_run
+    for run_id in _parents(instance, origin.step_context.dagster_run):
+        if _succeeded(instance, run_id, origin.step_key):
+            return
+        yield run_id
+
+
+def _parents(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Iterator[str]:
+    """Ids of the runs that a run continues, the newest first."""
     while run.parent_run_id is not None and _continues_its_parent(instance, run):
         parent = instance.get_run_by_id(run.parent_run_id)
-        if parent is None or _succeeded(instance, parent.run_id, origin.step_key):
+        if parent is None:
             return
         yield parent.run_id
         run = parent
@@ -155,9 +176,9 @@ def refuse_other_asset(snapshot: Snapshot, origin: WriteOrigin, *, named_after: 
     """
     mine = tuple(named_after)
     for app_id in snapshot.transactions if mine else ():
-        name = app_id.removeprefix(_APP_PREFIX).partition(":")[0]
+        name = app_id.removeprefix(APP_PREFIX).partition(":")[0]
         other = tuple(name.split("/"))
-        same_name = app_id.startswith(_APP_PREFIX) and other != mine and other[-2:] == mine[-2:]
+        same_name = app_id.startswith(APP_PREFIX) and other != mine and other[-2:] == mine[-2:]
         if same_name and max(len(other), len(mine)) > _PARTS_OF_A_NAME:
             raise ambiguous_table(snapshot.identifier, "/".join(mine), name)
 

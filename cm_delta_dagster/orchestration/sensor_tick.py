@@ -2,9 +2,8 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from enum import StrEnum
 from typing import Any
 
 import dagster as dg
@@ -15,6 +14,7 @@ from cm_delta_dagster.orchestration.changed_partitions import AssetParts, Partit
 from cm_delta_dagster.orchestration.feed_cursor import FeedCursor, SeenCommit, WatchedCommit
 from cm_delta_dagster.orchestration.known_commits import TXN_ID, KnownCommits
 from cm_delta_dagster.orchestration.partitions import names_all_keys
+from cm_delta_dagster.orchestration.setting_names import SettingName
 from cm_delta_dagster.protocol.schema.types import parse_schema
 
 FEED_POSITION = "cm_delta/feed_position"
@@ -27,7 +27,7 @@ _MAX_PENDING_CHARACTERS = 500_000
 """Maximum size of the pending commits in a cursor, in characters. At this size the sensor stops advancing in the feed."""
 
 
-class LaunchFor(StrEnum):
+class LaunchFor(SettingName):
     """Which data-changing commits launch the sensor's job."""
 
     EVERY_COMMIT = "every_commit"
@@ -45,12 +45,18 @@ class LaunchPlan:
         tables: full names of the tables whose commits launch the job; empty if there is no job.
         partitions: of the job; for an asset with the same partitions, each changed partition launches a run.
         adds_partitions: whether a partition value without a key becomes a key of a dynamic partitions definition.
+        job: name of the job, if the sensor has several.
+        checks_job: name of the job of the checks; None if they are not launched.
+        checks: the checks of each asset.
     """
 
     tables: frozenset[str] = frozenset()
     launch_for: LaunchFor = LaunchFor.EVERY_COMMIT
     partitions: dg.PartitionsDefinition[Any] | None = None
     adds_partitions: bool = False
+    job: str | None = None
+    checks_job: str | None = None
+    checks: Mapping[dg.AssetKey, Collection[dg.AssetCheckKey]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +105,7 @@ class SensorTick:
         self._is_cut = False
         self._events: list[dg.AssetMaterialization | dg.AssetObservation] = []
         self._newest: dict[tuple[str, str | None], WatchedCommit] = {}
+        self._checked: dict[str, tuple[WatchedCommit, set[dg.AssetCheckKey]]] = {}
         self._warnings: list[str] = []
 
     def run(self, commits: Sequence[WatchedCommit]) -> None:
@@ -146,6 +153,7 @@ class SensorTick:
             recovering_until=self._cursor.recovering_until if self._cursor.recovering_until > position else 0,
         ).to_text()
         requests = [self._request(commit, partition) for (_, partition), commit in self._newest.items()]
+        requests += self._check_requests()
         reported = self._report_texts()
         added = [
             dg.DynamicPartitionsDefinition(name=name).build_add_request(sorted(keys))
@@ -239,6 +247,8 @@ class SensorTick:
             keys = sum(partition is not None for partition in missing)
             place = (commit.table, commit.version, kind)
             self._reported[place] = max(keys, self._reported.get(place, 0))
+        if commit.data_change and (missing or not recovering):
+            self._launch_checks(commit, asset)
         if recorded and recorded.issuperset(parts.keys):
             self._launch_for_own(commit, asset, recorded)
         elif commit.data_change and (missing or not recovering):
@@ -327,6 +337,22 @@ class SensorTick:
             if newest is None or newest.version < commit.version:
                 self._newest[commit.table_id, partition] = commit
 
+    def _launch_checks(self, commit: WatchedCommit, asset: WatchedAsset) -> None:
+        """Launch the checks of the asset once for the newest version of its table."""
+        checks = self._plan.checks.get(asset.key, ())
+        if checks:
+            newest, known = self._checked.get(commit.table_id, (commit, set()))
+            self._checked[commit.table_id] = (max(newest, commit, key=lambda each: each.version), {*known, *checks})
+
+    def _check_requests(self) -> Iterator[dg.RunRequest]:
+        for commit, checks in self._checked.values():
+            yield dg.RunRequest(
+                run_key=f"{commit.table_id}:{commit.version}:checks",
+                job_name=self._plan.checks_job,
+                asset_check_keys=sorted(checks),
+                tags=_commit_tags(commit),
+            )
+
     def _existing(self, keys: Sequence[str], commit: WatchedCommit) -> Sequence[str]:
         """The ``keys`` that the job has. Dagster rejects the whole tick for a request with an unknown key."""
         assert self._plan.partitions is not None
@@ -345,7 +371,8 @@ class SensorTick:
         return dg.RunRequest(
             run_key=key if partition is None else f"{key}:{partition}",
             partition_key=partition,
-            tags={"cm_delta_commit/table": commit.table, "cm_delta_commit/version": str(commit.version)},
+            job_name=self._plan.job,
+            tags=_commit_tags(commit),
         )
 
     def _wait(self, commit: WatchedCommit) -> None:
@@ -353,6 +380,11 @@ class SensorTick:
         if key not in self._pending:
             self._pending[key] = commit
             self._pending_text += len(json.dumps(asdict(commit)))
+
+
+def _commit_tags(commit: WatchedCommit) -> Mapping[str, str]:
+    """Tags of a run that is launched for a commit."""
+    return {"cm_delta_commit/table": commit.table, "cm_delta_commit/version": str(commit.version)}
 
 
 def _is_whole(recorded: frozenset[str], commit: WatchedCommit) -> bool:

@@ -15,7 +15,6 @@ import functools
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any, TypeAlias
 
 import dagster as dg
@@ -28,6 +27,7 @@ from cm_delta_dagster.orchestration.changed_partitions import WatchedAsset
 from cm_delta_dagster.orchestration.feed_cursor import FeedCursor, WatchedCommit
 from cm_delta_dagster.orchestration.metadata_keys import DEFAULT_READ_KEYS, WRITE_KEYS, own_entries
 from cm_delta_dagster.orchestration.sensor_tick import LaunchFor, LaunchPlan, SensorTick
+from cm_delta_dagster.orchestration.setting_names import SettingName
 from cm_delta_dagster.orchestration.write_contract import (
     TableNames,
     ambiguous_table,
@@ -41,7 +41,7 @@ _MAX_BATCH_SIZE = 5000
 """Commits of one tick."""
 
 
-class FirstTick(StrEnum):
+class FirstTick(SettingName):
     """Where a sensor without a cursor starts."""
 
     FROM_NOW = "from_now"
@@ -64,6 +64,7 @@ def ratified_commit_sensor(
     first_tick: FirstTick = FirstTick.FROM_NOW,
     launch_for: LaunchFor = LaunchFor.EVERY_COMMIT,
     launch_on: Iterable[dg.AssetKey] | None = None,
+    launch_checks: bool = False,
     add_dynamic_partitions: bool = False,
     default_catalog: str = "main",
     default_schema: str = "default",
@@ -80,6 +81,8 @@ def ratified_commit_sensor(
             partition, with the run key ``<table id>:<version>:<partition>``.
         launch_for: which commits launch the job.
         launch_on: the watched assets whose commits launch the job; None: all.
+        launch_checks: whether the checks of an asset are launched when new data of it is reported: Dagster shows a check that ran
+            before the newest materialization as out of date. They run in the job ``<name>_checks``.
         add_dynamic_partitions: whether a new value of a partition column becomes a key of the asset's dynamic partitions.
         batch_size: maximum number of commits of one tick; the rest follows in the next ticks.
         tick_seconds: time after which a tick ends and leaves the remaining commits to the next; Dagster allows 60.
@@ -91,13 +94,13 @@ def ratified_commit_sensor(
     if not 1 <= batch_size <= _MAX_BATCH_SIZE:
         raise InvalidArgumentError(f"batch_size is {batch_size}; give 1 to {_MAX_BATCH_SIZE} commits.")
     watched = watched_tables(assets, names=TableNames(catalog=default_catalog, schema=default_schema))
-    launches = job is not None or target is not None
+    jobs = _Jobs.of(name, watched, job=job, target=target, checks=launch_checks)
     evaluation = _Evaluation(
         name=name,
         catalog=catalog,
         watched=watched,
-        launching=_launching_tables(watched, launch_on) if launches else frozenset(),
-        launches=launches,
+        launching=_launching_tables(watched, launch_on) if jobs.launches else frozenset(),
+        jobs=jobs,
         launch_for=launch_for,
         adds_partitions=add_dynamic_partitions,
         first_tick=first_tick,
@@ -107,11 +110,10 @@ def ratified_commit_sensor(
     decorate = dg.sensor(
         name=name,
         description=f"Ratified commits of {', '.join(watched)}.",
-        job=job,
-        target=target,
         minimum_interval_seconds=minimum_interval_seconds,
         default_status=default_status,
         required_resource_keys={catalog},
+        **jobs.arguments,
     )
 
     def sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
@@ -121,20 +123,61 @@ def ratified_commit_sensor(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Jobs:
+    """What the sensor launches.
+
+    Attributes:
+        arguments: those of ``dagster.sensor``.
+        launches: whether commits launch a job.
+        job, checks: name of this job and of that of the checks, if the sensor launches checks.
+    """
+
+    arguments: Mapping[str, Any]
+    launches: bool
+    job: str | None = None
+    checks: str | None = None
+
+    @classmethod
+    def of(
+        cls, name: str, watched: Mapping[str, tuple[WatchedAsset, ...]], *, job: Any, target: Any, checks: bool
+    ) -> "_Jobs":
+        launches = job is not None or target is not None
+        if not checks:
+            return cls(arguments={"job": job, "target": target}, launches=launches)
+        keys = sorted({asset.key for own in watched.values() for asset in own})
+        of_checks = dg.define_asset_job(
+            f"{name}_checks",
+            selection=dg.AssetSelection.checks_for_assets(*keys),
+            description="Checks of tables with new data.",
+            executor_def=dg.in_process_executor,
+        )
+        if not launches:
+            return cls(arguments={"jobs": [of_checks]}, launches=False, checks=of_checks.name)
+        own = job if target is None else _job_of(name, target)
+        return cls(arguments={"jobs": [own, of_checks]}, launches=True, job=own.name, checks=of_checks.name)
+
+
+def _job_of(name: str, target: Any) -> Any:
+    """The job of what the argument ``target`` of a sensor can be."""
+    if hasattr(target, "name") and not isinstance(target, dg.AssetsDefinition):
+        return target
+    return dg.define_asset_job(f"{name}_job", selection=[target] if isinstance(target, dg.AssetsDefinition) else target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Evaluation:
     """The configuration of one sensor and its evaluation function.
 
     Attributes:
         catalog: key of the CatalogResource.
         launching: full names of the tables whose commits launch the job.
-        launches: whether the sensor has a job.
     """
 
     name: str
     catalog: str
     watched: Mapping[str, tuple[WatchedAsset, ...]]
     launching: frozenset[str]
-    launches: bool
+    jobs: _Jobs
     launch_for: LaunchFor
     adds_partitions: bool
     first_tick: FirstTick
@@ -166,8 +209,11 @@ class _Evaluation:
             launch=LaunchPlan(
                 tables=self.launching,
                 launch_for=self.launch_for,
-                partitions=_job_partitions(context, self.name) if self.launches else None,
+                partitions=_job_partitions(context, self.name, self.jobs.job) if self.jobs.launches else None,
                 adds_partitions=self.adds_partitions,
+                job=self.jobs.job,
+                checks_job=self.jobs.checks,
+                checks=self._checks(context) if self.jobs.checks else {},
             ),
             table_of=lambda table_id: _table_of(client, page, table_id),
             deadline=time.monotonic() + self.tick_seconds,
@@ -185,6 +231,13 @@ class _Evaluation:
         for warning in outcome.warnings:
             context.log.warning(warning)
         return outcome.result
+
+    def _checks(self, context: dg.SensorEvaluationContext) -> Mapping[dg.AssetKey, tuple[dg.AssetCheckKey, ...]]:
+        """The checks of the watched assets; none if the code location is unknown, as in a unit test."""
+        if context.repository_def is None:
+            return {}
+        graph, keys = context.repository_def.asset_graph, {asset.key for own in self.watched.values() for asset in own}
+        return {key: tuple(graph.get_check_keys_for_assets({key})) for key in keys}
 
     def _after_gap(
         self,
@@ -297,10 +350,12 @@ def _restart(context: dg.SensorEvaluationContext, cursor: FeedCursor, page: Feed
     return dg.SensorResult(skip_reason=reason, cursor=begin.to_text())
 
 
-def _job_partitions(context: dg.SensorEvaluationContext, sensor_name: str) -> dg.PartitionsDefinition[Any] | None:
+def _job_partitions(
+    context: dg.SensorEvaluationContext, sensor_name: str, job: str | None
+) -> dg.PartitionsDefinition[Any] | None:
     """Partitions of the job that the sensor launches; None if the code location is unknown, as in a unit test."""
     repository = context.repository_def
     if repository is None or not repository.has_sensor_def(sensor_name):
         return None
-    job_name = repository.get_sensor_def(sensor_name).job_name
+    job_name = job or repository.get_sensor_def(sensor_name).job_name
     return None if job_name is None else repository.get_job(job_name).partitions_def

@@ -177,6 +177,9 @@ class _Comparison:
                 if upstream in newest[parent].ids and _is_unread(self.events, parent, newest[parent], upstream, read)
             ]
             found = max(ids, default=memory.baseline)
+            if read is not None and read.is_partial:
+                # The rest was requested before and is due again: the materialization that left it unread is an event too.
+                found = max(found, read.event_id)
             if ids and (read is not None or found > memory.baseline):
                 yield partition, found
 

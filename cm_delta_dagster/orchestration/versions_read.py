@@ -11,8 +11,6 @@ from typing import Any
 
 import dagster as dg
 
-from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-
 VERSIONS_READ = "cm_delta/versions_read"
 RUN_TAG_PREFIX = "cm_delta_read/"
 """Tags of a run, by the upstream asset's key: what an op of a graph has read that itself materializes no asset."""
@@ -43,14 +41,14 @@ class TableVersion:
         return self.table_id == other.table_id and self.version >= other.version
 
 
-def record_version_read(step: Any, upstream: dg.AssetKey, snapshot: Snapshot) -> None:
+def record_version_read(step: Any, upstream: dg.AssetKey, table: TableVersion) -> None:
     """Add the version that the step has read of an upstream asset to the materializations of its assets.
 
     An op of a graph asset that materializes nothing adds it to the run, all steps of which read that version.
     """
     if step is None:
         return
-    name, table = upstream.to_user_string(), TableVersion(snapshot.table_id, snapshot.version)
+    name = upstream.to_user_string()
     outputs = step.get_output_asset_keys()
     if not outputs:
         if step.job_def.asset_layer.has(upstream):

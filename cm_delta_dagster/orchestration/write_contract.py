@@ -13,7 +13,13 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.tables.declaration import TableDeclaration
 from cm_delta_dagster.operations.writing.merge import MergeMode
-from cm_delta_dagster.orchestration.merge_clauses import MergeClause, check_partition_values, parse_merge_clauses
+from cm_delta_dagster.orchestration.frame_types import DtypeBackend
+from cm_delta_dagster.orchestration.merge_clauses import (
+    MergeClause,
+    check_partition_values,
+    conditions_on_others,
+    parse_merge_clauses,
+)
 from cm_delta_dagster.orchestration.metadata_keys import (
     DEFAULT_READ_KEYS,
     NAMING_KEYS,
@@ -85,6 +91,19 @@ class WriteContract:
     commit_together: bool = False
     declaration: TableDeclaration = field(default_factory=TableDeclaration)
 
+    @property
+    def replaces_rows(self) -> bool:
+        """Whether the write changes or removes rows that the output does not have."""
+        return bool(self.replaced_conditions)
+
+    @property
+    def replaced_conditions(self) -> frozenset[str | None]:
+        """The conditions of the rows that the write changes or removes beside those of the output; None for all."""
+        if self.mode is WriteMode.MERGE and self.merge_mode is not MergeMode.DELETE_UNMATCHED:
+            return conditions_on_others(self.merge_clauses)
+        replaces = self.mode in (WriteMode.OVERWRITE, WriteMode.REPLACE_WHERE, WriteMode.MERGE)
+        return frozenset((self.replace_where,)) if replaces else frozenset()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangesFrom:
@@ -102,6 +121,8 @@ class ReadContract:
         changes: read the changes since the last materialization of the asset that has the input.
         changes_from: where the first materialization begins; None for all rows as inserts.
         reports_reads: whether the read becomes an observation of the upstream asset.
+        allows_missing_partitions: whether upstream partitions that do not exist are read as no rows.
+        dtype_backend: the types of the columns of a pandas DataFrame; None for those of the IO manager.
     """
 
     identifier: TableIdentifier
@@ -113,6 +134,8 @@ class ReadContract:
     changes: bool = False
     changes_from: ChangesFrom | None = None
     reports_reads: bool = True
+    allows_missing_partitions: bool = False
+    dtype_backend: DtypeBackend | None = None
 
     @property
     def reads_latest(self) -> bool:
@@ -232,6 +255,7 @@ def parse_read_contract(
                 else "needs 'changes'."
             )
         )
+    backend = entries.get("dtype_backend")
     return ReadContract(
         identifier=table_identifier(entries, asset_path=asset_path, names=names),
         columns=None if columns is None else column_names(columns, "columns"),
@@ -242,6 +266,8 @@ def parse_read_contract(
         changes=changes,
         changes_from=_changes_from(entries.get("changes_from")),
         reports_reads=switch(entries.get("report_reads"), "report_reads", default=True),
+        allows_missing_partitions=switch(entries.get("allow_missing_partitions"), "allow_missing_partitions"),
+        dtype_backend=None if backend is None else choice(backend, DtypeBackend, "dtype_backend"),
     )
 
 

@@ -1,26 +1,76 @@
 """Strings declared as ``char(n)`` and ``varchar(n)``: blanks that fill a ``char``, and lengths that rows must keep to."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
-from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA, LengthLimits, length_limits
-from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, MapType, StructType
+from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA, LengthLimits, char_width, length_limits
+from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, MapType, StructField, StructType
 from cm_delta_dagster.spark.errors import Violation
 from cm_delta_dagster.spark.row_rules import Rule, row_message
 from cm_delta_dagster.spark.schema import quoted
 
 
-def padded(frame: DataFrame, layout: TableLayout) -> DataFrame:
-    """An aligned frame with blanks at the end of ``char`` strings that are too short; the same frame if it has none."""
+def padded(frame: DataFrame, schema: StructType) -> DataFrame:
+    """A frame with the columns of ``schema`` and others, with blanks at the end of ``char`` strings that are too short; the same
+    frame if it has none.
+    """
+    columns = {}
+    for item in _char_columns(schema):
+        limits = length_limits(item)
+        assert limits is not None
+        columns[item.name] = _padded(F.col(quoted(item.name)), item.type, limits)
+    return frame.withColumns(columns) if columns else frame
+
+
+def without_blanks(frame: DataFrame, layout: TableLayout) -> DataFrame:
+    """Padded rows as files store them: ``char`` columns without the blanks that fill them, which readers add.
+
+    delta-spark stores them so, too. A column that becomes a ``varchar`` or a string then has the text that was written. Nested
+    strings keep their blanks. A partition column that is nothing but blanks keeps them, because the empty text would be NULL.
+    """
+    partitions = {name.lower() for name in layout.partition_columns}
     columns = {}
     for item in layout.schema.fields:
-        limits = length_limits(item)
-        if limits is not None and _has_char(limits):
-            columns[item.name] = _padded(F.col(quoted(item.name)), item.type, limits)
+        width, column = char_width(item), F.col(quoted(item.name))
+        if width:
+            trimmed = F.rtrim(column)
+            filled = F.char_length(column) == width
+            is_trimmed = filled & (trimmed != "") if item.name.lower() in partitions else filled
+            columns[item.name] = F.when(is_trimmed, trimmed).otherwise(column)
     return frame.withColumns(columns) if columns else frame
+
+
+def with_declared_types(frame: DataFrame, schema: StructType) -> DataFrame:
+    """A frame with the columns of ``schema``, whose ``char(n)`` columns Spark compares as those of a table: it then fills literals
+    with blanks as it does for a SELECT. The same frame if it has none.
+    """
+    return _with_declared(frame, {item.name: item.metadata[CHAR_METADATA] for item in _char_columns(schema)})
+
+
+def without_declared_types(frame: DataFrame, schema: StructType) -> DataFrame:
+    """The inverse of :func:`with_declared_types`."""
+    return _with_declared(frame, {item.name: None for item in _char_columns(schema)})
+
+
+def _char_columns(schema: StructType) -> list[StructField]:
+    return [item for item in schema.fields if (limits := length_limits(item)) is not None and _has_char(limits)]
+
+
+def _with_declared(frame: DataFrame, declared: Mapping[str, Any]) -> DataFrame:
+    if not declared:
+        return frame
+    columns = []
+    for name in frame.columns:
+        column = F.col(quoted(name))
+        if name in declared:
+            text = declared[name]
+            column = column.alias(name, metadata={} if text is None else {CHAR_METADATA: text})
+        columns.append(column)
+    return frame.select(*columns)
 
 
 def length_rules(layout: TableLayout) -> Iterator[Rule]:

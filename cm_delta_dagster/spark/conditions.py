@@ -49,9 +49,9 @@ def column_predicate(column: Column, schema: StructType) -> Predicate:
 
 
 def column_text(column: Column) -> str | None:
-    """SQL text that is equivalent to ``column``; None if there is none."""
+    """SQL text that is equivalent to ``column``, which Spark understands; None if there is none."""
     try:
-        return _text(column)
+        return _expr_text(column) or _text(column)
     except (_NotTranslatedError, CmDeltaError, Py4JError, AttributeError, TypeError, RecursionError):
         return None
 
@@ -223,6 +223,14 @@ def _description(column: Column) -> str:
         return str(_to_expression(_classic_node(column)).sql())
     except (Py4JError, AttributeError, TypeError):
         return " ".join(str(column).split())
+
+
+def _expr_text(column: Any) -> str | None:
+    """The text of ``F.expr(text)``; None for another Column."""
+    if type(column).__module__.startswith("pyspark.sql.connect"):
+        return str(column._expr._expr) if type(column._expr).__name__ == "SQLExpression" else None
+    node = _classic_node(column)
+    return str(node.expression()) if str(node.getClass().getSimpleName()) == "SqlExpression" else None
 
 
 def _text(column: Column) -> str:

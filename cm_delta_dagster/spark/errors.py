@@ -27,6 +27,7 @@ from cm_delta_dagster.errors import (
     PartitionMismatchError,
     StorageError,
     StoreNotSupportedError,
+    UnsupportedFeatureError,
 )
 from cm_delta_dagster.spark.query_logs import without_query_logs
 from cm_delta_dagster.spark.session import NETWORK_ERRORS, stopped_error, wait_for_end
@@ -55,6 +56,10 @@ _STORAGE = re.compile(
     r"|java\.io\.\w*Exception|java\.nio\.file\.|org\.apache\.hadoop\.|software\.amazon\.|FAILED_READ_FILE"
     r"|could not verify page integrity"
 )
+_UNREAD_TYPE = re.compile(
+    r"PARQUET_COLUMN_DATA_TYPE_MISMATCH|PARQUET_TYPE_NOT_(?:SUPPORTED|RECOGNIZED)|PARQUET_TYPE_ILLEGAL"
+)
+"""Stored types that Spark does not read as the type of the column, such as half floats and nanoseconds."""
 _NO_FILE_SYSTEM = re.compile(
     r'No FileSystem for scheme "?(\w+)|Class (org\.apache\.hadoop\.fs\.(?:s3a|azurebfs|gs)\.\w+) not found'
 )
@@ -139,6 +144,7 @@ def spark_errors(doing: str) -> Iterator[None]:
         ObjectNotFoundError: a data file is missing; the message names it.
         StorageError: the file system failed, e.g. a full disk.
         StoreNotSupportedError: the session has no file system for the location.
+        UnsupportedFeatureError: a data file stores a column with a type that Spark does not read.
         EngineStoppedError: the session has been stopped.
         EngineError: anything else.
     """
@@ -186,6 +192,11 @@ def mapped(error: Exception, doing: str) -> CmDeltaError:
         return ObjectNotFoundError(
             f"A file is missing while {doing}: {shown} It is part of the table's version; restore it, or read a "
             "version that does not need it."
+        )
+    if _UNREAD_TYPE.search(text):
+        return UnsupportedFeatureError(
+            f"Spark cannot read a data file of another writer while {doing}: {shown} Nothing was committed. The file is not "
+            "damaged: read it without Spark, e.g. by to_arrow(), or let its writer store the column with the table's type."
         )
     if _STORAGE.search(cause):
         return StorageError(f"Storage failed while {doing}: {shown} Nothing was committed.")

@@ -98,7 +98,7 @@ def fill(frame: DataFrame, layout: TableLayout, given: Mapping[str, Column]) -> 
     if not generated:
         return frame
     # The expressions see the defaults and the identity values, all as they will be read.
-    as_stored = with_empty_text_as_null(padded(frame, layout), schema, layout.partition_columns)
+    as_stored = with_empty_text_as_null(padded(frame, schema), schema, layout.partition_columns)
     return as_stored.withColumns(generated)
 
 

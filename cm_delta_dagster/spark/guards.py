@@ -32,25 +32,22 @@ _TABLE_RULES: Sequence[Callable[[TableLayout], Iterable[Rule]]] = (length_rules,
 """What the metadata of a table demands of its rows, besides NOT NULL."""
 
 
-def checked_columns(frame: DataFrame, layout: TableLayout, *, guard: Predicate | None) -> dict[str, Column]:
-    """Columns of an aligned frame, by name, whose evaluation checks the row rules; empty if there is no rule to check.
+def checked_columns(frame: DataFrame, layout: TableLayout) -> dict[str, Column]:
+    """Columns of an aligned frame, by name, whose evaluation checks what the table demands of rows; empty if that is nothing.
 
     Args:
         frame: aligned; columns that are not nullable in its schema are not checked for NULL.
         layout: of the table, whose NOT NULL is enforced at every level.
-        guard: a row for which it is not true is an error.
     """
     schema = layout.schema
     rules = [*_null_rules(frame, schema)]
     for table_rules in _TABLE_RULES:
         rules += table_rules(layout)
-    if guard is not None:
-        rules.append(_guard_rule(schema, guard))
     return _carried(rules, schema) if rules else {}
 
 
 def guarded_columns(schema: StructType, guard: Predicate) -> dict[str, Column]:
-    """As :func:`checked_columns`, for the guard alone and a frame of this schema."""
+    """The column of a frame of this schema, by name, whose evaluation fails for a row for which ``guard`` is not true."""
     return _carried([_guard_rule(schema, guard)], schema)
 
 

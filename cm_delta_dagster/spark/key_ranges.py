@@ -49,10 +49,12 @@ class SourceRange:
 
     Attributes:
         key_range: predicate that every row of the table with a partner satisfies.
+        null_keys: the keys, by the columns of the table, that are NULL in a row.
     """
 
     num_rows: int
     key_range: Predicate
+    null_keys: tuple[str, ...] = ()
 
 
 def source_range(
@@ -71,12 +73,15 @@ def source_range(
         for i, (_, item) in enumerate(keys)
         for column in bounds(f"k{i}", item.type, complete=complete, values=item.name in partition_columns)
     ]
+    nulls = [F.max(F.col(f"k{i}").isNull()).alias(f"null_k{i}") for i in range(len(keys))]
     with spark_errors("looking at the source of a merge"):
-        totals = frame.select(*columns, F.lit(1).alias("one")).agg(F.count("one").alias("rows"), *found)
+        totals = frame.select(*columns, F.lit(1).alias("one")).agg(F.count("one").alias("rows"), *nulls, *found)
         plan_without_adaptive_execution(totals)
         (row,) = collected_rows(totals)
     return SourceRange(
-        num_rows=int(row["rows"]), key_range=key_range([(item.name, item.type) for _, item in keys], row.asDict())
+        num_rows=int(row["rows"]),
+        key_range=key_range([(item.name, item.type) for _, item in keys], row.asDict()),
+        null_keys=tuple(item.name for i, (_, item) in enumerate(keys) if row[f"null_k{i}"]),
     )
 
 

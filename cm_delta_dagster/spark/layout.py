@@ -10,9 +10,9 @@ from datetime import UTC, tzinfo
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cm_delta_dagster.errors import CorruptLogError, UnsupportedFeatureError
+from cm_delta_dagster.errors import UnsupportedFeatureError
 from cm_delta_dagster.protocol.actions.file_columns import partition_column
-from cm_delta_dagster.protocol.actions.partition_values import parse_partition_value, serialize_partition_value
+from cm_delta_dagster.protocol.actions.partition_values import canonical_partition_text
 from cm_delta_dagster.protocol.actions.paths import resolve_path
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
 from cm_delta_dagster.protocol.schema.types import StructField
@@ -86,18 +86,8 @@ def _check_openable(locations: pa.Array) -> None:
 def _canonical(text: pa.Array, field: StructField, zone: tzinfo) -> pa.Array:
     """Each distinct text is rewritten once."""
     encoded = pc.dictionary_encode(text, null_encoding="encode")
-    rewritten = [_rewritten(value, field, zone) for value in encoded.dictionary.to_pylist()]
+    rewritten = [canonical_partition_text(value, field.type, zone=zone) for value in encoded.dictionary.to_pylist()]
     return pa.array(rewritten, pa.string()).take(encoded.indices)
-
-
-def _rewritten(text: str | None, field: StructField, zone: tzinfo) -> str | None:
-    value = parse_partition_value(text, field.type, zone=zone)
-    if value is None:
-        return None
-    canonical = serialize_partition_value(value, field.type)
-    if canonical is None:
-        raise CorruptLogError(f"The partition value {text!r} of column {field.name!r} has no readable form.")
-    return canonical
 
 
 def one_chunk(array: pa.ChunkedArray | pa.Array) -> pa.Array:

@@ -21,18 +21,18 @@ from cm_delta_dagster.protocol.schema.types import (
     DataType,
     StructType,
 )
-from cm_delta_dagster.spark.align import align
 from cm_delta_dagster.spark.cancellation import collected_rows
 from cm_delta_dagster.spark.errors import spark_errors
 from cm_delta_dagster.spark.key_ranges import bounds, key_range
-from cm_delta_dagster.spark.partition_text import loses_text, with_empty_text_as_null
+from cm_delta_dagster.spark.partition_text import loses_text
 from cm_delta_dagster.spark.predicates import holds
 from cm_delta_dagster.spark.schema import from_spark, quoted
+from cm_delta_dagster.spark.stored_values import as_read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeSource:
-    """The rows of the source, cast to the types of the table.
+    """The rows of the source as they will be read from the table.
 
     Attributes:
         frame: the columns ``offered``, in that order.
@@ -68,7 +68,7 @@ class SourceFacts:
 def merge_source(
     frame: DataFrame, schema: StructType, keys: Sequence[str], *, partition_columns: Sequence[str] = ()
 ) -> MergeSource:
-    """The source cast to the types of the table; ``keys`` are names of the table's columns.
+    """The source as it will be read from the table; ``keys`` are names of the table's columns.
 
     An empty text becomes NULL in partition columns, as it will be stored, except in keys, where :func:`source_facts` reports it.
     """
@@ -76,7 +76,7 @@ def merge_source(
     offered = StructType(tuple(item for item in schema.fields if given.field(item.name) is not None))
     lowered = {key.lower() for key in keys}
     values = [name for name in partition_columns if name.lower() not in lowered]
-    rows = with_empty_text_as_null(align(frame, offered), offered, values)
+    rows = as_read(frame, offered, partition_columns=values)
     return MergeSource(frame=rows, offered=offered, keys=tuple(keys), schema=schema)
 
 

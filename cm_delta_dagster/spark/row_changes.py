@@ -7,7 +7,7 @@ are found first, from the columns that the conditions need. Rows are written by 
 Source and target are addressed by their aliases.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import or_
@@ -58,6 +58,28 @@ class ChangeSource:
         more = {_SOURCE_ROW: F.monotonically_increasing_id()} if numbered else {}
         rows = self.frame.withColumns({_IN_SOURCE: F.lit(True), **more}).alias(self.alias)
         return F.broadcast(rows) if self.is_small else rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RowsToWrite:
+    """Rows that a change writes; None stands for none.
+
+    Attributes:
+        copied: rows that tasks write which read them from files, unchanged ones among them.
+        changed: rows that are updated or inserted.
+    """
+
+    copied: DataFrame | None
+    changed: DataFrame | None
+
+    def union(self, gather: Callable[[DataFrame], DataFrame]) -> DataFrame | None:
+        """All rows; None if there are none.
+
+        Args:
+            gather: what is done with the changed rows before.
+        """
+        changed = None if self.changed is None else gather(self.changed)
+        return _union([rows for rows in (self.copied, changed) if rows is not None])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -137,23 +159,23 @@ class RowChangeQuery:
         """
         return self.moves_only or (self.source is not None and not self.source.is_small)
 
-    def rows_apart(self, copied: DataFrame | None, touched: DataFrame | None) -> DataFrame | None:
-        """The rows to write; None if there are none.
+    def rows_apart(self, copied: DataFrame | None, touched: DataFrame | None) -> "RowsToWrite":
+        """The rows to write.
 
         Args:
             copied: rows that are written as they are.
             touched: rows that are updated or that have partners; None if there are none.
         """
-        parts = [] if copied is None else [self._copied(copied)]
+        rows, changed = None if copied is None else self._copied(copied), None
         if touched is not None:
             how = self._how(keeps=False)
             if self.inserts:
                 how = "full_outer" if how == "left" else "right"
             kept = touched.withColumn(_KEEP_COLUMN, F.lit(False))
-            parts.append(self._written(self._labelled(kept, how), False))
+            changed = self._written(self._labelled(kept, how), False)
         elif self.inserts:
-            parts.append(self.inserted(None))
-        return _union(parts)
+            changed = self.inserted(None)
+        return RowsToWrite(copied=rows, changed=changed)
 
     def _copied(self, rows: DataFrame) -> DataFrame:
         unchanged = rows.alias(self.target_alias).withColumn(_ACTION_COLUMN, F.lit(_UNCHANGED))
@@ -161,8 +183,8 @@ class RowChangeQuery:
 
     def rows(
         self, kept: Sequence[tuple[DataFrame, bool]], matched: DataFrame | None, *, few: bool = False
-    ) -> DataFrame | None:
-        """The rows to write; None if there are none.
+    ) -> "RowsToWrite":
+        """The rows to write. Updated rows of files that are copied are among the copied ones.
 
         Args:
             kept: rows of files that changed, and whether their unchanged rows are written too.
@@ -173,11 +195,14 @@ class RowChangeQuery:
         target = _union(
             [(rows if keep else self._touched(rows)).withColumn(_KEEP_COLUMN, F.lit(keep)) for rows, keep in kept]
         )
-        parts = [] if target is None else [self._written(self._labelled(target, self._how(keeps)), keeps)]
+        rows = None if target is None else self._written(self._labelled(target, self._how(keeps)), keeps)
+        inserted = None
         if self.inserts:
             partners = _union([item for item in (target, _with_keep(matched)) if item is not None])
-            parts.append(self.inserted(partners, few=few))
-        return _union(parts)
+            inserted = self.inserted(partners, few=few)
+        if keeps:
+            return RowsToWrite(copied=rows, changed=inserted)
+        return RowsToWrite(copied=None, changed=_union([part for part in (rows, inserted) if part is not None]))
 
     def filled(self, rows: DataFrame, layout: TableLayout) -> FilledRows:
         """``rows`` of :meth:`rows` or :meth:`inserted` with the values that the table computes: defaults and identity values where

@@ -18,6 +18,13 @@ from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone, zone_o
 LISTING_SETTINGS: Mapping[str, str] = {"spark.sql.sources.parallelPartitionDiscovery.threshold": str(2**31 - 1)}
 """Make Spark list input files on the driver instead of in a job."""
 
+REDACTION = "spark.redaction.regex"
+REDACTED_NAMES = (
+    r"(?i)secret|passw|token|credential|signature|(access|account|api)[._]?key|connection[._]?string|[._]sas[._]"
+)
+"""Names of settings and variables whose values the web pages and event logs of Spark leave out. The default of Spark does not
+have the keys of Azure accounts, among others."""
+
 
 @dataclass(slots=True)
 class _Held:

@@ -21,6 +21,7 @@ from cm_delta_dagster.errors import (
     InvalidArgumentError,
     InvalidDataError,
     ObjectNotFoundError,
+    UnsupportedFeatureError,
 )
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.actions.partition_values import parse_partition_value
@@ -423,7 +424,7 @@ def _check_readable(
 def _check_text(column: StructField, text: str) -> None:
     try:
         parse_partition_value(text, column.type)
-    except (CorruptLogError, InvalidDataError, InvalidArgumentError, ValueError, OverflowError) as error:
+    except (CorruptLogError, InvalidDataError, InvalidArgumentError, UnsupportedFeatureError) as error:
         raise InvalidDataError(
             f"Partition column {column.name!r} holds a value whose text {text!r} could not be read back as "
             f"{data_type_text(column.type)}; nothing was committed. Replace the value."

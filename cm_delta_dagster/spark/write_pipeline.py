@@ -1,11 +1,11 @@
 """What happens to rows between a verb and the data files.
 
-Every write takes the same steps: cast to the schema, fill ``char`` strings with blanks, check the rules for rows, and give the
-columns the names and the order that files have. A step that has nothing to do returns the frame unchanged, so that rows which fit
-add nothing to the plan.
+Every write takes the same steps: cast to the schema, fill ``char`` strings with blanks, check the rules for rows, take the
+blanks away again, and give the columns the names and the order that files have. A step that has nothing to do returns the frame
+unchanged, so that rows which fit add nothing to the plan.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
@@ -16,7 +16,7 @@ from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.types import VOID, StructField, StructType
 from cm_delta_dagster.spark.align import align
-from cm_delta_dagster.spark.char_lengths import padded
+from cm_delta_dagster.spark.char_lengths import without_blanks
 from cm_delta_dagster.spark.constraints import check_evaluable
 from cm_delta_dagster.spark.guards import checked_columns
 from cm_delta_dagster.spark.partition_directories import directory_column
@@ -24,9 +24,7 @@ from cm_delta_dagster.spark.partition_text import with_empty_text_as_null
 from cm_delta_dagster.spark.physical_columns import stored_column
 from cm_delta_dagster.spark.query_logs import without_query_logs
 from cm_delta_dagster.spark.schema import quoted
-
-_VALUE_STEPS: Sequence[Callable[[DataFrame, TableLayout], DataFrame]] = (padded,)
-"""Steps that change values of new rows, in order, after the cast to the schema."""
+from cm_delta_dagster.spark.stored_values import cast_and_padded, guarded
 
 
 def rows_to_store(
@@ -46,20 +44,20 @@ def rows_to_store(
         InvalidArgumentError: a constraint of the table cannot be evaluated.
         SchemaMismatchError: two columns of the frame differ only in case, or a type that Delta does not have.
     """
-    aligned = align(frame, StructType((*layout.schema.fields, *hidden_columns)))
+    wanted = StructType((*layout.schema.fields, *hidden_columns))
     if not checked:
-        return aligned
-    for step in _VALUE_STEPS:
-        aligned = step(aligned, layout)
+        return without_blanks(align(frame, wanted), layout)
+    stored = cast_and_padded(frame, wanted)
     # Conditions are evaluated on the rows as they will be read.
-    as_stored = with_empty_text_as_null(aligned, layout.schema, layout.partition_columns)
-    columns = checked_columns(as_stored, layout, guard=guard)
-    if not columns:
-        return aligned
+    as_stored = with_empty_text_as_null(stored, layout.schema, layout.partition_columns)
+    columns = checked_columns(as_stored, layout)
+    if not columns and guard is None:
+        return without_blanks(stored, layout)
     try:
         # A separate projection: the conditions must see the original values of every column.
         with without_query_logs():
-            return as_stored.withColumns(columns)
+            rows = as_stored.withColumns(columns) if columns else as_stored
+            return without_blanks(rows if guard is None else guarded(rows, layout.schema, guard), layout)
     except AnalysisException:
         check_evaluable(as_stored, layout)
         raise

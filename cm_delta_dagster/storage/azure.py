@@ -1,5 +1,6 @@
 """Azure Blob Storage and Data Lake Storage Gen2, through adlfs."""
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -7,10 +8,13 @@ import fsspec
 from fsspec.asyn import sync
 
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.actions.paths import canonical_location
 from cm_delta_dagster.storage.backend import WRITE_ID, Backend, Fault
 
 _DIRECTORY_MARKS = ("hdi_isfolder", "is_directory")
 """Metadata of the empty objects that stand for directories: of Hadoop and Azure, and of adlfs."""
+
+_ACCOUNT = re.compile(r"(?:^|;)\s*AccountName=([^;]+)", re.IGNORECASE)
 
 _NOT_EMPTY = "DirectoryIsNotEmpty"
 """Code of an account with a hierarchical namespace: the directory stays because there are files in it."""
@@ -81,6 +85,16 @@ class Azure(Backend):
         if account and "connection_string" not in options:
             return {**options, "account_name": account}
         return dict(options)
+
+    def canonical(self, location: str, options: Mapping[str, Any]) -> str:
+        found = canonical_location(location)
+        scheme, separator, rest = found.partition("://")
+        container, slash, path = rest.partition("/")
+        named = _ACCOUNT.search(str(options.get("connection_string") or ""))
+        account = options.get("account_name") or (named[1] if named else "")
+        if "@" in container or not account:
+            return found
+        return f"{scheme}{separator}{container}@{str(account).lower()}{slash}{path}"
 
     def open(self, options: Mapping[str, Any]) -> Any:
         # Otherwise adlfs sends a request for each container, and warns where the key may not list containers.

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import fsspec
 
+from cm_delta_dagster.protocol.actions.paths import canonical_location
 from cm_delta_dagster.storage.option_names import check_names, constructors_of, parameters_of
 from cm_delta_dagster.storage.option_values import boolean_parameters, checked_values
 
@@ -156,6 +157,10 @@ class Backend(ABC):
     def options_for(self, location: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """``options`` with what the location itself says. Raises InvalidArgumentError if the two contradict each other."""
         return dict(options)
+
+    def canonical(self, location: str, options: Mapping[str, Any]) -> str:
+        """``paths.canonical_location``, with what ``options`` say of the store and the location does not."""
+        return canonical_location(location)
 
     @abstractmethod
     def open(self, options: Mapping[str, Any]) -> Any:

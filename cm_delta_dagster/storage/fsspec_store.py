@@ -228,8 +228,12 @@ class FsspecStore:
                     raise
 
     def resolve(self, location: str) -> str:
-        """The location itself: object stores have no links."""
-        return location
+        """One form for all spellings; object stores have no links."""
+        return self._backend.canonical(location, self._options)
+
+    def links_in(self, directory: str) -> dict[str, str]:
+        """None: object stores have no links."""
+        return {}
 
     def unlisted_links(self, directory: str) -> Iterator[str]:
         """None: object stores have no links."""

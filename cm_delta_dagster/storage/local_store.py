@@ -191,6 +191,12 @@ class LocalStore:
         with _mapped("resolve", location):
             return f"file://{os.path.realpath(local_path(location))}"
 
+    def links_in(self, directory: str) -> dict[str, str]:
+        """Names of the symbolic links directly in ``directory``, and where they lead to."""
+        with _mapped("list", directory):
+            links = [name for name, entry in _entries(local_path(directory)) if entry.is_symlink()]
+        return {name: self.resolve(f"{directory.rstrip('/')}/{name}") for name in links}
+
     def unlisted_links(self, directory: str) -> Iterator[str]:
         """Locations of symbolic links below ``directory`` to directories and to nothing."""
         prefix = directory.rstrip("/")
@@ -240,14 +246,23 @@ def _is_directory(entry: "os.DirEntry[str]") -> bool:
 
 
 def _status_of_entry(entry: "os.DirEntry[str]", location: str) -> ObjectStatus | None:
-    """None for a directory, and for a file that was deleted after the listing."""
+    """None for a directory, for a link that leads to nothing or to itself, and for a file that was deleted after the listing."""
     try:
         if entry.is_dir():
             return None
         result = entry.stat()
     except FileNotFoundError:
         return None
-    return ObjectStatus(location=location, size=result.st_size, modification_time=result.st_mtime_ns // 1_000_000)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return None
+        raise
+    return ObjectStatus(
+        location=location,
+        size=result.st_size,
+        modification_time=result.st_mtime_ns // 1_000_000,
+        is_link=entry.is_symlink(),
+    )
 
 
 @contextmanager

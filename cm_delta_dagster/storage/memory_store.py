@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from cm_delta_dagster.errors import ObjectAlreadyExistsError, ObjectNotFoundError
+from cm_delta_dagster.protocol.actions.paths import canonical_location
 from cm_delta_dagster.storage.store import ObjectStatus
 
 
@@ -84,8 +85,12 @@ class MemoryStore:
             self._objects.pop(location, None)
 
     def resolve(self, location: str) -> str:
-        """The location itself: there are no links."""
-        return location
+        """One form for all spellings; there are no links."""
+        return canonical_location(location)
+
+    def links_in(self, directory: str) -> dict[str, str]:
+        """None: there are no links."""
+        return {}
 
     def unlisted_links(self, directory: str) -> Iterator[str]:
         """None: there are no links."""

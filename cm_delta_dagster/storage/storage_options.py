@@ -15,7 +15,18 @@ from cm_delta_dagster.protocol.actions.paths import OBJECT_STORE_SCHEMES
 REDACTED = "***"
 
 _SECRET = re.compile(r"key|secret|token|passw|sas|credential|connection_string|auth|signature", re.I)
-_USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+:[^/@\s]*@")
+_PUBLIC = frozenset(
+    {
+        *("endpoint_url", "endpoint", "aws_endpoint", "aws_endpoint_url", "region_name", "region", "aws_region"),
+        *("account_name", "account", "storage_account", "azure_storage_account_name", "project", "default_location"),
+        *("s3", "addressing_style", "access", "consistency", "location_mode", "use_ssl", "verify", "anon", "anonymous"),
+        *("block_size", "blocksize", "default_block_size", "cache_timeout", "max_concurrency", "max_pool_connections"),
+        *("connect_timeout", "read_timeout", "timeout", "retries", "max_attempts", "requester_pays", "mode"),
+    }
+)
+"""Options whose values are shown. Others may hold a secret, also those whose names do not say so."""
+_USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+:[^/@\s]*@|(?<=http://)[^/@\s]+@|(?<=https://)[^/@\s]+@")
+_QUERY_IN_URL = re.compile(r"(?<=\?)\S*=\S*")
 _SHORTEST_SECRET = 4
 _WAYS_TO_SIGN_IN = frozenset({"anon", "browser", "cache", "cloud", "google_default"})
 """Values of gcsfs's option ``token`` that are no secrets."""
@@ -125,26 +136,34 @@ def is_secret(name: str) -> bool:
 
 
 def redacted(options: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy to show: secrets, also nested ones and passwords in URLs, are replaced."""
-    return {key: REDACTED if is_secret(key) and "://" not in key else _shown(value) for key, value in options.items()}
+    """A copy to show: only values of options that are known to hold no secret, and true, false and None, are not replaced."""
+    return {key: _shown(key, value) for key, value in options.items()}
 
 
 def without_secrets(text: str, options: Mapping[str, Any]) -> str:
-    """``text`` with every secret value of ``options`` replaced."""
+    """``text`` with every value of ``options`` replaced that may be a secret."""
     for secret in sorted(set(_secrets(options)), key=len, reverse=True):
         text = text.replace(secret, REDACTED)
     return _USER_IN_URL.sub(f"{REDACTED}@", text)
 
 
-def _shown(value: Any) -> Any:
-    if isinstance(value, Mapping):
+def _is_shown(name: str) -> bool:
+    return "://" in name or (name in _PUBLIC and not is_secret(name))
+
+
+def _shown(key: str, value: Any) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, Mapping) and (not is_secret(key) or "://" in key):
         return redacted(value)
+    if not _is_shown(key):
+        return REDACTED
     if isinstance(value, list | tuple):
-        return [_shown(item) for item in value]
+        return [_shown(key, item) for item in value]
     if isinstance(value, str):
-        return _USER_IN_URL.sub(f"{REDACTED}@", value)
+        return _QUERY_IN_URL.sub(REDACTED, _USER_IN_URL.sub(f"{REDACTED}@", value))
     # The repr of a credential object may contain the credential.
-    return value if isinstance(value, bool | int | float | None) else f"<{type(value).__name__}>"
+    return value if isinstance(value, int | float) else f"<{type(value).__name__}>"
 
 
 def _secrets(options: Mapping[str, Any]) -> Iterator[str]:
@@ -152,14 +171,20 @@ def _secrets(options: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(value, Mapping):
             # Everything below {"token": {...}}, as of a service account, is secret.
             yield from _texts(value) if is_secret(key) and "://" not in key else _secrets(value)
-        elif is_secret(key):
+        elif not _is_shown(key):
             yield from _texts({key: value})
 
 
-def _texts(options: Mapping[str, Any]) -> Iterator[str]:
+def _texts(options: Mapping[Any, Any]) -> Iterator[str]:
     for value in options.values():
-        if isinstance(value, str) and len(value) >= _SHORTEST_SECRET and value not in _WAYS_TO_SIGN_IN:
-            yield value
+        if isinstance(value, Mapping):
+            yield from _texts(value)
+        elif isinstance(value, list | tuple):
+            yield from _texts(dict(enumerate(value)))
+        elif isinstance(value, str | int | float) and not isinstance(value, bool):
+            text = str(value)
+            if len(text) >= _SHORTEST_SECRET and text not in _WAYS_TO_SIGN_IN:
+                yield text
 
 
 def _store_of(warehouse: str) -> str:

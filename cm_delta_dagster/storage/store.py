@@ -6,17 +6,21 @@ A ``location`` is an absolute URI with a scheme and a *decoded* path (``file:///
 """
 
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectStatus:
-    """One object: absolute ``location``, ``size`` in bytes, ``modification_time`` in epoch milliseconds."""
+    """One object: absolute ``location``, ``size`` in bytes, ``modification_time`` in epoch milliseconds.
+
+    ``is_link``: it is a symbolic link, and has size and time of the object that it leads to. Only listings set it.
+    """
 
     location: str
     size: int
     modification_time: int
+    is_link: bool = False
 
     @property
     def name(self) -> str:
@@ -96,7 +100,18 @@ class Store(typing.Protocol):
         ...
 
     def resolve(self, location: str) -> str:
-        """The location with symbolic links resolved, whether or not an object exists there."""
+        """The location with symbolic links resolved, whether or not an object exists there.
+
+        Locations are compared in this form, ``paths.canonical_location``; an object store takes what the location does not say,
+        such as Azure's account, from its options.
+        """
+        ...
+
+    def links_in(self, directory: str) -> Mapping[str, str]:
+        """Names of the symbolic links directly in ``directory``, and the location that each leads to, as of :meth:`resolve`.
+
+        One request for the directory. A store without links has none, and a missing directory neither.
+        """
         ...
 
     def unlisted_links(self, directory: str) -> Iterator[str]:

@@ -111,3 +111,12 @@ def test_only_marked_columns_of_marked_files_are_moved(data_files: DataFiles, is
     assert found["n"].combine_chunks().view(pa.int64()).to_pylist() == [micros] * 3
     assert found["d"].to_pylist()[0] == found["d"].to_pylist()[2] == dt.date(1000, 1, 6)
     assert found["d"].to_pylist()[1] == (dt.date(1000, 1, 6) if is_int96 else dt.date(1000, 1, 1))
+
+
+def test_old_times_of_zones_with_uncertain_rules_are_left_to_spark() -> None:
+    """PQ-3."""
+    old = pa.array([-3_000_000_000_000_000], pa.timestamp("us"))
+    with pytest.raises(UnsupportedFeatureError, match="Europe/Stockholm"):
+        modern_moments(old, "Europe/Stockholm")
+    recent = pa.array([0], pa.timestamp("us"))
+    assert modern_moments(recent, "Europe/Stockholm").equals(recent)

@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
@@ -248,3 +249,18 @@ def test_a_date_that_the_calendar_does_not_have_is_named(column: str, text: str)
             row_filter(parse_predicate(where, schema, zone=dt.UTC), schema)
     with pytest.raises(InvalidArgumentError, match="only Spark can evaluate"):
         row_filter(parse_predicate("day = '0000-01-01'", schema), schema)  # Spark has the year 0.
+
+
+def test_a_local_time_before_1970_is_compared_only_where_all_sources_have_the_same_rules() -> None:
+    """READ-3."""
+    schema, amsterdam, berlin = columns(t=TIMESTAMP), ZoneInfo("Europe/Amsterdam"), ZoneInfo("Europe/Berlin")
+    array = pa.array([dt.datetime(1930, 6, 1, tzinfo=UTC), dt.datetime(2020, 6, 1, tzinfo=UTC)])
+    for text in ("t < '1930-06-01 00:00:00'", "t IN (TIMESTAMP '1930-06-01 00:00:00')", "t >= '1850'"):
+        with pytest.raises(InvalidArgumentError, match="rules of Europe/Amsterdam"):
+            row_filter(parse_predicate(text, schema, zone=amsterdam), schema)
+        row_filter(parse_predicate(text, schema, zone=berlin), schema)
+    for text in ("t < TIMESTAMP '1930-06-01 00:20:00+00:20'", "t < '1970-01-02 00:00:00'"):
+        parsed = parse_predicate(text, schema, zone=amsterdam)
+        assert _answers(parsed, schema, array) == ["1970" in text, False]
+    early = parse_predicate("t < '1930-06-01 00:00:00'", schema, zone=berlin)
+    assert _answers(early, schema, array) == [False, False], "23:00 of 31 May in UTC"

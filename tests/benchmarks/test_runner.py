@@ -1,10 +1,8 @@
 """The benchmark runner on tables of a few files: it runs, and prints ratios. What they are is not asserted."""
 
 import json
-import os
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from benchmarks import report
 from benchmarks.__main__ import in_turns
 from benchmarks.bars import Verdict, bars, judge
 from benchmarks.plots import curve_plot, ratio_plot
+from tests.support.spark_jars import s3_jars
 
 _WITHOUT_SPARK = (
     "snapshot_checkpoint", "snapshot_json", "cold_snapshot", "refresh", "list_partition", "list_range", "arrow_scan",
@@ -84,12 +83,8 @@ def test_the_runner_scans_the_same_files_with_plain_spark_and_with_ours(tmp_path
 @pytest.mark.exhaustive
 def test_the_runner_writes_to_and_reads_from_s3(tmp_path: Path) -> None:
     """Each file of the table in S3 is read."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "cm-delta-dagster"
-    jars = cache / f"s3-spark-{metadata.version('pyspark')}"
-    if not (jars / "complete").exists():
-        pytest.skip("The jars of Spark's S3 client are not there; tests/spark/test_s3.py fetches them.")
     tasks = ("s3_bulk_append", "s3_one_row_append", "s3_cold_read")
-    extra = ("--s3-jars", str(jars), "--s3-rows", "1000", "--s3-files", "20")
+    extra = ("--s3-jars", str(s3_jars()[0].parent), "--s3-rows", "1000", "--s3-files", "20")
     rows = _run(tmp_path / "home", tasks, ("ours",), extra=extra)
     assert [(row[0], row[2]) for row in rows] == [(task, "2") for task in tasks]
 

@@ -130,10 +130,10 @@ def pooled(url: str, *, sessions: int) -> Iterator[str]:
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
-        port = asyncio.run_coroutine_threadsafe(pooler.open(), loop).result(60)
+        port = asyncio.run_coroutine_threadsafe(pooler.open(), loop).result(300)
         yield near.set(host="127.0.0.1", port=port, query={}).render_as_string(hide_password=False)
     finally:
-        asyncio.run_coroutine_threadsafe(pooler.close(), loop).result(60)
+        asyncio.run_coroutine_threadsafe(pooler.close(), loop).result(300)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

@@ -33,7 +33,7 @@ def run(line: str, *, url: str, directory: Path) -> None:
     programs = programs_of(url)
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "CATALOG_URL": url}
     done = subprocess.run(
-        ["bash", "-c", line], cwd=directory, env=environment, capture_output=True, text=True, timeout=120
+        ["bash", "-c", line], cwd=directory, env=environment, capture_output=True, text=True, timeout=500
     )
     assert done.returncode == 0, done.stderr
 

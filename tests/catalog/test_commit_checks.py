@@ -1,6 +1,5 @@
 """The checks of a proposal that waits while its table gets another name."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
@@ -11,15 +10,14 @@ from cm_delta_dagster.errors import CommitRefusedError
 from tests.contracts.catalog_bench import NAME, OTHER, create
 from tests.contracts.commit_rules_contract import rule, with_actions
 from tests.support.database_roles import raw_client
+from tests.support.waiting import until
 
 _WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
 
 def wait_until_waiting(client: psycopg.Connection[tuple[int]], count: int) -> None:
     """Return when ``count`` clients wait for a lock."""
-    deadline = time.monotonic() + 60
-    while client.execute(_WAITING).fetchall() != [(count,)]:
-        assert time.monotonic() < deadline, f"There are never {count} clients that wait for a lock."
+    until(lambda: client.execute(_WAITING).fetchall() == [(count,)])
 
 
 @pytest.mark.postgres

@@ -5,8 +5,10 @@ import subprocess
 import sys
 import threading
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -22,6 +24,7 @@ from cm_delta_dagster.catalog.sql import IfMissing, SqlCatalog
 from cm_delta_dagster.catalog.sql.commit_locks import AdvisoryCommitLocks
 from cm_delta_dagster.catalog.sql.database import Database
 from cm_delta_dagster.catalog.sql.migrate import HEAD, VERSION_TABLE, alembic_config
+from cm_delta_dagster.catalog.sql.migrate import create as create_schema
 from cm_delta_dagster.catalog.sql.schema import METADATA
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import (
@@ -53,6 +56,53 @@ def test_the_migrations_create_the_tables_that_the_code_uses(catalog_url: str) -
     with engine.connect() as connection, warnings.catch_warnings():
         context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
         assert compare_metadata(context, METADATA) == []
+
+
+def test_a_new_database_is_what_the_migrations_make(catalog_url: str) -> None:
+    """It is created directly."""
+    engine = sa.create_engine(catalog_url, poolclass=sa.pool.NullPool)
+    described = []
+    for make in (_through_every_revision, create_schema):
+        with engine.connect() as connection:
+            make(connection)
+            described.append(_described(connection))
+            connection.rollback()  # Both databases undo definitions.
+            METADATA.drop_all(connection)
+            connection.exec_driver_sql(f"DROP TABLE IF EXISTS {VERSION_TABLE}")
+            connection.commit()
+    assert described[0] == described[1]
+    assert len(described[0]) == len(METADATA.tables) + 1
+
+
+def _through_every_revision(connection: sa.Connection) -> None:
+    config = alembic_config()
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")
+
+
+def _described(connection: sa.Connection) -> dict[str, object]:
+    """Of each table its columns, keys, constraints, indexes and rows; without the order of columns and the id of the catalog."""
+    inspector = sa.inspect(connection)
+    found: dict[str, object] = {}
+    for name in inspector.get_table_names():
+        columns = {column["name"]: {**column, "type": str(column["type"])} for column in inspector.get_columns(name)}
+        table = sa.Table(name, sa.MetaData(), autoload_with=connection)
+        rows = [{**row._mapping, "catalog_id": None} for row in connection.execute(sa.select(table))]
+        found[name] = (
+            columns,
+            inspector.get_pk_constraint(name),
+            sorted(inspector.get_foreign_keys(name), key=str),
+            sorted(inspector.get_unique_constraints(name), key=str),
+            sorted(inspector.get_check_constraints(name), key=str),
+            sorted(_as_texts(index) for index in inspector.get_indexes(name)),
+            rows,
+        )
+    return found
+
+
+def _as_texts(index: Mapping[str, Any]) -> list[str]:
+    options = {name: str(value) for name, value in index.get("dialect_options", {}).items()}
+    return [str(index["name"]), str(index["column_names"]), str(index["unique"]), str(options)]
 
 
 def test_the_newest_revision_is_the_one_that_the_code_expects() -> None:
@@ -409,5 +459,5 @@ def test_an_unclosed_catalog_does_not_disturb_the_exit_of_its_process(sqlite_url
     code = (
         f"from cm_delta_dagster.catalog.sql import SqlCatalog\nc = SqlCatalog({sqlite_url!r})\nprint(c.list_tables())"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, "()\n", "")

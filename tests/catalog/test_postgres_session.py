@@ -1,6 +1,5 @@
 """Sessions of PostgreSQL, directly and through a connection pooler."""
 
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -58,10 +57,8 @@ def test_no_commit_lock_is_acquired_through_a_pooler(pooler: str) -> None:
     """OCC-15: waiting writers would use the sessions of which the holder needs one."""
     with SqlCatalog(pooler, warehouse="memory://w") as catalog:
         catalog.list_tables()
-        began = time.monotonic()
-        with catalog.commit_lock("a table", seconds=60) as acquired:
+        with catalog.commit_lock("a table", seconds=3600) as acquired:  # Longer than the timeout of the test.
             assert not acquired
-        assert time.monotonic() - began < 30
 
 
 def test_a_pooler_to_a_server_with_asynchronous_commits_is_refused(postgres_url: str, postgres_server: str) -> None:

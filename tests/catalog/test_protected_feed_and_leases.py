@@ -27,6 +27,7 @@ from cm_delta_dagster.errors import (
 from tests.contracts.catalog_bench import create
 from tests.support.commit_builder import ADD, REARRANGE, commit_of
 from tests.support.database_roles import create_role, raw_client, url_as
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.postgres
 
@@ -124,7 +125,7 @@ def test_an_expired_lease_is_free_and_gets_a_new_token(roles: Roles) -> None:
     with roles.client(roles.maintainer) as catalog:
         short = catalog.acquire_maintenance_lease(orders, KIND, owner="run", duration_ms=1)
         assert isinstance(short, LeaseGranted)
-        threading.Event().wait(0.01)
+        until(lambda: catalog.now_ms() > short.expires_ms)
         assert isinstance(catalog.renew_lease(orders, token=short.token, duration_ms=LONG_MS), LeaseLost)
         assert acquired(catalog, orders).token == short.token + 1
     entry = roles.owner.audit(scope=str(ORDERS))[-1]

@@ -2,19 +2,20 @@
 
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
-from cm_delta_dagster.catalog.sql import SqlCatalog, sqlite_files
+from cm_delta_dagster.catalog.sql import SqlCatalog, migrate, sqlite_files
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import CatalogUnavailableError, PermissionDeniedError
@@ -107,7 +108,7 @@ def test_a_catalog_without_write_permission_is_read_and_not_written(tmp_path: Pa
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=500,
             check=False,
         )
         assert done.returncode == 0, done.stderr
@@ -152,6 +153,20 @@ def test_a_read_that_would_miss_commits_raises_an_error(directory: Path, tmp_pat
         client.catalog.list_tables()
     with client_of(copy, tmp_path / "w") as client:
         assert len(client.catalog.list_tables()) == 2
+
+
+def test_who_migrates_an_older_catalog_on_a_read_only_file_system_is_named(directory: Path, tmp_path: Path) -> None:
+    make_table(directory, tmp_path / "w")
+    with closing(sqlite3.connect(directory / "catalog.db")) as connection:
+        connection.execute(f"UPDATE {migrate.VERSION_TABLE} SET version_num = '0012'")
+        connection.commit()
+    owner = (directory / "catalog.db").owner()
+    refusal = pytest.raises(
+        PermissionDeniedError,
+        match=f"schema revision {migrate.HEAD} first, but .*Let its owner, {owner}, open the catalog",
+    )
+    with read_only(directory), client_of(directory, tmp_path / "w") as client, refusal:
+        client.catalog.list_tables()
 
 
 def test_a_read_during_a_change_of_the_database_is_repeated(directory: Path, tmp_path: Path) -> None:

@@ -82,7 +82,8 @@ def test_leases_are_listed_and_ended(run: Runner, catalog: SqlCatalog) -> None:
     assert run("leases").output == "No lease is held.\n"
 
 
-def test_webhooks_are_set_listed_run_and_removed(run: Runner) -> None:
+def test_webhooks_are_set_listed_run_and_removed(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CM_DELTA_WEBHOOK_NETWORKS", "127.0.0.1")
     assert run("webhooks", "list").output == "No webhook is set.\n"
     arguments = (
         "hook",
@@ -107,7 +108,22 @@ def test_webhooks_are_set_listed_run_and_removed(run: Runner) -> None:
         assert refused.exit_code == 1 and "no webhook 'hook'" in refused.output
 
 
-def test_each_failed_attempt_of_a_delivery_is_printed(run: Runner, tmp_path: Path) -> None:
+def test_a_webhook_to_this_machine_needs_permission(run: Runner) -> None:
+    refused = run("webhooks", "set", "hook", "http://127.0.0.1:1/", "--secret", "env:A")
+    assert refused.exit_code == 1 and "CM_DELTA_WEBHOOK_NETWORKS" in refused.output
+    assert run("webhooks", "list").output == "No webhook is set.\n"
+
+
+def test_a_token_in_the_url_of_a_webhook_is_not_printed(run: Runner) -> None:
+    assert run("webhooks", "set", "hook", "https://8.8.8.8/s3cr3t?t=s3cr3t", "--secret", "env:A").exit_code == 0
+    for command in (("webhooks", "list"), ("webhooks", "list", "--json"), ("audit",), ("feed",), ("feed", "--json")):
+        assert "https://8.8.8.8/***" in run(*command).output and "s3cr3t" not in run(*command).output
+
+
+def test_each_failed_attempt_of_a_delivery_is_printed(
+    run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CM_DELTA_WEBHOOK_NETWORKS", "127.0.0.1")
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/"  # Refused once the port is closed.
     secret = tmp_path / "secret"

@@ -11,7 +11,8 @@ from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.ratification import CommitProposal, CommitSummary
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.cli.main import main, show_plan
+from cm_delta_dagster.cli.doctor_command import show_plan
+from cm_delta_dagster.cli.main import main
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.operations.doctor import Finding, Problem, RepairPlan, Severity
 from cm_delta_dagster.operations.tables.create import create_table

@@ -106,7 +106,7 @@ def test_reading_commands_do_not_load_spark(url: str) -> None:
         f"main(['--catalog', {url!r}, 'head', {NAME!r}], standalone_mode=False)\n"
         "sys.exit(sum(name in sys.modules for name in ('pyspark', 'dagster')))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=500)
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 8), done.stderr
 
 
@@ -229,5 +229,5 @@ def test_duckdb_is_preferred_and_loads_no_spark(url: str) -> None:
         f"main(['--catalog', {url!r}, 'sql', 'select count(*) from {NAME}'], standalone_mode=False)\n"
         "sys.exit(sum(name in sys.modules for name in ('pyspark', 'dagster')))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=500)
     assert (done.returncode, done.stdout.split()[-1]) == (0, "6"), done.stderr

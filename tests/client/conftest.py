@@ -7,6 +7,7 @@ import pytest
 
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.commits import commit_lock
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.tables.create import create_table
@@ -30,6 +31,12 @@ class Clock:
 
     def __call__(self) -> int:
         return self.now
+
+
+@pytest.fixture(autouse=True)
+def _lasting_contention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A contended table stays so during a test, however long the test takes."""
+    monkeypatch.setattr(commit_lock, "_CONTENDED_SECONDS", 3600.0)
 
 
 @pytest.fixture

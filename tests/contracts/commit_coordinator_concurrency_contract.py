@@ -39,7 +39,7 @@ def _commit_concurrently(bench: Bench, table: str, versions: int, barrier: Any, 
     won: list[str] = []
     with bench.client() as catalog:
         for version in range(1, versions + 1):
-            barrier.wait(60)
+            barrier.wait(300)
             mine = proposal(version)
             if isinstance(catalog.commit(table, mine), Ratified):
                 won.append(mine.file_name)
@@ -56,7 +56,7 @@ def one_of_concurrent_processes_wins_each_version(bench: Bench) -> None:
     ]
     for process in processes:
         process.start()
-    won = [name for _ in processes for name in answers.get(timeout=120)]
+    won = [name for _ in processes for name in answers.get(timeout=500)]
     for process in processes:
         process.join()
     with bench.client() as catalog:
@@ -66,7 +66,7 @@ def one_of_concurrent_processes_wins_each_version(bench: Bench) -> None:
 
 
 def _create_first_table(bench: Bench, number: int, barrier: Any, answers: Any) -> None:
-    barrier.wait(60)
+    barrier.wait(300)
     with bench.client() as catalog:
         create(catalog, TableIdentifier("main", "sales", f"t{number}"))
     answers.put(number)
@@ -80,7 +80,7 @@ def concurrent_processes_create_the_catalog_once(bench: Bench) -> None:
     ]
     for process in processes:
         process.start()
-    assert sorted(answers.get(timeout=120) for _ in processes) == [0, 1, 2, 3]
+    assert sorted(answers.get(timeout=500) for _ in processes) == [0, 1, 2, 3]
     for process in processes:
         process.join()
     with bench.client() as catalog:
@@ -103,7 +103,7 @@ def a_commit_is_durable_when_its_process_is_killed(bench: Bench) -> None:
         receiver, sender = SPAWN.Pipe(duplex=False)
         process = SPAWN.Process(target=_commit_and_be_killed, args=(bench, table, one, sender))
         process.start()
-        assert receiver.poll(60) and isinstance(receiver.recv(), Ratified)
+        assert receiver.poll(300) and isinstance(receiver.recv(), Ratified)
         os.kill(int(process.pid or 0), signal.SIGKILL)
         process.join()
         with bench.client() as catalog:

@@ -87,7 +87,7 @@ def the_commit_lock_is_released_when_its_process_ends(bench: Bench) -> None:
         receiver, sender = SPAWN.Pipe(duplex=False)
         process = SPAWN.Process(target=_hold_commit_lock, args=(bench, table, sender))
         process.start()
-        assert receiver.poll(60) and receiver.recv()
+        assert receiver.poll(300) and receiver.recv()
         with catalog.commit_lock(table, seconds=_SHORT) as acquired:
             assert not acquired
         os.kill(int(process.pid or 0), signal.SIGKILL)

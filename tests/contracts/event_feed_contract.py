@@ -83,7 +83,7 @@ def a_waiting_reader_is_woken_by_a_commit(bench: Bench) -> None:
         waiting.start()
         time.sleep(0.2)
         catalog.commit(table, proposal(1))
-        waiting.join(30)
+        waiting.join(300)
         assert answers == [True] and not waiting.is_alive()
 
 

@@ -84,6 +84,22 @@ def tables_at_above_and_below_a_location_overlap_it(bench: Bench) -> None:
                 _adopted(catalog, location=location, name=OTHER)
 
 
+def a_table_at_a_location_of_its_creators_choice_may_name_files_elsewhere(bench: Bench) -> None:
+    """CM-D5"""
+    with bench.client() as catalog:
+        create(catalog, OTHER)
+        assert catalog.tables_with_files_elsewhere() == ()
+        table = _adopted(catalog)
+        (found,) = catalog.tables_with_files_elsewhere()
+        assert (found.table_id, found.location) == (table.table_id, LOCATION)
+        assert (
+            found.ratified is not None
+            and found.ratified.latest_version == catalog.load_table(NAME).ratified.latest_version
+        )
+        catalog.drop_table(NAME)
+        assert [one.table_id for one in catalog.tables_with_files_elsewhere()] == [table.table_id]
+
+
 def a_released_table_frees_name_and_location_and_keeps_its_commits(bench: Bench) -> None:
     """CM-D6"""
     with bench.client() as catalog:
@@ -176,6 +192,7 @@ def a_registered_path_is_a_name_for_reading(bench: Bench) -> None:
 
 ONBOARDING_CONTRACT: tuple[Rule, ...] = (
     an_adopted_table_begins_with_its_first_commit_and_is_never_purged,
+    a_table_at_a_location_of_its_creators_choice_may_name_files_elsewhere,
     tables_at_above_and_below_a_location_overlap_it,
     a_released_table_frees_name_and_location_and_keeps_its_commits,
     a_table_that_others_need_is_not_released,

@@ -6,6 +6,7 @@ Run for each database by ``tests/catalog/test_catalog_contract.py``.
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -280,6 +281,53 @@ def recovered_commits_keep_their_mode(bench: Bench) -> None:
         assert [one.mode for one in catalog.commit_records(table, start=1, end=1)] == [CommitMode.PUT_IF_ABSENT]
 
 
+def the_content_of_a_commit_is_replaced_once_with_an_entry_of_the_audit(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+        first, second = proposal(1), proposal(2)
+        catalog.commit(table, replace(first, sha256="a" * 64))
+        catalog.commit(table, second)
+        (record,) = catalog.commit_records(table, start=1, end=1)
+        other = replace(proposal(1), sha256="b" * 64, file_size=7, summary=first.summary)
+        feed = [entry.position for entry in catalog.feed(after=0, limit=9)]
+        call = partial(
+            catalog.replace_commit, table, other, replaces=record, data_change=False, reason="took back ../x"
+        )
+        assert call() is True
+        assert call() is False
+        (found,) = catalog.commit_records(table, start=1, end=1)
+        assert (found.file_name, found.file_size, found.sha256) == (other.file_name, 7, "b" * 64)
+        assert (found.txn_id, found.in_commit_timestamp) == (record.txn_id, record.in_commit_timestamp)
+        assert catalog.get_ratified_commits(table).latest_version == 2
+        assert [entry.position for entry in catalog.feed(after=0, limit=9)] == feed
+        assert [entry.summary.data_change for entry in catalog.feed(after=0, limit=9)][1] is False
+        (entry,) = [entry for entry in catalog.audit() if entry.action == "take back commit"]
+        assert (entry.scope, entry.reason) == (str(NAME), "took back ../x")
+
+
+def a_commit_that_has_changed_is_not_replaced(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+        first = proposal(1)
+        catalog.commit(table, first)
+        (record,) = catalog.commit_records(table, start=1, end=1)
+        other = replace(proposal(1), sha256="b" * 64, summary=first.summary)
+        for wrong in (replace(record, sha256="c" * 64), replace(record, txn_id="x"), replace(record, file_size=1)):
+            with pytest.raises(RecoveryError):
+                catalog.replace_commit(table, other, replaces=wrong, data_change=False, reason="")
+        with pytest.raises(RecoveryError):
+            catalog.replace_commit(
+                table,
+                replace(proposal(5), sha256="b" * 64),
+                replaces=replace(record, version=5),
+                data_change=False,
+                reason="",
+            )
+        with pytest.raises(TableNotFoundError):
+            catalog.replace_commit(str(uuid.uuid4()), other, replaces=record, data_change=False, reason="")
+        assert catalog.commit_records(table, start=1, end=1) == (record,)
+
+
 RECOVERABLE_CATALOG_CONTRACT: tuple[Rule, ...] = (
     the_id_of_the_catalog_is_that_of_its_feed,
     recovered_commits_are_recorded_once_and_can_be_followed,
@@ -296,4 +344,6 @@ RECOVERABLE_CATALOG_CONTRACT: tuple[Rule, ...] = (
     versions_may_be_missing_only_after_log_cleanup,
     commits_after_cleaned_versions_replace_those_of_the_catalog,
     recovered_commits_keep_their_mode,
+    the_content_of_a_commit_is_replaced_once_with_an_entry_of_the_audit,
+    a_commit_that_has_changed_is_not_replaced,
 )

@@ -46,7 +46,7 @@ def exactly_one_of_concurrent_writers_creates_the_object(store: Store, root: str
     barrier = threading.Barrier(12)
 
     def attempt(number: int) -> int | None:
-        barrier.wait(60)
+        barrier.wait(300)
         try:
             store.write_if_absent(f"{root}/contended", str(number).encode() * 1000)
         except ObjectAlreadyExistsError:
@@ -144,6 +144,16 @@ def discard_deletes_only_objects_below_the_directory(store: Store, root: str) ->
     assert [found.location for found in store.list_recursive(root)] == [f"{root}/gone-not/x", f"{root}/z"]
 
 
+def each_spelling_of_a_location_is_resolved_to_one(store: Store, root: str) -> None:
+    """REC-14"""
+    store.write(f"{root}/deep/x", b"1")
+    resolved = store.resolve(f"{root}/deep/x")
+    for spelled in (f"{root}//deep/x", f"{root}/./deep/x", f"{root}/deep/x/", resolved):
+        assert store.resolve(spelled) == resolved
+    assert store.resolve(f"{root}/deep/X") != resolved != store.resolve(f"{root}/deep")
+    assert store.links_in(root) == store.links_in(f"{root}/missing/") == {}
+
+
 def writes_within_an_existing_directory_succeed(store: Store, root: str) -> None:
     store.write(f"{root}/table/log/0.json", b"x")
     within = f"{root}/table/log"
@@ -154,6 +164,7 @@ def writes_within_an_existing_directory_succeed(store: Store, root: str) -> None
 
 
 STORE_CONTRACT: tuple[Rule, ...] = (
+    each_spelling_of_a_location_is_resolved_to_one,
     writes_within_an_existing_directory_succeed,
     an_object_is_read_whole_and_in_ranges,
     write_replaces_an_object_and_stat_returns_its_new_size,

@@ -95,7 +95,7 @@ def _pin_all(bench: Bench, table: str, own: int, rounds: int, barrier: Any, answ
     with bench.client() as catalog:
         pinned = []
         for number in range(rounds):
-            barrier.wait(60)
+            barrier.wait(300)
             pinned.append(catalog.pin_version(table, own, owner=f"run {number}"))
     answers.put(pinned)
 
@@ -107,7 +107,7 @@ def one_of_concurrent_processes_sets_each_pin(bench: Bench) -> None:
     processes = [SPAWN.Process(target=_pin_all, args=(bench, table, own, 20, barrier, answers)) for own in (1, 2, 3)]
     for process in processes:
         process.start()
-    pinned = [answers.get(timeout=120) for _ in processes]
+    pinned = [answers.get(timeout=500) for _ in processes]
     for process in processes:
         process.join()
     assert pinned[0] == pinned[1] == pinned[2]

@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import dagster as dg
 import pytest
 
 from definitions.defs.months import month_key
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,11 +33,12 @@ def test_the_definitions_load(tmp_path: Path) -> None:
         "keys = d.resolve_asset_graph().get_all_asset_keys(); "
         "print(len(keys), sorted(s.name for s in d.sensors), "
         "all(d.resolve_assets_def(k).metadata_by_key[k].get('dagster/code_references') for k in keys), "
-        "all(d.resolve_assets_def(k).owners_by_key[k] for k in keys))"
+        "all(d.resolve_assets_def(k).owners_by_key[k] for k in keys), "
+        "[package['name'] for package in d.metadata['plugin_component_types_json'].value][0])"
     )
     result = run_python("-W", "ignore", "-c", script, home=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert result.stdout.split("\n")[0] == "7 ['follow_changes', 'ratified_commits'] True True"
+    assert result.stdout.split("\n")[0] == "7 ['follow_changes', 'ratified_commits'] True True cm_delta_dagster"
 
 
 @pytest.mark.slow
@@ -102,16 +103,16 @@ def test_an_interrupt_stops_the_demo_with_its_daemon_and_java(tmp_path: Path) ->
             [sys.executable, "-W", "ignore", "-m", "definitions"],
             cwd=ROOT, env=environment(tmp_path), stdout=log, stderr=log, text=True, start_new_session=True,
         )  # fmt: skip
-        while "Flights, weather and both joined" not in (tmp_path / "log").read_text():
-            assert process.poll() is None, (tmp_path / "log").read_text()
-            time.sleep(0.2)
+        until(
+            lambda: "Flights, weather and both joined" in (tmp_path / "log").read_text() or process.poll() is not None,
+            seconds=800,
+        )
+        assert process.poll() is None, (tmp_path / "log").read_text()
         os.killpg(process.pid, signal.SIGINT)  # As Ctrl-C in a terminal: all processes of the group get it.
         assert process.wait(300) == 130, (tmp_path / "log").read_text()
     printed = (tmp_path / "log").read_text()
     assert "Interrupted. The daemon has stopped." in printed
-    with pytest.raises(ProcessLookupError):
-        while True:  # Ends when no process of the group is left; the timeout of the test ends it otherwise.
-            os.killpg(process.pid, 0)
-            time.sleep(0.2)
+    with pytest.raises(ProcessLookupError):  # When no process of the group is left.
+        until(lambda: os.killpg(process.pid, 0) is not None)
     with dg.DagsterInstance.from_config(str(tmp_path / "dagster")) as instance:
         assert all(run.is_finished for run in instance.get_runs())

@@ -6,10 +6,10 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from cm_delta_dagster import connect
 from definitions.defs.months import month_key
 from tests.support.s3_server import S3Server, s3_server
 from tests.support.spark_jars import s3_jars
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.postgres, pytest.mark.timeout(900)]
 
@@ -74,17 +75,16 @@ class Deployment:
         return {run["runId"]: run for run in self.ask(RUNS)["runsOrError"]["results"]}
 
     def wait(self, done: Callable[[], Any], *, seconds: float = 450) -> Any:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        answers: list[Any] = []
+
+        def is_done() -> bool:
             assert self.process.poll() is None, self.log.read_text()[-6000:]
-            try:
-                found = done()
-            except OSError:
-                found = None
-            if found:
-                return found
-            time.sleep(0.5)
-        pytest.fail(f"nothing happened within {seconds} seconds: {self.log.read_text()[-6000:]}")
+            with suppress(OSError):
+                answers.append(done())
+            return bool(answers and answers[-1])
+
+        until(is_done, seconds=seconds, failure=lambda: self.log.read_text()[-6000:], every=0.5)
+        return answers[-1]
 
 
 @pytest.fixture(scope="module")

@@ -42,8 +42,12 @@ def start_script() -> ModuleType:
 
 
 def spark() -> dict[str, Any]:
+    """The settings as the run has them."""
     resource: Any = deployment_resources()["spark"]
-    return {name: getattr(resource, name) for name in ("master", "remote", "jars", "config")}
+    with resource.process_config_and_initialize_cm() as opened:
+        found = {name: getattr(opened, name) for name in ("master", "remote", "jars")}
+        own = {"spark.app.name", "spark.jars"}
+        return {**found, "config": {key: value for key, value in opened.settings().items() if key not in own}}
 
 
 @pytest.mark.parametrize("name", REQUIRED)
@@ -102,8 +106,10 @@ def test_a_connect_url_is_a_connect_session(settings, tmp_path):
 
 def test_the_ui_shows_no_secret(settings):
     settings.setenv("CM_DELTA_STORAGE_OPTIONS", json.dumps({"key": "a-key", "secret": "a-secret"}))
+    settings.setenv("CM_DELTA_SPARK_CONFIG", json.dumps({"spark.hadoop.fs.s3a.secret.key": "a-secret"}))
+    settings.setenv("CM_DELTA_SPARK", "sc://host/;token=pass-word")
 
-    @dg.asset(required_resource_keys={"catalog"})
+    @dg.asset(required_resource_keys={"catalog", "spark"})
     def anything() -> None: ...
 
     definitions = dg.Definitions([anything], resources=deployment_resources())

@@ -14,7 +14,6 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster.client.snapshots.path_table import load_path_snapshot
@@ -27,6 +26,7 @@ from cm_delta_dagster.protocol.log.log_files import (
     parse_log_file,
 )
 from cm_delta_dagster.storage.stores import Stores
+from tests.support.cached_folders import PeerUnavailableError, cached_folder
 
 DELTA_VERSION = "4.4.0"
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -46,25 +46,28 @@ _CHECKPOINTS = (ClassicCheckpointFile, MultiPartCheckpointFile, V2CheckpointFile
 def delta_jars(spark_version: str) -> list[str]:
     """Jars of delta-spark for this Spark, from Maven, kept in the user's cache folder.
 
-    Without Maven the calling test is skipped, unless ``CM_DELTA_REQUIRE_PEERS`` is set: then it fails.
+    Raises:
+        PeerUnavailableError: Maven is not installed, or does not fetch them.
     """
     short = ".".join(spark_version.split(".")[:2])
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "cm-delta-dagster"
-    folder = cache / f"delta-{DELTA_VERSION}-spark-{short}"
-    if not (folder / "complete").exists():
-        if shutil.which("mvn") is None:
-            give_up = pytest.fail if os.environ.get("CM_DELTA_REQUIRE_PEERS") else pytest.skip
-            give_up("delta-spark is compared with only where Maven can fetch it; no mvn on the PATH")
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "pom.xml").write_text(_POM.format(spark=short, delta=DELTA_VERSION))
-        subprocess.run(
-            ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime",
-             "-DincludeGroupIds=io.delta,org.locationtech.jts", f"-DoutputDirectory={folder}"],
-            cwd=folder, check=True, timeout=900,
-        )  # fmt: skip
-        (folder / "complete").touch()
+    folder = cached_folder(f"delta-{DELTA_VERSION}-spark-{short}", lambda unfinished: _fetch_jars(short, unfinished))
     wanted = ("delta-spark", "delta-storage", "jts-core")
     return [str(jar) for jar in sorted(folder.glob("*.jar")) if jar.name.startswith(wanted)]
+
+
+def _fetch_jars(spark: str, folder: Path) -> None:
+    if shutil.which("mvn") is None:
+        raise PeerUnavailableError(
+            "delta-spark is compared with only where Maven can fetch it; no mvn on the PATH. Install Maven."
+        )
+    (folder / "pom.xml").write_text(_POM.format(spark=spark, delta=DELTA_VERSION))
+    done = subprocess.run(
+        ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime",
+         "-DincludeGroupIds=io.delta,org.locationtech.jts", f"-DoutputDirectory={folder}"],
+        cwd=folder, check=False, capture_output=True, text=True, timeout=900,
+    )  # fmt: skip
+    if done.returncode:
+        raise PeerUnavailableError(f"Maven did not fetch delta-spark. It wrote: {done.stdout.strip()[-600:]}")
 
 
 class DeltaSpark:

@@ -21,11 +21,12 @@ _COLUMNS = """
     st struct<a: int, b: string>, items array<struct<x: int>>, pairs map<string, struct<v: int>>
 """
 _SOURCE = """
-    SELECT id, element_at(array('a b', '50%', NULL), CAST(id % 3 AS INT) + 1) AS p, CAST(id % 7 AS INT) AS n, 'ab' AS code,
+    SELECT id, element_at(array('a b', '50%', NULL), CAST(id % 3 AS INT) + 1) AS p, CAST(id % 7 AS INT) AS n, 'abc' AS code,
     IF(id % 4 = 0, NULL, 'four') AS short, TIMESTAMP_NTZ'2024-02-29 00:00:00.123456' AS at,
     IF(id % 5 = 0, NULL, named_struct('a', CAST(id AS INT), 'b', 'x')) AS st,
     array(named_struct('x', CAST(id AS INT)), NULL) AS items, map('k', named_struct('v', 1)) AS pairs FROM range({}, {}, 1, 1)
 """
+# Codes are as long as their column: deltalake does not add the blanks of a char(n), which files do not have.
 _LISTED = "(id, p, n, code, short, at, st, items, pairs)"
 _SHARED = {
     "delta.enableDeletionVectors": "true",

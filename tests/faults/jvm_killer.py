@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from cm_delta_dagster import DeltaTable, connect
 from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.orchestration import SparkResource
 from cm_delta_dagster.spark.java import ensure_java
+from tests.support.waiting import until
 
 NAME = "main.test.t"
 SETTINGS = {
@@ -53,9 +53,7 @@ def kill_when_it_writes(spark: SparkSession, directory: Path, before: set[str]) 
     java = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
 
     def watch() -> None:
-        until = time.monotonic() + 60
-        while time.monotonic() < until and data_files(directory) <= before:
-            time.sleep(0.01)
+        until(lambda: not data_files(directory) <= before)
         os.kill(java, signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,7 +81,7 @@ def test_a_stopped_vacuum_deletes_nothing_after_its_lease_expired(url: str, tabl
     before = len(list(root.glob("orphan-*")))
     assert before > FILES / 2
     os.kill(process.pid, signal.SIGCONT)
-    assert process.communicate(timeout=60)[0] == "MaintenanceInProgressError\n"
+    assert process.communicate(timeout=300)[0] == "MaintenanceInProgressError\n"
     # A thread may have been stopped between its check and the deletion of one file.
     assert before - len(list(root.glob("orphan-*"))) <= _DELETE_THREADS
     assert table.services.leases.check_lease(table.table_id, token=held.token) == held
@@ -93,7 +92,6 @@ def test_a_stopped_optimize_commits_nothing_after_its_lease_expired(url: str, ta
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     held = stop_until_another_has_the_lease(process, table)
     os.kill(process.pid, signal.SIGCONT)
-    time.sleep(0.1)
-    assert process.communicate("go\n", timeout=60)[0] == "CommitRefusedError\n"
+    assert process.communicate("go\n", timeout=300)[0] == "CommitRefusedError\n"
     assert table.snapshot().version == 0
     assert table.services.leases.check_lease(table.table_id, token=held.token) == held

@@ -50,6 +50,15 @@ _CLASSES: tuple[tuple[type[Exception], str], ...] = (
 )
 
 
+def _without_own_metadata(schema: str) -> str:
+    """The schema without the metadata of fields that only this package writes, such as former names."""
+
+    def kept(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        return {key: value for key, value in pairs if not key.startswith("cm_delta.")}
+
+    return json.dumps(json.loads(schema, object_pairs_hook=kept))
+
+
 def classify(error: Exception) -> str:
     return next((name for kind, name in _CLASSES if isinstance(error, kind)), "other")
 
@@ -112,7 +121,8 @@ class Session:
 
     def _insert(self, name: str, act: Mapping[str, Any]) -> None:
         columns = ", ".join(_checker().name(column) for column, _ in act["schema"])
-        self.lake.sql(f"INSERT INTO {SCHEMA}.{name} ({columns}) {_checker().source_sql(act)}")
+        evolution = "WITH SCHEMA EVOLUTION " if act.get("merge_schema") else ""
+        self.lake.sql(f"INSERT {evolution}INTO {SCHEMA}.{name} ({columns}) {_checker().source_sql(act)}")
 
     def _write_stream(self, name: str, act: Mapping[str, Any]) -> None:
         once = Idempotency(app_id=act["app_id"], version=act["batch"])
@@ -125,7 +135,7 @@ class Session:
         elif act.get("merge_schema"):
             mode = SchemaMode.MERGE
         arguments: dict[str, Any] = {"partitions": "dynamic"} if act.get("dynamic") else {}
-        if act.get("overwrite_schema"):
+        if act.get("overwrite_schema") or "partition_by" in act:
             arguments["partition_by"] = act.get("partition_by", ())
         self.table(name).overwrite(self._frame(act), where=act.get("where"), schema_mode=mode, **arguments)
 
@@ -196,7 +206,7 @@ class Session:
         found: dict[str, Any] = {
             "version": snapshot.version,
             "rows": _encoded(table.to_arrow(), types),
-            "schema": metadata.schema_string,
+            "schema": _without_own_metadata(metadata.schema_string),
             "partition_columns": list(metadata.partition_columns),
             "clustering_columns": list(table.clustering_columns()),
             "properties": {k: v for k, v in configuration.items() if not k.startswith(CONSTRAINT_PREFIX)},

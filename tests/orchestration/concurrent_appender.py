@@ -2,13 +2,13 @@
 
 import os
 import sys
-import time
 
 import dagster as dg
 from pyspark.sql import DataFrame
 
 from cm_delta_dagster.orchestration import SparkResource
 from tests.orchestration.process_jobs import ROOT, resources, root
+from tests.support.waiting import until
 
 
 def main(directory: str, number: int) -> None:
@@ -18,9 +18,7 @@ def main(directory: str, number: int) -> None:
     def t(spark: SparkResource) -> DataFrame:
         frame = spark.spark_session.createDataFrame([(number,)], "id int")
         (root() / f"ready-{number}").touch()
-        deadline = time.monotonic() + 240
-        while len(list(root().glob("ready-*"))) < 2 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        until(lambda: len(list(root().glob("ready-*"))) == 2)
         return frame
 
     with dg.DagsterInstance.ephemeral() as instance:

@@ -11,7 +11,7 @@ from cm_delta_dagster.client.commits.context import CommitContext
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.orchestration import CatalogResource
-from cm_delta_dagster.protocol.actions.actions import AddFile
+from cm_delta_dagster.protocol.actions.actions import AddFile, SetTransaction
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 
@@ -45,6 +45,7 @@ def commit(
     tags: Mapping[str, str] | None = None,
     replace: bool = False,
     partitions: Sequence[Mapping[str, str | None]] = ({},),
+    txn: SetTransaction | None = None,
 ) -> int:
     """One commit that adds files that are never read, one for each of ``partitions``, and removes the others if asked;
     the version."""
@@ -52,6 +53,8 @@ def commit(
     transaction = table.start_transaction(
         snapshot, operation="WRITE" if data_change else "OPTIMIZE", context=CommitContext(tags=dict(tags or {}))
     )
+    if txn is not None:
+        transaction.set_transaction(txn)
     if replace:
         transaction.remove_files(
             removes_of(snapshot.files, deletion_timestamp=table.services.now_ms(), data_change=data_change)

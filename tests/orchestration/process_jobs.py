@@ -2,10 +2,12 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from cm_delta_dagster import connect
@@ -42,9 +44,11 @@ def resources(manager: type[CatalogManagedDeltaIOManager] = CatalogManagedDeltaI
     return {"catalog": catalog, "spark": spark, "io_manager": manager(catalog=catalog, spark=spark)}
 
 
+PROCESSES = dg.multiprocess_executor.configured({"max_concurrent": 1})
+
+
 def job_of(*assets: dg.AssetsDefinition, manager: type[CatalogManagedDeltaIOManager]) -> dg.JobDefinition:
-    executor = dg.multiprocess_executor.configured({"max_concurrent": 1})
-    job = dg.define_asset_job("job", selection=list(assets), executor_def=executor)
+    job = dg.define_asset_job("job", selection=list(assets), executor_def=PROCESSES)
     return dg.Definitions(assets=list(assets), resources=resources(manager), jobs=[job]).resolve_job_def("job")
 
 
@@ -77,3 +81,31 @@ def killed_step() -> dg.JobDefinition:
         return spark.spark_session.range(1)
 
     return job_of(t, manager=DiesAfterItsFirstCommit)
+
+
+def mapped_steps() -> dg.JobDefinition:
+    """Each mapped step reads the rows of its mapping key from a table that all outputs share, and appends to another one."""
+    columns = {"process": pa.int64(), "key": pa.string(), "n": pa.int64()}
+
+    def rows(*found: tuple[int, str, int]) -> pa.Table:
+        return pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in found], schema=pa.schema(columns))
+
+    @dg.op(out=dg.DynamicOut(pa.Table, metadata={"table": "main.s.parts", "mode": "append"}))
+    def split() -> Iterator[dg.DynamicOutput[pa.Table]]:
+        for number, key in enumerate("abc"):
+            yield dg.DynamicOutput(rows((os.getpid(), key, number)), mapping_key=key)
+
+    @dg.op(out=dg.Out(metadata={"table": "main.s.doubled", "mode": "append"}))
+    def doubled(context: dg.OpExecutionContext, part: pa.Table) -> pa.Table:
+        (row,) = part.to_pylist()
+        return rows((os.getpid(), f"{context.get_mapping_key()} read {row['key']}", 2 * row["n"]))
+
+    @dg.op(out=dg.Out(metadata={"table": "main.s.collected"}))
+    def collected(parts: list[pa.Table]) -> pa.Table:
+        return pa.concat_tables(parts)
+
+    @dg.job(resource_defs=resources(), executor_def=PROCESSES)
+    def job() -> None:
+        collected(split().map(doubled).collect())
+
+    return job

@@ -187,6 +187,33 @@ def test_a_change_that_is_stored_while_the_run_works_is_requested_again(instance
     assert [daemon.requested(), daemon.requested()] == [[], []]
 
 
+def test_a_materialization_that_left_changes_unread_is_due_again_and_a_complete_one_is_not(instance):
+    """The version that it has read is older than the newest event, which was requested before."""
+    read = [(1, {}), (2, {"stopped_before": 3, "reason": "why"}), (4, {})]
+
+    @dg.asset(deps=[UP], automation_condition=on_new_data_version())
+    def down(context) -> None:
+        version, stopped = read.pop(0)
+        positions = {"table": {"table": "main.s.up", "version": version, **stopped}}
+        context.add_output_metadata(
+            {
+                "cm_delta/changes_read": dg.MetadataValue.json(positions),
+                "cm_delta/versions_read": dg.MetadataValue.json({"up": {"table_id": "table", "version": version}}),
+            }
+        )
+
+    daemon = Daemon(instance, dg.AssetSpec("up"), down)
+    daemon.commit(1)
+    daemon.run("down")
+    daemon.commit(4)
+    requested = []
+    for _ in range(2):
+        requested.append(daemon.requested())
+        assert daemon.requested() == []
+        daemon.run("down")
+    assert [*requested, daemon.requested()] == [["down"], ["down"], []]
+
+
 def test_the_condition_of_dagster_loses_a_change_while_the_run_works(instance):
     changes = []
     daemon = started(instance, dg.AutomationCondition.eager(), during=lambda: changes and daemon.commit(changes.pop()))

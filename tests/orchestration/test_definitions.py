@@ -92,6 +92,44 @@ def test_two_assets_with_one_table_are_refused_unless_both_name_it(tmp_path):
     loaded(tmp_path, an_asset("one", **named), an_asset("two", **named))
 
 
+def one_function(can_subset=False, **outs):
+    """A function with these outputs, given as their metadata."""
+
+    @dg.multi_asset(
+        outs={name: dg.AssetOut(metadata={"table": "main.s.shared", **given}) for name, given in outs.items()},
+        can_subset=can_subset,
+    )
+    def both() -> tuple[DataFrame, DataFrame]: ...
+
+    return both
+
+
+def test_outputs_of_one_function_that_replace_the_same_rows_are_refused(tmp_path):
+    """Other outputs are compared when they are written: which ones a run has is not known before."""
+    where = {"mode": "replace_where", "replace_where": "who = 'a'"}
+    other, merged = {**where, "replace_where": "who = 'b'"}, {"mode": "merge", "merge_keys": "id"}
+    cleared = {
+        **merged,
+        "merge_clauses": [{"when": "not_matched_by_source", "then": "delete", "condition": "target.n < 5"}],
+    }
+    emptied = {**merged, "merge_clauses": [{"when": "not_matched_by_source", "then": "update", "set": {"n": "0"}}]}
+    unmatched = {**merged, "merge_mode": "delete_unmatched"}
+    for one, two in (({}, {}), (where, where), ({}, unmatched), (cleared, cleared), (emptied, unmatched)):
+        with pytest.raises(
+            InvalidArgumentError, match=r"Assets one and two .* replace the same rows of main\.s\.shared"
+        ):
+            loaded(tmp_path, one_function(one=one, two=two))
+        loaded(tmp_path, one_function(one=one, two=two, can_subset=True))
+    for one, two in (
+        ({}, merged),
+        ({}, {"mode": "append"}),
+        (where, other),
+        (cleared, merged),
+        ({}, {"table": "main.s.another"}),
+    ):
+        loaded(tmp_path, one_function(one=one, two=two))
+
+
 def test_an_asset_that_several_modules_import_is_one_asset(tmp_path):
     asset = an_asset("t")
     assert [spec.key.path for spec in loaded(tmp_path, asset, asset).resolve_all_asset_specs()] == [["s", "t"]]

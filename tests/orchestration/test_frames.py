@@ -13,7 +13,8 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
 from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager, cm_delta_definitions
-from cm_delta_dagster.orchestration.frame_types import FrameType, frame_type, spark_frame, without_none
+from cm_delta_dagster.orchestration.frame_types import FrameType, frame_type, without_none
+from cm_delta_dagster.orchestration.output_rows import spark_frame
 from tests.orchestration.assets import asset, refused
 from tests.orchestration.log_tables import SCHEMA
 
@@ -158,6 +159,33 @@ def test_what_is_no_frame_and_what_delta_cannot_store_is_refused(world):
 
     assert isinstance(refused(world, times), InvalidArgumentError)
     assert world.client.catalog.list_tables() == ()
+
+
+def test_a_table_that_passes_through_pandas_keeps_its_types_and_values(world):
+    row = (
+        "9007199254740993, true, DATE'0001-01-01', 1.50BD, TIMESTAMP'9999-01-01 00:00:00Z', array(1L, NULL), "
+        "named_struct('x', 1)"
+    )
+    nulls = ", ".join(["NULL"] * 7)
+    query = f"SELECT * FROM VALUES ({row}), ({nulls}) AS t(n, flag, day, price, at, items, part)"
+    world.materialize(asset("up", lambda _: world.spark.sql(query)))
+    dtypes = []
+
+    @dg.asset(metadata={"mode": "overwrite"})
+    def down(up: pd.DataFrame) -> pd.DataFrame:
+        dtypes.append(str(up["n"].dtype))
+        return up
+
+    @dg.asset(ins={"up": dg.AssetIn(metadata={"dtype_backend": "numpy_nullable"})})
+    def nullable(up: pd.DataFrame) -> None:
+        dtypes.append(str(up["n"].dtype))
+
+    world.materialize(down, dg.AssetSpec("up"))
+    world.materialize(nullable, dg.AssetSpec("up"))
+    assert dtypes == ["int64[pyarrow]", "Int64"]
+    up, copied = (read_arrow(world.client.table(f"main.default.{name}")).sort_by("n") for name in ("up", "down"))
+    assert copied.schema.types == up.schema.types
+    assert copied.to_pylist() == up.to_pylist()
 
 
 def test_changes_are_read_as_arrow(world):

@@ -7,6 +7,7 @@ from cm_delta_dagster.catalog.commit_feed import FeedEntry
 from cm_delta_dagster.catalog.ratification import CommitSummary
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.commits.changed_partitions import CHANGED_PARTITIONS_TAG, PARTITION_FIGURES_TAG
+from cm_delta_dagster.operations.tables.restore import restore
 from cm_delta_dagster.orchestration import LaunchFor
 from cm_delta_dagster.orchestration.feed_cursor import WatchedCommit
 from tests.orchestration.log_tables import commit, make_table, report
@@ -288,3 +289,13 @@ def test_the_figures_of_a_commit_that_waits_for_its_run_are_kept_in_the_cursor(t
     finish(instance, run)
     ticker.tick()
     assert figures_of(instance, 1) == {"a": [1, 1, 10, 0, 0], "b": [1, 1, 10, 0, 0]}
+
+
+def test_a_restore_is_reported_for_the_partitions_whose_files_it_removes_and_adds(ticker, table, instance):
+    commit(table, partitions=p("a", "b"))
+    commit(table, partitions=p("c"))
+    commit(table, partitions=p("a"))
+    ticker.tick()
+    restore(table, version=1)
+    ticker.tick()
+    assert events_of(instance)[4:] == [(4, "a"), (4, "c")]

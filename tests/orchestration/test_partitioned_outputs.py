@@ -11,6 +11,8 @@ from cm_delta_dagster.errors import (
     PartitionMismatchError,
     TableAlreadyExistsError,
 )
+from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.protocol.features.column_specs import Column, schema_of_columns
 from tests.orchestration.assets import asset, refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
@@ -87,6 +89,20 @@ def test_a_range_of_partitions_is_one_commit_and_keeps_the_others(world):
         assert event.metadata["cm_delta/output_rows"].value == 1, "of this partition, not of the run"
         assert event.metadata["cm_delta/partition_files"].value == 1
         assert event.metadata["cm_delta/partition_bytes"].value > 0
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "append", "error"])
+def test_the_keys_of_a_char_column_need_no_blanks(world, mode):
+    """Each key writes its rows, whatever checks that they are inside of the partition; rows of another key are refused."""
+    schema = schema_of_columns([Column("p", "char(3)"), Column("v", "string")])
+    create_table(world.client, identifier="main.default.t", schema=schema, partition_columns=["p"])
+    letters = dg.StaticPartitionsDefinition(["a", "b", "c"])
+    made = by_partition(world, letters, "p", "string", lambda key: {"c": "x"}.get(key, key), metadata={"mode": mode})
+    for key in ("a", "b", *(["a"] if mode == "overwrite" else [])):
+        world.materialize(made, partition_key=key)
+    assert world.rows("main.default.t") == [("a  ", "a"), ("b  ", "b")]
+    assert world.events("t")[-1].metadata["dagster/partition_row_count"].value == 1
+    assert isinstance(refused(world, made, partition_key="c"), PartitionMismatchError)
 
 
 def test_an_empty_output_clears_only_its_partition(world):

@@ -1,5 +1,6 @@
 """Partition keys as predicates and back."""
 
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -9,7 +10,8 @@ import pytest
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.orchestration.partitions import keys_text, merge_intervals, partition_columns, partition_slice
 from cm_delta_dagster.protocol.predicates.predicates import And, Comparison, ComparisonOperator, In, Or
-from cm_delta_dagster.protocol.schema.types import DataType, DecimalType, PrimitiveType, StructField, StructType
+from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA
+from cm_delta_dagster.protocol.schema.types import STRING, DataType, DecimalType, PrimitiveType, StructField, StructType
 
 GE, LT, EQ = ComparisonOperator.GE, ComparisonOperator.LT, ComparisonOperator.EQ
 
@@ -240,3 +242,20 @@ def test_the_text_of_many_keys_stays_short():
     assert keys_text(["a", "b"]) == "a,b"
     many = [f"key-{number}" for number in range(1000)]
     assert keys_text(many) == "key-0...key-999 (1000 keys)"
+
+
+def test_keys_of_a_char_column_are_values_with_blanks() -> None:
+    """Keys that are one value, and keys that are too long for the column, are refused."""
+    schema = StructType((StructField("p", STRING, metadata={CHAR_METADATA: "char(3)"}),))
+    keys = dg.StaticPartitionsDefinition(["a", "b"])
+    found = partition_slice(keys, keys=["a"], partition_expr={"": "p"}, schema=schema)
+    assert found.predicate == Comparison("p", EQ, "a  ")
+    assert [found.key_of({"p": value}) for value in ("a  ", "a", "b  ")] == ["a", "a", None]
+    with pytest.raises(InvalidArgumentError, match="same value of the column p"):
+        partition_slice(dg.StaticPartitionsDefinition(["a", "a "]), keys=["a"], partition_expr={"": "p"}, schema=schema)
+    for declared in ("char(3)", "varchar(3)"):
+        schema = StructType((StructField("p", STRING, metadata={CHAR_METADATA: declared}),))
+        with pytest.raises(InvalidArgumentError, match=re.escape(f"not the usual text of a {declared}")):
+            partition_slice(
+                dg.StaticPartitionsDefinition(["abcd"]), keys=["abcd"], partition_expr={"": "p"}, schema=schema
+            )

@@ -52,6 +52,17 @@ def test_steps_in_processes_of_their_own_read_one_version(stored_instance, tmp_p
     assert versions == {0} and {record.run_id for record in records} == {run_id}
 
 
+@pytest.mark.exhaustive
+def test_mapped_steps_in_processes_of_their_own_read_the_rows_of_their_mapping_key(stored_instance, tmp_path, spark):
+    job = dg.reconstructable(process_jobs.mapped_steps)
+    with dg.execute_job(job, instance=stored_instance) as result:
+        assert result.success
+    doubled = table_rows(tmp_path, "main.s.doubled")
+    assert sorted(row[1:] for row in doubled) == [("a read a", 0), ("b read b", 2), ("c read c", 4)]
+    assert len({row[0] for row in doubled}) == 3, "each step was a process"
+    assert table_rows(tmp_path, "main.s.collected") == doubled
+
+
 def test_a_step_killed_between_commit_and_event_writes_once_when_resumed(stored_instance, tmp_path, spark):
     job = dg.reconstructable(process_jobs.killed_step)
     with dg.execute_job(job, instance=stored_instance) as died:

@@ -32,7 +32,7 @@ def test_secrets_come_from_the_environment_of_the_run(tmp_path, monkeypatch):
 
     @dg.asset
     def looks(catalog: CatalogResource) -> None:
-        seen.append((catalog.url, catalog.storage_options))
+        seen.append((catalog.url, catalog.client.stores.storage_options.for_location("s3://bucket/x")))
         make_table(catalog.client, "main.s.t")
 
     resource = CatalogResource(
@@ -43,7 +43,7 @@ def test_secrets_come_from_the_environment_of_the_run(tmp_path, monkeypatch):
     monkeypatch.setenv("TEST_CATALOG_URL", f"sqlite:///{tmp_path}/other.db")
     monkeypatch.setenv("TEST_CATALOG_KEY", "secret")
     dg.materialize([looks], resources={"catalog": resource})
-    assert seen == [(f"sqlite:///{tmp_path}/other.db", {"s3://bucket": {"key": "secret"}})]
+    assert seen == [(f"sqlite:///{tmp_path}/other.db", {"key": "secret"})]
     assert (tmp_path / "other.db").exists()
 
 

@@ -11,10 +11,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
-from cm_delta_dagster.errors import CommitConflictError
+from cm_delta_dagster.errors import CommitConflictError, InvalidArgumentError
 from cm_delta_dagster.operations.tables.approve_commit import approve_commit
 from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager
 from cm_delta_dagster.orchestration.runs import WriteOrigin, run_number
+from cm_delta_dagster.protocol.actions.actions import SetTransaction
 from tests.orchestration.assets import raised
 from tests.orchestration.log_tables import commit
 from tests.support.waiting import until
@@ -241,3 +242,16 @@ def test_of_two_overwrites_the_last_fails_or_wins_as_the_asset_says(world, tmp_p
         event = world.events("t")[-1]
         assert event.metadata["cm_delta/conflict_retries"].value == 1
         assert event.metadata["dagster/row_count"].value == 1
+
+
+def test_an_overwrite_that_wins_conflicts_does_not_replace_the_rows_of_another_output_of_its_run(world, tmp_path):
+    world.materialize(appending(world))
+
+    def commit_as_a_step_of_the_run():
+        (run,) = world.instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED]))
+        mark = SetTransaction(app_id="dagster:other", version=run_number(run.run_id))
+        commit(world.client.table("main.default.t"), txn=mark, replace=True)
+
+    _, error = materialize_late(world, tmp_path, commit_as_a_step_of_the_run, on_conflict="last_wins")
+    assert isinstance(error, InvalidArgumentError) and "the output other wrote in the same run" in str(error)
+    assert world.version("main.default.t") == 1

@@ -456,3 +456,40 @@ def test_ten_thousand_new_commits_are_reported_in_batches_each_once(catalog, ins
         reported += [event.metadata["cm_delta/commit_version"].value for event in result.asset_events]
         assert len(result.asset_events) <= 1000
     assert reported == list(range(10_001))
+
+
+def test_a_sensor_launches_the_checks_of_assets_with_new_data(catalog, instance):
+    """Besides its job, or alone; a commit of a run, and maintenance, launch none."""
+
+    @dg.asset_check(asset=KEY)
+    def sound() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=True)
+
+    @dg.asset(key="down")
+    def down(): ...
+
+    table = make_table(catalog.client, NAME)
+    commit(table)
+    for given, launched in (
+        ({}, set()),
+        ({"target": "down"}, {"commits_job"}),
+        ({"target": down}, {"commits_job"}),
+        ({"job": dg.define_asset_job("mine", selection="down")}, {"mine"}),
+        ({"target": dg.define_asset_job("mine", selection="down")}, {"mine"}),
+    ):
+        sensor = sensor_of(launch_checks=True, **given)
+        defs = dg.Definitions(
+            assets=[dg.AssetSpec(KEY), down], asset_checks=[sound], sensors=[sensor], resources={"catalog": catalog}
+        )
+        with dg.DagsterInstance.ephemeral() as fresh:
+            requests = {each.job_name: each for each in Ticker(sensor, catalog, fresh, defs).tick().run_requests}
+        assert requests.keys() == {*launched, "commits_checks"}
+        assert requests["commits_checks"].asset_check_keys == [dg.AssetCheckKey(KEY, "sound")]
+        assert all(each.asset_check_keys is None for name, each in requests.items() if name in launched)
+    run = a_run(instance)
+    version = commit(table, tags=own(run))
+    record_by_run(instance, run.run_id, table, version)
+    ticker = Ticker(sensor_of(launch_checks=True, first_tick=FirstTick.FROM_BEGINNING), catalog, instance, defs)
+    ticker.tick()
+    commit(table, data_change=False)
+    assert not ticker.tick().run_requests

@@ -23,6 +23,8 @@ RULES = Path(__file__).with_name("requirements.tsv")
 REASONS = Path(__file__).with_name("without_tests.tsv")
 STATUSES = ("refused", "not offered", "not written", "no test")
 
+ID = re.compile(r"(?<![\w-])[A-Z][\w-]*\d")
+"""What has the form of an id, up to the last digit of the word."""
 _RANGE = re.compile(r"\b([A-Z][A-Za-z0-9-]*?-?)(\d+) (?:to|bis) (?:\1)?(\d+)\b")
 _INTRODUCTION = """# Requirements
 
@@ -71,20 +73,16 @@ def _rows(path: Path) -> list[list[str]]:
 @cache
 def places_by_id() -> Mapping[str, list[str]]:
     """For each id the places in ``tests`` that name it, as ``path::function`` or ``path``."""
-    known = [requirement.id for requirement in requirements()]
-    pattern = re.compile(
-        r"(?<![\w-])(" + "|".join(sorted(map(re.escape, known), key=len, reverse=True)) + r")(?![\w-]*\d)"
-    )
-    found: dict[str, list[str]] = {name: [] for name in known}
+    found: dict[str, list[str]] = {requirement.id: [] for requirement in requirements()}
     for file in sorted((ROOT / "tests").rglob("*.py")):
         if file.parent != RULES.parent:
-            for name, place in _named(file, pattern):
-                if place not in found[name]:
+            for name, place in _named(file):
+                if name in found and place not in found[name]:
                     found[name].append(place)
     return found
 
 
-def _named(file: Path, pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
+def _named(file: Path) -> Iterator[tuple[str, str]]:
     source = file.read_text()
     path = str(file.relative_to(ROOT / "tests"))
     functions = [
@@ -98,8 +96,8 @@ def _named(file: Path, pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
         line = token.start[0]
         owner = next((name for first, last, name in functions if first <= line <= last), None)
         place = path if owner is None else f"{path}::{owner}"
-        for match in pattern.finditer(_spelled_out(token.string)):
-            yield match[1], place
+        for match in ID.finditer(_spelled_out(token.string)):
+            yield match[0], place
 
 
 def _spelled_out(text: str) -> str:

@@ -28,6 +28,7 @@ UNCITED = {
     "features/generated_filters.py": "the filters follow from Spark's functions",
     "log/markers.py": "not part of the Delta protocol",
     "predicates/boolean_structure.py": "conditions are Spark SQL",
+    "predicates/disjoint.py": "conditions are Spark SQL",
     "predicates/normal_forms.py": "conditions are Spark SQL",
     "predicates/predicate_json.py": "a format of this library",
     "predicates/predicates.py": "conditions are Spark SQL",
@@ -36,12 +37,14 @@ UNCITED = {
     "predicates/sql_functions.py": "conditions are Spark SQL",
     "predicates/sql_literals.py": "conditions are Spark SQL",
     "predicates/sql_parser.py": "conditions are Spark SQL",
+    "predicates/sql_strings.py": "conditions are Spark SQL",
     "predicates/sql_tokens.py": "conditions are Spark SQL",
     "predicates/timestamps.py": "conditions are Spark SQL",
     "schema/char_types.py": "the metadata is Spark's",
     "schema/column_paths.py": "an argument of this library",
     "schema/selection.py": "an argument of this library",
     "schema/type_text.py": "the types are Spark SQL",
+    "statistics/file_forecast.py": "sizes of files are left to writers",
 }
 """Modules of ``protocol`` that implement no protocol text, and why."""
 

@@ -5,6 +5,8 @@ The contracts in ``pyproject.toml`` list packages by name. These tests read ever
 """
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -154,3 +156,9 @@ def test_protocol_code_has_no_io_clock_or_randomness() -> None:
     assert found == {}
     text = "now = datetime.now(UTC)\nuuid.uuid4()\nopen('x')"
     assert sorted(impurities(text)) == ["1: now", "2: uuid4", "3: open"]
+
+
+def test_the_part_for_dagster_imports_no_library_that_only_some_assets_need():
+    program = "import sys, cm_delta_dagster.orchestration; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert not {"alembic", "duckdb", "pandas", "polars"} & set(done.stdout.split())

@@ -57,8 +57,8 @@ ALLOWED = {
 }
 """Text that may stay in a file."""
 
-_EACH = "|".join(rf"(?P<w{number}>{word})" for number, word in enumerate(WORDS))
-_PATTERN = re.compile(rf"(?<![A-Za-z])(?:{_EACH})(?![A-Za-z])", re.I)
+_PATTERN = re.compile(rf"(?<![a-z])(?:{'|'.join(WORDS).lower()})(?![a-z])")
+"""Searched in lower-cased text: without groups and without regard to case it is several times faster."""
 
 
 _SUFFIXES = (".md", ".mako", ".py", ".toml", ".tsv", ".yaml", ".yml")
@@ -95,12 +95,15 @@ _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 def words_of(text: str) -> list[tuple[int, str, str]]:
     """Line number, word, and what to write in its place, of each word of the list in ``text``, also inside of CamelCase."""
-    replacements = list(WORDS.values())
     text = _CAPITAL.sub("_", text)
     return [
-        (text.count("\n", 0, match.start()) + 1, match[0], replacements[int(str(match.lastgroup)[1:])])
-        for match in _PATTERN.finditer(text)
+        (text.count("\n", 0, match.start()) + 1, text[match.start() : match.end()], _instead(match[0]))
+        for match in _PATTERN.finditer(text.lower())
     ]
+
+
+def _instead(word: str) -> str:
+    return next(instead for pattern, instead in WORDS.items() if re.fullmatch(pattern.lower(), word))
 
 
 def test_the_words_of_the_list_are_not_used() -> None:

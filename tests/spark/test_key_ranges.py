@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from cm_delta_dagster.protocol.predicates.predicates import to_sql
 from cm_delta_dagster.protocol.schema.types import LONG, StructField
 from cm_delta_dagster.spark.key_ranges import SourceRange, source_range
+from tests.support.waiting import until
 
 _ADAPTIVE = "spark.sql.adaptive.enabled"
 
@@ -38,8 +39,7 @@ def test_settings_of_the_session_stay_while_a_source_is_computed(spark: SparkSes
     try:
         spark.conf.set(_ADAPTIVE, "true")
         worker.start()
-        while worker.is_alive() and not started.exists():
-            time.sleep(0.05)
+        until(lambda: started.exists() or not worker.is_alive())
         assert started.exists() and spark.conf.get(_ADAPTIVE) == "true"
     finally:
         go.touch()

@@ -1,11 +1,11 @@
 """Tables in S3 through Spark's own S3 client, against an emulator: in one process, and on a cluster of processes."""
 
+import functools
 import json
 import os
 import shutil
 import subprocess
 import sys
-import time
 import urllib.request
 import uuid
 from collections.abc import Iterator, Sequence
@@ -17,8 +17,11 @@ from typing import Any
 import pyspark
 import pytest
 
+from tests.support.peer_environments import peer_environment
 from tests.support.s3_server import S3Server, s3_server
+from tests.support.server_process import free_port
 from tests.support.spark_jars import s3_jars
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
@@ -148,11 +151,18 @@ def can_hide(folder: Path) -> bool:
     return shutil.which("unshare") is not None and subprocess.run([*HIDING, str(folder), "true"]).returncode == 0
 
 
+def _has_started(process: "subprocess.Popen[bytes]", log: Path) -> bool:
+    """Whether a master serves its workers, or a worker has found its master."""
+    text = log.read_text()
+    assert process.poll() is None, text
+    return "I have been elected leader" in text or "Successfully registered with master" in text
+
+
 @contextmanager
 def cluster(home: Path, hiding: list[str], hosts: Sequence[str] = ("127.0.0.1", "127.0.0.1")) -> Iterator[str]:
     """Spark standalone with a worker process for each of the addresses of this machine."""
     spark_home = Path(pyspark.__file__).parent
-    port = 17077 + os.getpid() % 10_000
+    port = free_port()
     daemons = "org.apache.spark.deploy"
     master = f"spark://127.0.0.1:{port}"
     variables = {**os.environ, "SPARK_HOME": str(spark_home), "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -168,15 +178,17 @@ def cluster(home: Path, hiding: list[str], hosts: Sequence[str] = ("127.0.0.1", 
     processes = []
     try:
         for number, command in enumerate(commands):
-            log = (home / f"daemon{number}.log").open("w")
-            processes.append(subprocess.Popen(command, cwd=home, env=variables, stdout=log, stderr=log))
-            time.sleep(4 if number == 0 else 1)
+            log = home / f"daemon{number}.log"
+            with log.open("w") as written:
+                process = subprocess.Popen(command, cwd=home, env=variables, stdout=written, stderr=written)
+            processes.append(process)
+            until(functools.partial(_has_started, process, log), failure=log.read_text)
         yield master
     finally:
         for process in processes:
             process.terminate()
         for process in processes:
-            process.wait(30)
+            process.wait(300)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,10 +219,8 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
 @pytest.fixture(scope="module")
 def seen_on_cluster(server: S3Server, jars: list[Path], workers: Workers) -> dict[str, Any]:
     # The driver chooses the Python program of the executors: one that has no packages.
-    home = workers.home
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home / "bare")], check=True)
-    bare = str(home / "bare" / "bin" / "python")
-    found = run(server, jars, master=workers.master, steps=f"python,disk={home}", PYSPARK_PYTHON=bare)
+    bare = str(peer_environment("no-packages").python)
+    found = run(server, jars, master=workers.master, steps=f"python,disk={workers.home}", PYSPARK_PYTHON=bare)
     return {**found, "bare": bare, "copies": server.copies()}
 
 

@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 import urllib.request
 import uuid
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ import pytest
 from tests.spark.test_s3 import HIDING, ROOT, can_hide, check_rows
 from tests.support.s3_server import S3Server, s3_server
 from tests.support.spark_jars import s3_jars
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.exhaustive, pytest.mark.timeout(600)]
 
@@ -61,17 +61,14 @@ def connect_server(home: Path, hiding: list[str], settings: dict[str, str]) -> I
         yield ConnectServer(remote=f"sc://127.0.0.1:{port}", pages=f"http://127.0.0.1:{pages}")
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(300)
 
 
 def _logged(log: Path, process: "subprocess.Popen[bytes]", pattern: str) -> str:
-    for _ in range(600):
-        found = re.search(pattern, log.read_text())
-        if found is not None:
-            return found[1]
-        assert process.poll() is None, log.read_text()[-3000:]
-        time.sleep(0.2)
-    raise AssertionError(f"{pattern} is not in the log of the server: {log.read_text()[-3000:]}")
+    until(lambda: bool(re.search(pattern, log.read_text())) or process.poll() is not None)
+    found = re.search(pattern, log.read_text())
+    assert found is not None, f"{pattern} is not in the log of the server: {log.read_text()[-3000:]}"
+    return found[1]
 
 
 @pytest.fixture(scope="module")

@@ -76,7 +76,7 @@ def ask(proxy: FaultProxy, jars: list[Path]) -> Iterator[Ask]:
     finally:
         worker.stdin.close()
         try:
-            worker.wait(60)
+            worker.wait(300)
         except subprocess.TimeoutExpired:
             worker.kill()
             worker.wait()

@@ -46,7 +46,7 @@ def test_exactly_one_of_concurrent_processes_creates_the_object(tmp_path: Path) 
     ]
     for process in processes:
         process.start()
-    winners = [number for number in (answers.get(timeout=60) for _ in processes) if number is not None]
+    winners = [number for number in (answers.get(timeout=300) for _ in processes) if number is not None]
     for process in processes:
         process.join()
     assert len(winners) == 1
@@ -62,7 +62,7 @@ def test_a_write_without_space_leaves_no_file(tmp_path: Path, may_show_unfinishe
     arguments = (f"file://{tmp_path}/x", may_show_unfinished, answers)
     process = spawn.Process(target=_write_with_a_file_size_limit, args=arguments)
     process.start()
-    answer = answers.get(timeout=60)
+    answer = answers.get(timeout=300)
     process.join()
     assert answer.startswith("Could not create")
     assert os.listdir(tmp_path) == []

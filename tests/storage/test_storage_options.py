@@ -87,13 +87,32 @@ def test_names_of_secrets_and_the_text_of_their_values() -> None:
     names = ("key", "secret", "token", "password", "sas_token", "account_key", "connection_string", "credential")
     assert all(map(is_secret, (*names, "aws_secret_access_key", "fs.azure.account.key.a", "client_secret")))
     assert not any(map(is_secret, ("endpoint_url", "region_name", "anon", "account_name", "use_ssl", "project")))
-    assert redacted({"token": {"private": "x"}, "list": ["http://u:p@h"], "object": object()}) == {
+    assert redacted({"token": {"private": "x"}, "region": ["http://u:p@h"], "project": object()}) == {
         "token": "***",
-        "list": ["http://***@h"],
-        "object": "<object>",
+        "region": ["http://***@h"],
+        "project": "<object>",
     }
     text = "key AKIAIOSFODNN7EXAMPLE of http://user:passw0rd@host refused, anon"
     assert without_secrets(text, {**SECRETS, "token": "anon"}) == "key *** of http://***@host refused, anon"
+
+
+UNKNOWN = {
+    "client_kwargs": {"proxies": {"https": "http://proxy/s3cr3t"}, "pin": 123456, "x": ["s3cr3t", {"y": "s3cr3t"}]},
+    "own_header": "s3cr3t",
+    "object": object(),
+    "endpoint_url": "https://s3cr3t@host:9000/?sig=s3cr3t",
+}
+
+
+def test_only_values_that_are_known_to_be_no_secrets_are_shown() -> None:
+    public = {"endpoint_url": "https://host:9000", "client_kwargs": {"region_name": "eu-1", "use_ssl": "no"}, "x": True}
+    assert redacted({**public, "retries": 3, "y": None}) == {**public, "retries": 3, "y": None}
+    shown = redacted(UNKNOWN)
+    assert "s3cr3t" not in str(shown) and "123456" not in str(shown)
+    assert shown["endpoint_url"] == "https://***@host:9000/?***"
+    assert redacted({"s3://a@b": {"header": "s3cr3t", "anon": False}}) == {"s3://a@b": {"header": "***", "anon": False}}
+    text = without_secrets("proxy http://proxy/s3cr3t refused s3cr3t 123456", UNKNOWN)
+    assert text == "proxy *** refused *** ***"
 
 
 def test_each_store_and_options_have_one_store() -> None:

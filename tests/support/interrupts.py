@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -39,11 +38,10 @@ def interrupted_once(condition: Callable[[], bool]) -> Iterator[None]:
     stopped = threading.Event()
 
     def watch() -> None:
-        while not stopped.is_set():
+        while not stopped.wait(0.1):
             if condition():
                 os.kill(os.getpid(), signal.SIGUSR1)
                 return
-            time.sleep(0.1)
 
     def raise_interrupted(number: int, frame: FrameType | None) -> None:
         raise Interrupted

@@ -115,9 +115,10 @@ class Lake:
         )
         self._numbers = itertools.count()
 
-    def reopened(self) -> DeltaClient:
-        """Return another client of the same catalog and files with empty caches. It needs no close."""
-        return DeltaClient(self.catalog, stores=Stores(stores={"memory": self.store}), now_ms=self.clock)
+    def reopened(self, **settings: Any) -> DeltaClient:
+        """Return another client of the same catalog and files with empty caches. With the usual settings it needs no close."""
+        stores = Stores(stores={"memory": self.store})
+        return DeltaClient(self.catalog, stores=stores, settings=ClientSettings(**settings), now_ms=self.clock)
 
     def new_table(self, name: str = "t", **arguments: Any) -> Table:
         """``main.test.<name>``, partitioned by day; arguments as of ``create_table``."""

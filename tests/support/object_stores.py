@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from cm_delta_dagster.storage.fsspec_store import FsspecStore
+from tests.support.cached_folders import PeerUnavailableError, cached_folder, or_skip
 from tests.support.server_process import free_port, server_process
 
 AZURE_ACCOUNT = "devstoreaccount1"
@@ -25,7 +26,6 @@ RANGES_WITHOUT_CHECKSUM = {"response_checksum_validation": "when_required"}
 
 _AZURITE = "azurite@3.35.0"
 _GOFAKES3 = "gofakes3@v1.2.0"
-_CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "cm-delta-dagster"
 
 
 @contextmanager
@@ -51,22 +51,23 @@ def azure_connection_string(url: str, *, key: str = AZURE_KEY) -> str:
 
 
 def _installed_azurite() -> Path:
-    folder = _CACHE / "azurite"
-    program = folder / "node_modules" / ".bin" / "azurite-blob"
-    if not program.exists():
-        npm = shutil.which("npm")
-        if npm is None:
-            pytest.skip("Azure needs Azurite, and Azurite needs npm, which is not installed.")
-        folder.mkdir(parents=True, exist_ok=True)
-        installed = subprocess.run(
-            [npm, "install", "--no-audit", "--no-fund", "--prefix", str(folder), _AZURITE],
-            capture_output=True,
-            text=True,
-            check=False,
+    return or_skip(cached_folder, _AZURITE.replace("@", "-"), _install_azurite) / "node_modules/.bin/azurite-blob"
+
+
+def _install_azurite(folder: Path) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise PeerUnavailableError("Azure needs Azurite, and Azurite needs npm, which is not installed.")
+    installed = subprocess.run(
+        [npm, "install", "--no-audit", "--no-fund", "--prefix", str(folder), _AZURITE],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if installed.returncode != 0:
+        raise PeerUnavailableError(
+            f"Azure needs Azurite, which npm could not install: {installed.stderr.strip()[-300:]}"
         )
-        if installed.returncode != 0:
-            pytest.skip(f"Azure needs Azurite, which npm could not install: {installed.stderr.strip()[-300:]}")
-    return program
 
 
 @contextmanager
@@ -94,24 +95,22 @@ def gofakes3_server() -> Iterator[str]:
 
 
 def _installed_gofakes3() -> Path:
-    program = _CACHE / _GOFAKES3.replace("@", "-") / "gofakes3"
-    if not program.exists():
-        go = shutil.which("go")
-        if go is None:
-            pytest.skip("The second S3 server, gofakes3, is compiled by Go, which is not installed.")
-        program.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=program.parent) as directory:
-            compiled = subprocess.run(
-                [go, "install", f"github.com/johannesboyne/gofakes3/cmd/{_GOFAKES3}"],
-                env={**os.environ, "GOBIN": directory},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if compiled.returncode != 0:
-                pytest.skip(f"Go could not compile the second S3 server: {compiled.stderr.strip()[-300:]}")
-            os.replace(f"{directory}/gofakes3", program)
-    return program
+    return or_skip(cached_folder, _GOFAKES3.replace("@", "-"), _compile_gofakes3) / "gofakes3"
+
+
+def _compile_gofakes3(folder: Path) -> None:
+    go = shutil.which("go")
+    if go is None:
+        raise PeerUnavailableError("The second S3 server, gofakes3, is compiled by Go, which is not installed.")
+    compiled = subprocess.run(
+        [go, "install", f"github.com/johannesboyne/gofakes3/cmd/{_GOFAKES3}"],
+        env={**os.environ, "GOBIN": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if compiled.returncode != 0:
+        raise PeerUnavailableError(f"Go could not compile the second S3 server: {compiled.stderr.strip()[-300:]}")
 
 
 def object_store(kind: str, request: pytest.FixtureRequest) -> FsspecStore:

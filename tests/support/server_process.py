@@ -4,10 +4,11 @@ import os
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.support.waiting import until
 
 _TIED_TO_PARENT = """
 import ctypes, os, signal, sys
@@ -23,12 +24,19 @@ os.execvp(command[0], command)
 
 
 @contextmanager
-def server_process(command: Sequence[str], *, port: int, directory: Path | None = None) -> Iterator[int]:
+def server_process(
+    command: Sequence[str],
+    *,
+    port: int,
+    directory: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[int]:
     """Run ``command`` until the block ends, or until this process does.
 
     Args:
         port: the port of this machine on which the server will listen.
         directory: its working directory.
+        environment: its environment variables; by default those of this process.
 
     Returns:
         The process id.
@@ -36,6 +44,7 @@ def server_process(command: Sequence[str], *, port: int, directory: Path | None 
     process = subprocess.Popen(
         [sys.executable, "-I", "-c", _TIED_TO_PARENT, str(os.getpid()), *command],
         cwd=directory,
+        env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -54,12 +63,26 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def is_running(pid: int) -> bool:
+    """Whether a process exists, on Linux; one that has ended and that its parent has not read yet does not count."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def _wait_for(port: int, process: "subprocess.Popen[bytes]") -> None:
-    for _ in range(600):
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-            return
-        except OSError:
-            assert process.poll() is None, f"the server ended with exit code {process.returncode}"
-            time.sleep(0.05)
-    raise AssertionError("the server did not start within 30 seconds")
+    until(
+        lambda: is_listening(port) or process.poll() is not None,
+        failure=lambda: f"no server listens on the port {port}",
+    )
+    assert process.poll() is None, f"the server ended with exit code {process.returncode}"
+
+
+def is_listening(port: int) -> bool:
+    """Whether a server on this machine accepts connections on the port."""
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True

@@ -21,6 +21,7 @@ from cm_delta_dagster.catalog.approvals import (
     closed_error,
 )
 from cm_delta_dagster.catalog.commit_policy import CommitMode
+from cm_delta_dagster.catalog.durations import is_duration
 from cm_delta_dagster.catalog.sql import audit, guard
 from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.commit_context import CommitContext
@@ -85,9 +86,12 @@ def insert(
 
 
 def check_duration(request: ApprovalRequest) -> None:
-    """Raises InvalidArgumentError if the request would have expired already."""
-    if request.duration_ms <= 0:
-        raise InvalidArgumentError(f"A request for approval cannot expire after {request.duration_ms} ms.")
+    """Raises InvalidArgumentError if the request would have expired already, or would hardly ever."""
+    if not is_duration(request.duration_ms, at_least=1):
+        raise InvalidArgumentError(
+            f"A request for approval cannot expire after {request.duration_ms!r} ms: give a whole number of milliseconds, "
+            "at most a hundred years."
+        )
 
 
 def content_to_keep(context: CommitContext) -> CommitActions:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from cm_delta_dagster.catalog.sql.engines import hidden_parameters
 from cm_delta_dagster.errors import CatalogError, InvalidArgumentError
 
 _UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM})
@@ -78,8 +79,9 @@ def _sync_directory(directory: Path) -> None:
 
 
 def dump_command(url: sa.URL, target: Path) -> str:
-    """The command line that copies a PostgreSQL catalog, without the password, and how to pass the password."""
+    """The command line that copies a PostgreSQL catalog, without what may be a secret, and how to pass the password."""
     has_password = url.password is not None or "password" in url.query
+    hidden = hidden_parameters(url)
     # set(password=None) would keep the password: a new URL is built.
     shown = sa.URL.create(
         "postgresql",
@@ -87,7 +89,10 @@ def dump_command(url: sa.URL, target: Path) -> str:
         host=url.host,
         port=url.port,
         database=url.database,
-        query={name: value for name, value in url.query.items() if name != "password"},
+        query={name: value for name, value in url.query.items() if name not in hidden},
     ).render_as_string(hide_password=True)
     hint = " The password is left out: set PGPASSWORD, or write it to ~/.pgpass." if has_password else ""
+    others = [name for name in hidden if name != "password"]
+    if others:
+        hint += f" The parameters {', '.join(others)} are left out, because they may be secrets: add them."
     return f"pg_dump --format=custom --file={shlex.quote(str(target))} '{shown}'{hint}"

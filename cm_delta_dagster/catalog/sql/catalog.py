@@ -28,6 +28,7 @@ from cm_delta_dagster.catalog.ratification import (
 from cm_delta_dagster.catalog.recovery import AdoptedTable, CommitHistory
 from cm_delta_dagster.catalog.sql import (
     clones,
+    commit_replacement,
     commit_rows,
     commits,
     committed_files,
@@ -365,6 +366,18 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
             )
         )
 
+    def replace_commit(
+        self, table_id: str, proposal: CommitProposal, *, replaces: RatifiedCommit, data_change: bool, reason: str
+    ) -> bool:
+        """Record other content of a version. Raises RecoveryError, PermissionDeniedError, TableNotFoundError."""
+        names.check_recovered(proposal)
+        now_ms = self._now_ms()
+        return self._database.write(
+            lambda connection: commit_replacement.replace_commit(
+                connection, table_id, proposal, replaces=replaces, data_change=data_change, reason=reason, now_ms=now_ms
+            )
+        )
+
     def check_adoption(self, identifier: TableIdentifier) -> None:
         """Check the rights of the caller. Raises PermissionDeniedError, InvalidArgumentError."""
         names.check_identifier(identifier)
@@ -381,6 +394,10 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
     def overlapping_tables(self, location: str) -> tuple[RelatedTable, ...]:
         """Tables at, above or below a location."""
         return self._database.read(lambda connection: recovery.overlapping_tables(connection, location))
+
+    def tables_with_files_elsewhere(self) -> tuple[RelatedTable, ...]:
+        """Tables that may name files outside of their location."""
+        return self._database.read(clones.with_files_elsewhere)
 
     def check_release(self, table_id: str) -> None:
         """Check the rights of the caller. Raises PermissionDeniedError."""

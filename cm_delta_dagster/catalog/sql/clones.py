@@ -13,7 +13,17 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.sql import guard, tables
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table
 from cm_delta_dagster.catalog.sql.guard import Operation
-from cm_delta_dagster.catalog.sql.schema import ACTIVE, CLONES, DROPPED, PURGED, PURGING, STAGING, TABLES, identifier_of
+from cm_delta_dagster.catalog.sql.schema import (
+    ACTIVE,
+    CLONES,
+    COMMITS,
+    DROPPED,
+    PURGED,
+    PURGING,
+    STAGING,
+    TABLES,
+    identifier_of,
+)
 from cm_delta_dagster.catalog.tables import InactiveState, RelatedTable, StagingTable, TableIdentifier
 
 _LIVING = (STAGING, ACTIVE, DROPPED)
@@ -24,6 +34,16 @@ _CLONES = (
     sa.select(TABLES)
     .join(CLONES, CLONES.c.clone_id == TABLES.c.table_id)
     .where(_OF_SOURCE, TABLES.c.state.in_(_LIVING))
+    .order_by(TABLES.c.table_id)
+)
+_CLONED = sa.select(COMMITS.c.table_id).where(COMMITS.c.operation == "CLONE")
+_FROM_THE_START = sa.select(COMMITS.c.table_id).where(COMMITS.c.version == 0)
+_WITH_FILES_ELSEWHERE = (
+    sa.select(TABLES)
+    .where(
+        TABLES.c.state.in_((ACTIVE, DROPPED)),
+        sa.or_(TABLES.c.is_external, TABLES.c.table_id.in_(_CLONED), TABLES.c.table_id.not_in(_FROM_THE_START)),
+    )
     .order_by(TABLES.c.table_id)
 )
 _SOURCES = (
@@ -59,6 +79,13 @@ def clones_of(connection: sa.Connection, table_id: str) -> tuple[RelatedTable, .
     """The clones that may read files of the table, by id; those with commits also with their head and served commits."""
     return tuple(
         _related(connection, row, with_commits=True) for row in connection.execute(_CLONES, _of(table_id)).all()
+    )
+
+
+def with_files_elsewhere(connection: sa.Connection) -> tuple[RelatedTable, ...]:
+    """The tables that may name files outside of their location, by id, with their head and served commits."""
+    return tuple(
+        _related(connection, row, with_commits=True) for row in connection.execute(_WITH_FILES_ELSEWHERE).all()
     )
 
 

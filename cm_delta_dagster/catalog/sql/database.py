@@ -216,10 +216,8 @@ class Database:
         if not migrate.has_catalog(connection):
             raise self._missing()
         if not migrate.is_current(connection):
-            raise PermissionDeniedError(
-                f"The catalog {self.shown_url} was created by another release of this package and must be migrated first, but "
-                f"{sqlite_files.obstacle(str(self._url.database), '')}. Open it once with write access."
-            )
+            path = str(self._url.database)
+            raise self._not_migrated(sqlite_files.obstacle(path, ""), by=sqlite_files.owner(path))
         return statements(connection)
 
     def _write_once(self, statements: Callable[[sa.Connection], T]) -> T:
@@ -283,8 +281,34 @@ class Database:
                 raise self._missing()
         with writer.connect() as connection:
             self._begin(connection)
-            migrate.upgrade(connection, url=self.shown_url)
+            try:
+                migrate.upgrade(connection, url=self.shown_url)
+            except sa.exc.DBAPIError as error:
+                connection.rollback()
+                self._name_who_migrates(connection, error)
+                raise
             connection.commit()
+
+    def _name_who_migrates(self, connection: sa.Connection, error: sa.exc.DBAPIError) -> None:
+        """Raises PermissionDeniedError if this user may not migrate an existing catalog."""
+        if self._is_sqlite:
+            path = str(self._url.database)
+            cause = sqlite_files.obstacle(path, code_of(error)) if code_of(error).startswith(_FILE_ERRORS) else None
+            if cause is not None and migrate.has_catalog(connection):
+                raise self._not_migrated(cause, by=sqlite_files.owner(path)) from error
+            return
+        owner = owning_role.of(connection) if is_denied(error) else None
+        if owner is not None:
+            cause = f"this user may not do that, and write permission does not suffice ({detail_of(error)})"
+            by = f"the role that owns the catalog's tables, {owner.name}, or a member of it"
+            raise self._not_migrated(cause, by=by) from error
+
+    def _not_migrated(self, cause: str | None, *, by: str) -> PermissionDeniedError:
+        return PermissionDeniedError(
+            f"The catalog {self.shown_url} was created by another release of this package. Its database must be migrated to schema "
+            f"revision {migrate.HEAD} first, but {cause}. Nothing was changed. Let {by} open the catalog once with this release, "
+            "e.g. by `cm-delta tables`."
+        )
 
     def _missing(self) -> CatalogNotFoundError:
         return CatalogNotFoundError(
@@ -340,6 +364,10 @@ class Database:
                     "Nothing was changed. While PostgreSQL enforces grants, only the role that owns the catalog's tables, "
                     f"{owner.name}, and its members can create, adopt, rename, drop and release tables, and change grants, roles, "
                     f"rules and policies. Ask {owner.name} to do it."
+                )
+            if owner is not None:
+                return (
+                    f"Ask {owner.name}, the role that owns the catalog's tables, to grant this user write permission."
                 )
         return "Grant the user write permission."
 

@@ -7,6 +7,7 @@ import os
 import shlex
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import sqlalchemy as sa
 
@@ -20,7 +21,26 @@ DEFAULT_DIRECTORY = "cm_delta"
 
 _BUSY_TIMEOUT_S = 30
 _CONNECT_TIMEOUT_S = 10
-_SECRET_PARAMETERS = ("password", "sslpassword")
+_HIDDEN = "***"
+_PUBLIC_PARAMETERS = frozenset(
+    {
+        *("host", "hostaddr", "port", "dbname", "user", "application_name", "client_encoding", "connect_timeout"),
+        *(
+            "sslmode",
+            "sslrootcert",
+            "sslcert",
+            "sslkey",
+            "sslcrl",
+            "sslsni",
+            "channel_binding",
+            "gssencmode",
+            "krbsrvname",
+        ),
+        *("keepalives", "keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout"),
+        *("target_session_attrs", "load_balance_hosts", "timeout", "check_same_thread", "mode", "cache", "uri"),
+    }
+)
+"""Parameters of URLs whose values are shown. Others may hold a secret, such as the key of an encrypted database."""
 
 
 def parsed_url(text: str) -> sa.URL:
@@ -51,10 +71,16 @@ def parsed_url(text: str) -> sa.URL:
 
 
 def without_secrets(url: sa.URL) -> str:
-    """The URL for messages, with ``***`` in place of passwords and without the name of the driver."""
-    hidden = {name: "***" for name in _SECRET_PARAMETERS if name in url.query}
+    """The URL for messages, with ``***`` in place of what may be a secret, and without the name of the driver."""
+    hidden = dict.fromkeys(hidden_parameters(url), _HIDDEN)
     shown = url.set(drivername=url.get_backend_name()).update_query_dict(hidden)
-    return shown.render_as_string(hide_password=True)
+    # SQLAlchemy writes asterisks of parameters percent-encoded.
+    return shown.render_as_string(hide_password=True).replace(f"={quote(_HIDDEN)}", f"={_HIDDEN}")
+
+
+def hidden_parameters(url: sa.URL) -> list[str]:
+    """Names of the parameters whose values are not shown."""
+    return sorted(url.query.keys() - _PUBLIC_PARAMETERS)
 
 
 def _check_directory(url: sa.URL) -> None:
@@ -91,6 +117,7 @@ def sqlite_engine(url: sa.URL, *, principal: str | None) -> sa.Engine:
     _check_directory(url)
     engine = sa.create_engine(
         url,
+        hide_parameters=True,  # Messages of SQLAlchemy quote them otherwise: URLs of webhooks, texts of users.
         poolclass=sa.pool.QueuePool,
         pool_size=1,
         max_overflow=0,
@@ -129,6 +156,7 @@ def postgresql_engine(
     arguments: dict[str, Any] = {} if "connect_timeout" in url.query else {"connect_timeout": _CONNECT_TIMEOUT_S}
     engine = sa.create_engine(
         url,
+        hide_parameters=True,
         isolation_level=isolation_level,
         pool_size=size,
         max_overflow=overflow,

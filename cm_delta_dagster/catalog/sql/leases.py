@@ -8,6 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from cm_delta_dagster.catalog.durations import is_duration
 from cm_delta_dagster.catalog.leases import Lease
 from cm_delta_dagster.catalog.maintenance import LeaseGranted, LeaseHeldByAnother, LeaseLost, MaintenanceKind
 from cm_delta_dagster.catalog.sql import audit, guard
@@ -40,7 +41,6 @@ _LEASES = (
 )
 _DELETE = sa.delete(MAINTENANCE_LEASES).where(_OF_TABLE)
 _MAX_OWNER = 500
-_MAX_DURATION_MS = 100 * 366 * 24 * 60 * 60 * 1000
 RULE = "lease"
 """Name of the rule in refusals of commits."""
 
@@ -182,10 +182,7 @@ def leases(connection: sa.Connection, *, now_ms: int) -> tuple[Lease, ...]:
 def check_request(owner: object, duration_ms: object) -> None:
     """Raises InvalidArgumentError for an owner that is not a text of 1 to 500 characters, or a duration that is not positive."""
     is_name = isinstance(owner, str) and 1 <= len(owner) <= _MAX_OWNER and owner.isprintable()
-    is_duration = (
-        isinstance(duration_ms, int) and not isinstance(duration_ms, bool) and 0 < duration_ms <= _MAX_DURATION_MS
-    )
-    if not is_name or not is_duration:
+    if not is_name or not is_duration(duration_ms, at_least=1):
         raise InvalidArgumentError(
             f"A maintenance lease requires an owner, a text of 1 to {_MAX_OWNER} printable characters, and a positive duration in "
             f"whole milliseconds, at most a hundred years; given were {owner!r} and {duration_ms!r}."

@@ -162,7 +162,7 @@ def _record(
 def check_adoption(connection: sa.Connection, identifier: TableIdentifier) -> None:
     """Refuse a caller that may not insert the entry of an adopted table; inserts nothing."""
     guard.require(connection, Operation.ADOPT, identifier)
-    _refuse_restricted(connection, f"The operation {Operation.ADOPT} on {identifier}", scope=str(identifier))
+    refuse_restricted(connection, f"The operation {Operation.ADOPT} on {identifier}", scope=str(identifier))
     # A database checks the right to insert, also if there is no row to insert.
     nothing = sa.select(*TABLES.c).where(sa.false())
     connection.execute(sa.insert(TABLES).from_select(list(TABLES.c), nothing, include_defaults=False))
@@ -171,11 +171,11 @@ def check_adoption(connection: sa.Connection, identifier: TableIdentifier) -> No
 def check_release(connection: sa.Connection, table_id: str) -> None:
     """Refuse a caller that may not remove the entry of the table; changes nothing."""
     guard.require_on_table(connection, Operation.RELEASE, table_id)
-    _refuse_restricted(connection, f"The operation {Operation.RELEASE} on table {table_id}", scope=WHOLE_CATALOG)
+    refuse_restricted(connection, f"The operation {Operation.RELEASE} on table {table_id}", scope=WHOLE_CATALOG)
     connection.execute(sa.update(TABLES).where(sa.false()).values(state=PURGED))
 
 
-def _refuse_restricted(connection: sa.Connection, what: str, *, scope: str) -> None:
+def refuse_restricted(connection: sa.Connection, what: str, *, scope: str) -> None:
     """Refuse a role of a protected PostgreSQL catalog that does not own the tables of the catalog."""
     if protected_catalog.is_restricted(connection):
         refusal = Refusal(

@@ -58,6 +58,14 @@ def is_other_file(path: str) -> bool:
     return 0 < size < _LEAST_BYTES and not os.path.exists(f"{path}-journal")
 
 
+def owner(path: str) -> str:
+    """Who owns the file at ``path``, for messages."""
+    try:
+        return f"its owner, {Path(path).owner()},"
+    except (KeyError, NotImplementedError, OSError):  # The system has no name for the owner.
+        return "a user with write access to it"
+
+
 def obstacle(path: str, code: str) -> str | None:
     """Why the database at ``path`` cannot be written, by the operating system; None if no cause is found."""
     directory = os.path.dirname(path)

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 
+from cm_delta_dagster.catalog.durations import is_duration
 from cm_delta_dagster.catalog.sql import webhooks
 from cm_delta_dagster.catalog.sql.database import Database
 from cm_delta_dagster.catalog.webhooks import Webhook, WebhookFailure
+from cm_delta_dagster.errors import InvalidArgumentError
 
 
 class WebhookMethods:
@@ -29,6 +31,11 @@ class WebhookMethods:
 
     def lease_webhook(self, name: str, *, owner: str, duration_ms: int) -> bool:
         """Lease the delivery of a subscription, or renew the lease."""
+        if not is_duration(duration_ms, at_least=1):
+            raise InvalidArgumentError(
+                f"The lease of a webhook cannot last {duration_ms!r} ms: give a whole number of milliseconds, at most a "
+                "hundred years."
+            )
         now_ms = self._now_ms()
         until_ms = now_ms + duration_ms
         return self._database.write(

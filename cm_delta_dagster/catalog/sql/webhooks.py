@@ -3,7 +3,6 @@
 import json
 import re
 from typing import Any
-from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
@@ -12,7 +11,7 @@ from cm_delta_dagster.catalog.event_feed import EventFilter, checked_position
 from cm_delta_dagster.catalog.feed_kinds import FeedKind
 from cm_delta_dagster.catalog.sql import audit, feed, guard, names
 from cm_delta_dagster.catalog.sql.schema import WEBHOOK_FAILURES, WEBHOOKS
-from cm_delta_dagster.catalog.webhooks import Webhook, WebhookFailure, webhook_not_found
+from cm_delta_dagster.catalog.webhooks import Webhook, WebhookFailure, is_deliverable, webhook_not_found
 from cm_delta_dagster.errors import InvalidArgumentError
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,120}", re.ASCII)
@@ -30,7 +29,7 @@ def checked(webhook: Webhook) -> Webhook:
         raise InvalidArgumentError(
             f"{webhook.name!r} cannot name a webhook: use 1 to 120 letters, digits, '_' and '-'. Nothing was changed."
         )
-    if not _is_deliverable(webhook.url):
+    if not is_deliverable(webhook.url):
         raise InvalidArgumentError(
             f"The webhook {webhook.name} cannot be delivered to its URL: give http://host/path or https://host/path without "
             "user and password, with at most a port up to 65535, and in ASCII (write other characters percent-encoded, and a host "
@@ -44,16 +43,6 @@ def checked(webhook: Webhook) -> Webhook:
     for scope in webhook.wanted.scopes:
         names.scope_parts(scope)
     return webhook
-
-
-def _is_deliverable(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        host, port = (parts.hostname or "").encode("idna"), parts.port
-    except ValueError:  # Also of an invalid port, or an empty or long part of the host.
-        return False
-    is_plain = url.isascii() and url.isprintable() and " " not in url
-    return is_plain and parts.scheme in ("http", "https") and bool(host) and port != 0 and parts.username is None
 
 
 def put(connection: sa.Connection, webhook: Webhook, *, now_ms: int) -> None:
@@ -70,7 +59,7 @@ def put(connection: sa.Connection, webhook: Webhook, *, now_ms: int) -> None:
         _refuse_position_after_end(connection, webhook)
         row = {"name": webhook.name, "position": webhook.position, "created_ms": now_ms, **values}
         connection.execute(sa.insert(WEBHOOKS).values(row))
-    change = audit.Change(action="set webhook", scope=WHOLE_CATALOG, after=f"{webhook.name} to {webhook.url}")
+    change = audit.Change(action="set webhook", scope=WHOLE_CATALOG, after=f"{webhook.name} to {webhook.shown_url}")
     audit.record(connection, change, now_ms=now_ms)
 
 

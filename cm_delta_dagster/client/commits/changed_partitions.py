@@ -5,12 +5,13 @@ the whole table, which an append does not read.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import astuple, dataclass
 
 from cm_delta_dagster.client.commits.table_counts import row_counts
 from cm_delta_dagster.protocol.actions.actions import AddFile, RemoveFile
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, logical_partitions
+from cm_delta_dagster.protocol.schema.char_types import char_width
 from cm_delta_dagster.protocol.schema.types import StructType
 
 MAX_PARTITIONS_IN_FEED = 1000
@@ -49,7 +50,7 @@ class ChangedPartition:
     """A partition that a commit changes.
 
     Attributes:
-        values: partition column, by its logical name, to text or null.
+        values: partition column, by its logical name, to text or null; of a ``char(n)`` without the blanks that fill it.
     """
 
     values: Mapping[str, str | None]
@@ -88,10 +89,18 @@ def changed_partitions(
         found.setdefault(tuple(remove.partition_values.items()), []).append(figures)
     if len(found) > MAX_PARTITIONS_IN_FEED:
         return None
+    chars = {name for name in columns if (item := schema.field(name)) is not None and char_width(item)}
     return tuple(
-        ChangedPartition(logical_partitions(dict(values), columns, schema, mapping), PartitionFigures.total(figures))
+        ChangedPartition(
+            _without_blanks(logical_partitions(dict(values), columns, schema, mapping), chars),
+            PartitionFigures.total(figures),
+        )
         for values, figures in found.items()
     )
+
+
+def _without_blanks(values: Mapping[str, str | None], chars: Set[str]) -> Mapping[str, str | None]:
+    return {name: text.rstrip(" ") if text is not None and name in chars else text for name, text in values.items()}
 
 
 def feed_tags(partitions: Sequence[ChangedPartition]) -> dict[str, str]:

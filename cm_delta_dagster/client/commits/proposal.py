@@ -13,8 +13,8 @@ from cm_delta_dagster.client.commits.changed_partitions import feed_tags
 from cm_delta_dagster.client.commits.transaction import Transaction
 from cm_delta_dagster.client.snapshots.commit_sources import digest_of
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.actions import Action, Metadata, Protocol
+from cm_delta_dagster.protocol.commits.commit_validation import encode_checked
 from cm_delta_dagster.protocol.features.in_commit_timestamps import next_in_commit_timestamp
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.storage.store import Store
@@ -50,11 +50,15 @@ class ProposalRules:
 
 
 def prepare_commit(transaction: Transaction, base: Snapshot, *, store: Store, rules: ProposalRules) -> PreparedCommit:
-    """The commit of ``transaction`` as the version after ``base``. In staged mode its file is written."""
+    """The commit of ``transaction`` as the version after ``base``. In staged mode its file is written.
+
+    Raises:
+        IllegalCommitError: the commit would be invalid; nothing was written.
+    """
     version = base.version + 1
     timestamp = next_in_commit_timestamp(rules.now_ms, base.timestamp_ms)
     actions = transaction.actions(base, in_commit_timestamp=timestamp)
-    data = commit_json.encode_commit(actions)
+    data = encode_checked(actions)
     metadata, protocol = _changed_definition(actions, base)
     mode = base.commit_policy.mode_for(len(data)) if rules.mode is None else rules.mode
     file_name = log_files.commit_file_name(version)

@@ -33,10 +33,10 @@ from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.actions.file_columns import table_to_adds, table_to_removes
 from cm_delta_dagster.protocol.actions.paths import file_keys
 from cm_delta_dagster.protocol.commits.candidate_files import KnownFiles
-from cm_delta_dagster.protocol.commits.commit_validation import check_commit
 from cm_delta_dagster.protocol.commits.conflicts import IsolationLevel, PendingCommit, ReadSet
 from cm_delta_dagster.protocol.features import row_tracking
 from cm_delta_dagster.protocol.features.clustering import is_clustered
+from cm_delta_dagster.protocol.features.identity_columns import same_columns, with_marks_kept
 from cm_delta_dagster.protocol.features.in_commit_timestamps import with_enablement
 from cm_delta_dagster.protocol.features.protocol_evolution import check_metadata_supported, check_protocol_change
 from cm_delta_dagster.protocol.features.table_features import (
@@ -48,6 +48,7 @@ from cm_delta_dagster.protocol.features.table_features import (
 from cm_delta_dagster.protocol.features.table_properties import CHECKPOINT_PROTECTION_KEY
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.types import parse_schema
+from cm_delta_dagster.protocol.statistics.statistics import num_records
 
 _SYSTEM_DOMAINS = "delta."
 
@@ -104,6 +105,8 @@ class Transaction:
         self.metrics: dict[str, str] = {}
         self.keeps_row_ids = False
         """Whether the rows of removed files that are in added files keep their ids."""
+        self.redefines_columns = False
+        """Whether new metadata define the columns again, so that identity columns begin at their start."""
         self.used_row_ids = -1
         """The highest row id of added files that bring their own ids."""
         self.approval_id: str | None = None
@@ -153,13 +156,16 @@ class Transaction:
         self._changes.extend(files)
 
     def set_metadata(self, metadata: Metadata) -> None:
-        """Replace the table's metadata as a whole. Raises IllegalCommitError if the id would change."""
+        """Replace the table's metadata as a whole; a high-water mark of an identity column does not go back.
+
+        Raises IllegalCommitError if the id would change.
+        """
         if metadata.id != self.snapshot.metadata.id:
             raise IllegalCommitError(
                 f"The metadata of {self.snapshot.identifier} would get another id ({metadata.id} for "
                 f"{self.snapshot.metadata.id}); the id is constant. Carry it over from the snapshot."
             )
-        self._metadata = metadata
+        self._metadata = metadata if self.redefines_columns else with_marks_kept(self.snapshot.metadata, metadata)
 
     def set_protocol(self, protocol: Protocol, *, dropped: Collection[str] = ()) -> None:
         """Replace the protocol. Raises IllegalCommitError if a feature that is not in ``dropped`` would be lost."""
@@ -241,13 +247,20 @@ class Transaction:
         return changed or self._metadata is not None
 
     def changed_partitions(self) -> tuple[ChangedPartition, ...] | None:
-        """The partitions whose files change data; None if they are unknown or too many for the feed."""
-        if self._metadata is not None:
-            return None
+        """The partitions whose files change data; None if they are unknown or too many for the feed.
+
+        New metadata changes all partitions, unless the columns stay the same and files change, as in a RESTORE.
+        """
         base = self.snapshot
+        if self._metadata is not None and not self._changes_rows_only(self._metadata):
+            return None
         return changed_partitions(
             self._adds, self._removes, columns=base.partition_columns, schema=base.schema, mapping=base.column_mapping
         )
+
+    def _changes_rows_only(self, metadata: Metadata) -> bool:
+        changes_files = any(add.data_change for add in self._adds) or any(gone.data_change for gone in self._removes)
+        return changes_files and same_columns(self.snapshot.metadata, metadata)
 
     def counts_after(self, base: Snapshot) -> TableCounts:
         """Rows, files and bytes of the table after the commit that follows ``base``."""
@@ -304,8 +317,8 @@ class Transaction:
         adds, domains = self._adds, dict(self._domains)
         tags = dict(self.context.tags)
         if row_tracking.assigns_ids(self._protocol or base.protocol, self._metadata or base.metadata):
-            before = row_tracking.high_water_mark(base.domains)
-            used = max(before, self.used_row_ids)
+            before = row_tracking.known_high_water_mark(base.domains)
+            used = max(before, self._used_row_ids(base))
             fresh = row_tracking.assign_row_ids(adds, high_water_mark=used, version=version)
             adds = list(fresh.adds)
             if fresh.high_water_mark > before:
@@ -332,12 +345,31 @@ class Transaction:
             actions.append(self._metadata_at(base, version=version, timestamp_ms=in_commit_timestamp))
         actions += self._transactions.values()
         actions += domains.values()
-        actions += self._removes
+        # A commit can wait for days, for an approval or the end of a transaction: files are removed when it is made.
+        actions += [replace(file, deletion_timestamp=in_commit_timestamp) for file in self._removes]
         actions += adds
         actions += self._changes
-        check_commit(actions)
         self._check_metadata(base)
         return actions
+
+    def _used_row_ids(self, base: Snapshot) -> int:
+        """The highest row id that the commit after ``base`` must not assign, besides the high-water mark of ``base``.
+
+        A writer may have lowered that mark, so that of the version that was read counts too, and ids that files have: files that
+        the commit adds, as a RESTORE does, and, if it assigns ids, those of the table.
+        """
+        used = max(self._own_row_ids, row_tracking.known_high_water_mark(self.snapshot.domains))
+        if all(add.base_row_id is not None for add in self._adds):
+            return used
+        return max(used, base.state.files.highest_row_id)
+
+    @property
+    def _own_row_ids(self) -> int:
+        """The highest row id of added files that bring their own ids; -1 if none does."""
+        own = [add for add in self._adds if add.base_row_id is not None]
+        ids = pa.array([add.base_row_id for add in own], pa.int64())
+        records = num_records(pa.array([add.stats for add in own], pa.string()))
+        return max(self.used_row_ids, row_tracking.highest_row_id(ids, records))
 
     @property
     def intent(self) -> TransactionIntent:
@@ -355,7 +387,7 @@ class Transaction:
             updated=tuple(self._updated),
             domains=tuple(sorted(self._domains)),
             keeps_row_ids=self.keeps_row_ids,
-            used_row_ids=self.used_row_ids,
+            used_row_ids=self._own_row_ids,
             drops_feature=self._drops_feature,
         )
 
@@ -365,7 +397,11 @@ class Transaction:
         self.txn_id, self.metrics, self.keeps_row_ids = intent.txn_id, dict(intent.metrics), intent.keeps_row_ids
         self._reads, self._reads_whole_table = list(intent.reads), intent.reads_whole_table
         self.used_row_ids = intent.used_row_ids
-        own_ids = max(row_tracking.high_water_mark(self.snapshot.domains), self.used_row_ids)
+        own_ids = max(
+            row_tracking.known_high_water_mark(self.snapshot.domains),
+            self.used_row_ids,
+            self.snapshot.state.files.highest_row_id,
+        )
         self._adds = [row_tracking.without_ids_above(add, own_ids) for add in table_to_adds(commit.adds)]
         self._removes, self._changes = table_to_removes(commit.removes), list(commit.cdc)
         self._updated, self._noted = list(intent.updated), set(intent.noted)

@@ -16,8 +16,10 @@ from functools import cached_property
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
 from cm_delta_dagster.client.snapshots.commit_sources import published_source, ratified_source
+from cm_delta_dagster.client.snapshots.unreadable_versions import without_time
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError, VersionNotFoundError
 from cm_delta_dagster.protocol.actions import commit_json
+from cm_delta_dagster.protocol.actions.actions import CommitInfo
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.features.in_commit_timestamps import InCommitTimestampPeriod
 from cm_delta_dagster.protocol.log import log_files, log_segment
@@ -137,8 +139,9 @@ class CommitLog:
             if time is None:
                 raise self._missing(version)
             return time
-        info = commit_json.decode_commit_info(self._first_line(version) if data is None else data)
-        return self._own_time(version, None if info is None else info.in_commit_timestamp)
+        return self._own_time(
+            version, commit_json.decode_commit_info(self._first_line(version) if data is None else data)
+        )
 
     def file_time(self, version: int, *, default: int) -> int:
         """Modification time of the commit file of ``version``, adjusted to increase strictly; ``default`` if it is missing."""
@@ -208,8 +211,7 @@ class CommitLog:
     def _with_time(self, actions: CommitActions) -> LoadedCommit:
         version = actions.version
         if self.period is not None and self.period.covers(version):
-            info = actions.commit_info
-            time = self._own_time(version, None if info is None else info.in_commit_timestamp)
+            time = self._own_time(version, actions.commit_info)
         else:
             time = self.time_of(version)
         return LoadedCommit(version=version, actions=actions, timestamp_ms=time)
@@ -323,13 +325,22 @@ class CommitLog:
                 return data
             length *= 8
 
-    def _own_time(self, version: int, time: int | None) -> int:
-        if time is None:
-            raise CorruptLogError(
-                f"Version {version} of {self.identifier} has no inCommitTimestamp in its first action, which every commit "
-                f"of it since version {self.period.first_version if self.period else 0} must have; the commit is corrupt."
-            )
-        return time
+    def _own_time(self, version: int, info: CommitInfo | None) -> int:
+        if info is not None and info.in_commit_timestamp is not None:
+            return info.in_commit_timestamp
+        ratified = self.ratified_time(version)
+        if ratified is not None:
+            return ratified
+        since = f"since version {self.period.first_version if self.period else 0}"
+        raise without_time(version, self.identifier, info, since)
+
+    def ratified_time(self, version: int) -> int | None:
+        """The in-commit timestamp with which the catalog ratified ``version``; None without a record."""
+        return next((record.in_commit_timestamp for record in self.reader.records_of(version)), None)
+
+    def is_unpublished(self, version: int) -> bool:
+        """Whether the catalog has the commit as ratified and not published, so that log cleanup cannot have removed it."""
+        return version in self._ratified
 
     def _missing(self, version: int) -> CorruptLogError:
         return CorruptLogError(

@@ -245,11 +245,9 @@ class CommitReader:
         except CorruptLogError as error:
             file = source.file if isinstance(source, InlineCommit) else source
             if file is None:
-                raise CorruptLogError(
-                    f"The catalog's answer cannot be read: {error}", version=source.version
-                ) from error
+                raise _located("The catalog's answer", error, source.version) from error
             if file is source:
-                raise CorruptLogError(f"{file.location} cannot be read: {error}", version=source.version) from error
+                raise _located(file.location, error, source.version) from error
             _log.warning(
                 "The catalog's copy of version %d is damaged: %s %s is read.", source.version, error, file.location
             )
@@ -275,6 +273,8 @@ class CommitReader:
         Args:
             why: what is wrong with ``source``, for the warning.
         """
+        if isinstance(error, ObjectNotFoundError):
+            error.version = source.version
         if isinstance(source, CompactedCommits) or self.records is None:
             raise error
         record = next(iter(self.records_of(source.version)), None)
@@ -332,6 +332,11 @@ class CommitReader:
                 self.location,
                 what,
             )
+
+
+def _located(place: str, error: CorruptLogError, version: int) -> CorruptLogError:
+    """``error`` with the place of the commit of ``version``."""
+    return CorruptLogError(f"{place} cannot be read: {error}", version=version, action=error.action, field=error.field)
 
 
 def interpreter_is_exiting() -> bool:

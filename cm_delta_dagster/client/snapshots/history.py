@@ -22,7 +22,7 @@ class HasCommitLog(typing.Protocol):
 class HistoryEntry:
     """One commit: ``timestamp_ms`` is its in-commit timestamp if it has one, else the time of its file.
 
-    ``commit_info`` is None where the commit has none.
+    ``commit_info`` is None where the commit has none, or where the file of a ratified commit does not exist.
     """
 
     version: int
@@ -33,15 +33,21 @@ class HistoryEntry:
 def iterate_history(table: HasCommitLog) -> Iterator[HistoryEntry]:
     """Commits from the latest version down to the oldest one in the log, unpublished ones included.
 
+    The latest version need not be readable.
+
     Raises:
-        CorruptLogError: a commit has no in-commit timestamp and must have one.
+        CorruptLogError: a commit was altered, or has no in-commit timestamp and must have one.
     """
     log = table.commit_log()
     for version in range(log.latest, log.first - 1, -1):
         try:
             data = log.read(version)
         except ObjectNotFoundError:
-            return  # Metadata cleanup removed this commit and all older ones.
+            time = log.ratified_time(version) if log.is_unpublished(version) else None
+            if time is None:
+                return  # Metadata cleanup removed this commit and all older ones.
+            yield HistoryEntry(version=version, timestamp_ms=time, commit_info=None)
+            continue
         info = commit_json.find_commit_info(data)
         yield HistoryEntry(version=version, timestamp_ms=log.time_of(version, data), commit_info=info)
 

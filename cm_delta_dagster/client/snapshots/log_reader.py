@@ -20,6 +20,7 @@ from cm_delta_dagster.client.snapshots.commit_sources import (
 )
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError, TableStorageMissingError
 from cm_delta_dagster.protocol.actions import commit_json
+from cm_delta_dagster.protocol.actions.actions import CommitInfo
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.log import last_checkpoint, log_files, log_segment
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState, replay
@@ -53,7 +54,7 @@ class LoadedState:
 
     Attributes:
         in_commit_timestamp: from the commit, or from the checksum if the commit was removed; None if neither has it.
-        txn_id: the transaction that made the commit; None if the commit does not say.
+        commit_info: of the commit; None if it has none or was removed.
         has_commit: whether the commit exists.
         modification_time: of the commit file, or of the checkpoint if the file was removed; None for a commit from the catalog.
         newest_listed: version of the newest commit file in ``_delta_log``, which may be above the loaded one; None if the log
@@ -62,10 +63,15 @@ class LoadedState:
 
     state: TableState
     in_commit_timestamp: int | None
-    txn_id: str | None = None
+    commit_info: CommitInfo | None = None
     has_commit: bool = True
     modification_time: int | None = None
     newest_listed: int | None = None
+
+    @property
+    def txn_id(self) -> str | None:
+        """The transaction that made the commit; None if the commit does not say."""
+        return None if self.commit_info is None else self.commit_info.txn_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,7 +376,7 @@ def _with_times(
         return LoadedState(
             state=state,
             in_commit_timestamp=None if info is None else info.in_commit_timestamp,
-            txn_id=None if info is None else info.txn_id,
+            commit_info=info,
             modification_time=time,
             newest_listed=newest,
         )

@@ -22,6 +22,7 @@ from cm_delta_dagster.client.snapshots.log_reader import (
     read_hint,
 )
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
+from cm_delta_dagster.client.snapshots.unreadable_versions import newest_readable, without_time
 from cm_delta_dagster.client.snapshots.version_lookup import VersionLookup
 from cm_delta_dagster.errors import (
     CatalogManagedAccessError,
@@ -31,6 +32,7 @@ from cm_delta_dagster.errors import (
     TableNotFoundError,
     VersionNotFoundError,
 )
+from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.actions.paths import normalise_location
@@ -38,6 +40,7 @@ from cm_delta_dagster.protocol.features.in_commit_timestamps import InCommitTime
 from cm_delta_dagster.protocol.features.metadata_validation import check_metadata
 from cm_delta_dagster.protocol.features.table_features import check_readable, is_catalog_managed
 from cm_delta_dagster.protocol.log import log_files, log_segment
+from cm_delta_dagster.protocol.log.action_reconciliation import TableState
 from cm_delta_dagster.storage.store import Store, StoreRegistry
 
 _log = logging.getLogger(__name__)
@@ -133,11 +136,36 @@ class PathTable(VersionLookup):
             self._newest_definition(-1, latest, listing)
 
     def commit_log(self) -> CommitLog:
-        """The commits that exist now, up to the latest version, also if that version cannot be read by this client."""
+        """The commits that exist now, up to the latest version, also if that version cannot be read by this client.
+
+        Raises CorruptLogError if commits of the latest version are missing.
+        """
         latest, listing = self._latest()
-        state = self._load_latest(latest, listing).state
+        # A long log without a checkpoint takes long to load. What was loaded before costs less than the check.
+        if not self._loaded and self._has_file_times(latest):
+            names = [status.name for status in listing.files]
+            log_segment.build_log_segment(location=self.location, names=names, ratified=(), version=latest)
+            return self._log(latest, None, listing)
+
+        def load(version: int) -> TableState:
+            if version == latest:
+                return self._load_latest(latest, listing).state
+            return load_state(self._reader, version=version).state
+
+        state = newest_readable(load, latest=latest)
         self._refuse_catalog_managed(state.protocol)
         return self._log(latest, in_commit_timestamp_period(state.protocol, state.metadata), listing)
+
+    def _has_file_times(self, latest: int) -> bool:
+        """Whether the commits of the table have no in-commit timestamps, as the newest one shows without the state of the table.
+
+        While the timestamps are enabled, each commit has one. A catalog-managed table has them enabled.
+        """
+        try:
+            info = commit_json.find_commit_info(self.store.read(published_source(self.location, latest).location))
+        except (CorruptLogError, ObjectNotFoundError):
+            return False
+        return info is not None and info.in_commit_timestamp is None
 
     def _log(self, latest: int, period: InCommitTimestampPeriod | None, listing: LogListing | None = None) -> CommitLog:
         listed = listing.files if listing is not None and not listing.start else None
@@ -202,7 +230,7 @@ class PathTable(VersionLookup):
             self._refuse_catalog_managed(state.protocol)
         name = f"{self.identifier} at version {state.version}"
         check_readable(state.protocol, name)
-        check_metadata(state.metadata, name)
+        check_metadata(state.metadata, name, version=state.metadata_version)
         self._compare_with_checksum(loaded)
         return Snapshot(
             identifier=self.identifier,
@@ -282,9 +310,8 @@ class PathTable(VersionLookup):
             if loaded.in_commit_timestamp is not None:
                 return loaded.in_commit_timestamp
             if loaded.has_commit:
-                raise CorruptLogError(
-                    f"Version {version} of {self.identifier} has no inCommitTimestamp in its first action, "
-                    "which every commit must have while delta.enableInCommitTimestamps is true; the commit is corrupt."
+                raise without_time(
+                    version, self.identifier, loaded.commit_info, "made while delta.enableInCommitTimestamps is true"
                 )
         log = self._log(version, None)
         return lambda: log.file_time(version, default=loaded.modification_time or 0)

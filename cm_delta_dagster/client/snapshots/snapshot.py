@@ -10,14 +10,14 @@ import pyarrow as pa
 
 from cm_delta_dagster.catalog.commit_policy import STAGED_POLICY, CommitPolicy
 from cm_delta_dagster.catalog.ratification import TableCounts
-from cm_delta_dagster.errors import CorruptLogError
+from cm_delta_dagster.client.snapshots.unreadable_versions import without_time
 from cm_delta_dagster.protocol.actions.actions import DomainMetadata, Metadata, Protocol, SetTransaction
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.features.clustering import ColumnPath, clustering_columns
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, column_mapping_mode
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
-from cm_delta_dagster.protocol.log.action_reconciliation import NO_VERSION, TableState, replay
+from cm_delta_dagster.protocol.log.action_reconciliation import NO_VERSION, FileState, TableState, replay
 from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Predicate
 from cm_delta_dagster.protocol.schema.types import StructType, parse_schema
 from cm_delta_dagster.protocol.statistics.data_skipping import keep_mask
@@ -162,6 +162,10 @@ class Snapshot:
         other.__dict__.pop("layout", None)
         return other
 
+    def with_files(self, files: FileState) -> "Snapshot":
+        """The same version with these files in place of its own."""
+        return replace(self, state=replace(self.state, files=files), reported_counts=None)
+
     @property
     def files(self) -> pa.Table:
         """Live files, one row each, columns of ``file_columns.ADD_SCHEMA``."""
@@ -214,10 +218,7 @@ def advance(base: Snapshot, commits: Sequence[CommitActions], *, published_versi
     state = replay(base.state, commits, location=base.location)
     last = commits[-1]
     if last.commit_info is None or last.commit_info.in_commit_timestamp is None:
-        raise CorruptLogError(
-            f"Version {last.version} of {base.identifier} has no inCommitTimestamp in its first action, which every commit of "
-            "a catalog-managed table must have; the commit is corrupt."
-        )
+        raise without_time(last.version, base.identifier, last.commit_info, "of a catalog-managed table")
     data_version = max((c.version for c in commits if changes_data(c)), default=base.data_version)
     return replace(
         base,

@@ -21,6 +21,7 @@ from cm_delta_dagster.operations.doctor.commit_copies import (
 )
 from cm_delta_dagster.operations.doctor.findings import Findings, Problem, Repair, Severity
 from cm_delta_dagster.operations.doctor.observation import Observation
+from cm_delta_dagster.operations.doctor.take_back import advice, plan_take_back
 from cm_delta_dagster.operations.recovery.display_text import counted
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log import log_files
@@ -39,6 +40,17 @@ class CheckedCommit:
     version: int
     record: RatifiedCommit | None
     data: bytes | None
+
+
+def add_unusable(findings: Findings, table: Table, commit: CheckedCommit, message: str, problem: Problem) -> None:
+    """Report a commit that clients cannot use. It can be taken back if it is what the catalog ratified."""
+    version, record = commit.version, commit.record
+    repair = None
+    if record is not None and commit.data is not None:
+        superseding = plan_take_back(commit.data, record)
+        message += advice(table.identifier, version, superseding)
+        repair = None if superseding is None else Repair.TAKE_BACK
+    findings.add(Severity.ERROR, problem, f"version {version}", message, version, repair)
 
 
 class CommitCheck:
@@ -231,13 +243,16 @@ class CommitCheck:
             return
         if copies.proven is None:
             self._is_interrupted = True
+            superseding = None if copies.exists else plan_take_back(None, record)
             self._add(
                 Severity.ERROR,
                 Problem.COMMIT_LOST,
                 f"version {version}",
                 f"neither {record.file_name} nor another intact copy of the ratified commit exists; restore that file to "
-                "_delta_log/_staged_commits from a backup.",
+                "_delta_log/_staged_commits from a backup."
+                + ("" if superseding is None else advice(self._table.identifier, version, superseding)),
                 version,
+                None if superseding is None else Repair.TAKE_BACK,
             )
         elif record.mode is not CommitMode.STAGED or copies.staged.state is CopyState.FITS:
             return

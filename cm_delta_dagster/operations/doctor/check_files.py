@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import CmDeltaError, ObjectNotFoundError
+from cm_delta_dagster.errors import CmDeltaError, StoreNotSupportedError
 from cm_delta_dagster.operations.doctor.findings import Finding, Findings, Problem, Severity
 from cm_delta_dagster.operations.maintenance.clean_staged_commits import plan_clean_staged_commits
 from cm_delta_dagster.operations.maintenance.sizes import size_text
@@ -17,6 +17,7 @@ from cm_delta_dagster.protocol.actions.paths import file_keys, normalise_locatio
 from cm_delta_dagster.protocol.features.deletion_vectors import dv_location, vector_files
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState
+from cm_delta_dagster.storage.other_names import resolved_files, resolved_location, sizes_of
 
 _SHOWN = 5
 
@@ -35,7 +36,11 @@ def check_files(table: Table, state: TableState, findings: Findings) -> int:
     sizes = dict(zip(file_keys(table.location, adds["path"]).to_pylist(), adds["size"].to_pylist(), strict=True))
     needed = {**vectors, **sizes}
     found = {normalise_location(s.location): s.size for s in table.store.list_recursive(table.location)}
-    missing = sorted(key for key in needed if key not in found and not _exists(table, key))
+    # What a listing does not show lies elsewhere, or is named through a link.
+    elsewhere = [key for key in needed if key not in found]
+    unknown = _without_store(table, elsewhere, findings)
+    found |= sizes_of(table.services.stores.store_for, (key for key in elsewhere if key not in unknown))
+    missing = sorted(key for key in needed if key not in found and key not in unknown)
     if missing:
         still = _live_now(table)
         missing = [key for key in missing if still is None or key in still]
@@ -58,6 +63,22 @@ def check_files(table: Table, state: TableState, findings: Findings) -> int:
             message = f"{counted(len(keys), 'file')} of version {state.version} {what}"
             findings.add(Severity.ERROR, problem, first_names(keys), message)
     return len(needed)
+
+
+def _without_store(table: Table, keys: Sequence[str], findings: Findings) -> set[str]:
+    """The files whose location no store of this client can read, which are reported."""
+    refused: dict[str, str] = {}
+    for key in keys:
+        try:
+            table.services.stores.store_for(key)
+        except StoreNotSupportedError as error:
+            refused[key] = str(error)
+    if refused:
+        message = (
+            f"{counted(len(refused), 'file')} whose location this client cannot read: {next(iter(refused.values()))}"
+        )
+        findings.add(Severity.ERROR, Problem.FILE_MISSING, first_names(sorted(refused)), message)
+    return set(refused)
 
 
 def _vector_sizes(location: str, adds: pa.Table) -> dict[str, int]:
@@ -99,23 +120,14 @@ def _live_now(table: Table) -> set[str] | None:
         return None
 
 
-def _exists(table: Table, location: str) -> bool:
-    """A file outside of the table's directory, as a shallow clone has them."""
-    if location.startswith(f"{normalise_location(table.location)}/"):
-        return False
-    try:
-        table.services.stores.store_for(location).stat(location)
-    except ObjectNotFoundError:
-        return False
-    return True
-
-
 def _advice(table: Table, missing: Sequence[str]) -> str:
     """What to do about missing files; names the tables whose files a shallow clone has lost."""
+    stores = table.services.stores
+    places = resolved_files(stores, pa.array(missing, pa.string())).drop_null().to_pylist()
     sources = [
         f"{source.identifier} (table id {source.table_id}, {source.state or 'active'})"
         for source in table.services.registry.sources_of(table.table_id)
-        if any(key.startswith(f"{normalise_location(source.location)}/") for key in missing)
+        if any(place.startswith(f"{resolved_location(stores, source.location)}/") for place in places)
     ]
     of_sources = f"They are files of {', '.join(sources)}, of which this table is a shallow clone. " if sources else ""
     return f"{of_sources}Restore from a backup."

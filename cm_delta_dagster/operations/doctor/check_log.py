@@ -5,6 +5,7 @@ Changes nothing.
 
 from collections.abc import Iterable
 
+from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.snapshots.log_reader import load_state, storage_missing
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
@@ -17,9 +18,10 @@ from cm_delta_dagster.errors import (
     TableStorageMissingError,
 )
 from cm_delta_dagster.operations.doctor.check_state import differing_parts
-from cm_delta_dagster.operations.doctor.commit_copies import read_or_none
+from cm_delta_dagster.operations.doctor.commit_copies import read_copies, read_or_none
 from cm_delta_dagster.operations.doctor.findings import Finding, Findings, Problem, Repair, Severity
 from cm_delta_dagster.operations.doctor.observation import Observation, observe
+from cm_delta_dagster.operations.doctor.take_back import advice, plan_take_back
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.log import last_checkpoint, log_files
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState
@@ -56,8 +58,24 @@ def as_readers_load(table: Table, seen: Observation, findings: Findings) -> Tabl
     except CmDeltaError as error:
         if isinstance(error, StorageError) and not isinstance(error, ObjectNotFoundError | TableStorageMissingError):
             raise
-        findings.add(Severity.ERROR, Problem.UNREADABLE, "the latest version", str(error))
+        message, repair, version = str(error), None, None
+        if isinstance(error, CorruptLogError) and error.action is not None:
+            version = error.version
+            known = any(finding.version == version and finding.repair is Repair.TAKE_BACK for finding in findings)
+            record = None if version is None or known else seen.records.get(version)
+            data = None if record is None else _ratified_bytes(table, seen, record)
+            if record is not None and data is not None:
+                superseding = plan_take_back(data, record)
+                message += advice(table.identifier, record.version, superseding)
+                repair = None if superseding is None else Repair.TAKE_BACK
+        where = "the latest version" if repair is None else f"version {version}"
+        findings.add(Severity.ERROR, Problem.UNREADABLE, where, message, version, repair)
         return None
+
+
+def _ratified_bytes(table: Table, seen: Observation, record: RatifiedCommit) -> bytes | None:
+    served = next((commit for commit in seen.ratified.commits if commit.version == record.version), None)
+    return read_copies(table, record, staged_names=seen.staged, served=served).proven
 
 
 def above_latest(table: Table, seen: Observation) -> Iterable[Finding]:

@@ -13,14 +13,15 @@ version at which the log has two histories, derived files are not checked, since
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.snapshots.checkpoint_reader import read_checkpoint
 from cm_delta_dagster.client.snapshots.log_reader import read_checksum
+from cm_delta_dagster.client.snapshots.unreadable_versions import flaw_of_time
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
-from cm_delta_dagster.operations.doctor.check_commits import CheckedCommit
+from cm_delta_dagster.operations.doctor.check_commits import CheckedCommit, add_unusable
 from cm_delta_dagster.operations.doctor.commit_copies import read_or_none
 from cm_delta_dagster.operations.doctor.findings import Findings, Problem, Repair, Severity
 from cm_delta_dagster.operations.doctor.observation import Observation
@@ -28,6 +29,8 @@ from cm_delta_dagster.operations.recovery.set_aside import txn_ids_set_aside
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.actions.paths import file_keys
+from cm_delta_dagster.protocol.commits.superseding import flaws_of_rules
+from cm_delta_dagster.protocol.features import row_tracking
 from cm_delta_dagster.protocol.log import log_files, version_checksum
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState, replay
 from cm_delta_dagster.protocol.log.log_files import ChecksumFile, StagedCommitFile
@@ -51,13 +54,15 @@ class StateCheck:
         state: the proven state of the last version; None if it is not proven.
         checksums: correct checksums by version, where the stored ones are wrong.
         states: proven states of versions whose checkpoint has to be replaced.
+        row_id_commit: the last commit with a high-water mark of row ids; None if there is none.
     """
 
     def __init__(self, table: Table, seen: Observation, findings: Findings) -> None:
         self.state: TableState | None = None
         self.checksums: dict[int, VersionChecksum] = {}
         self.states: dict[int, TableState] = {}
-        self._table, self._add = table, findings.add
+        self.row_id_commit: CheckedCommit | None = None
+        self._table, self._findings, self._add = table, findings, findings.add
         self._staged = seen.staged
         self._transactions = {record.txn_id for record in seen.records.values()}
         self._set_aside: frozenset[str] | None = None
@@ -76,16 +81,19 @@ class StateCheck:
         """Take the next version, whose number is one higher than that of the previous call."""
         try:
             self._advance(commit)
-        except CorruptLogError as error:  # Some values, such as paths, are parsed on first use.
+        except CorruptLogError as error:  # Some values are parsed on first use.
             self.state = None
-            where = f"version {commit.version}"
-            self._add(Severity.ERROR, Problem.UNREADABLE, where, str(error), commit.version)
+            self._add_unreadable(commit, str(error))
+
+    def _add_unreadable(self, commit: CheckedCommit, message: str, problem: Problem = Problem.UNREADABLE) -> None:
+        """Report a commit that clients cannot use. It can be taken back if it is what the catalog ratified."""
+        add_unusable(self._findings, self._table, commit, message, problem)
 
     def _advance(self, commit: CheckedCommit) -> None:
         version, previous = commit.version, self.state
         self._remember_compaction_bases(version, previous)
         actions = self._decoded(commit)
-        state = self._replayed(version, previous, actions)
+        state = self._replayed(commit, previous, actions)
         stored = self._stored_checksum(version)
         if state is not None and self._contradicts(commit, state, stored):
             state = None
@@ -107,8 +115,9 @@ class StateCheck:
         try:
             actions = commit_json.decode_commit(commit.data, version=version)
         except CorruptLogError as error:
-            self._add(Severity.ERROR, Problem.UNREADABLE, f"version {version}", str(error), version)
+            self._add_unreadable(commit, str(error))
             return None
+        self._check_actions(commit, actions)
         time = None if actions.commit_info is None else actions.commit_info.in_commit_timestamp
         if time is not None:
             if self._previous_time is not None and time <= self._previous_time:
@@ -123,13 +132,35 @@ class StateCheck:
             self._previous_time = time
         return actions
 
-    def _replayed(self, version: int, previous: TableState | None, actions: CommitActions | None) -> TableState | None:
-        if actions is None or (previous is None and version):
+    def _check_actions(self, commit: CheckedCommit, actions: CommitActions) -> None:
+        """Report what is wrong with a ratified commit that can be decoded. Only the last mark of row ids counts, so it is kept."""
+        version, record = commit.version, commit.record
+        if any(domain.domain == row_tracking.DOMAIN for domain in actions.domains):
+            self.row_id_commit = commit
+        if record is None:
+            return
+        time = None if actions.commit_info is None else actions.commit_info.in_commit_timestamp
+        if time is None:
+            self._add_unreadable(commit, f"Version {version} {flaw_of_time(actions.commit_info)}.")
+        elif time != record.in_commit_timestamp:
+            message = (
+                f"Version {version} has the in-commit timestamp {time}, and the catalog has ratified {record.in_commit_timestamp}: "
+                "its writer proposed another one than it wrote. Later commits must have a later time than it wrote."
+            )
+            self._add_unreadable(commit, message, Problem.TIMESTAMP_ORDER)
+        flaw = next(flaws_of_rules(replace(actions, domains=())), None)
+        if flaw is not None and version:
+            self._add_unreadable(commit, f"Version {version} cannot be used: {flaw}")
+
+    def _replayed(
+        self, commit: CheckedCommit, previous: TableState | None, actions: CommitActions | None
+    ) -> TableState | None:
+        if actions is None or (previous is None and commit.version):
             return None
         try:
             return replay(previous, (actions,), location=self._table.location)
         except CorruptLogError as error:
-            self._add(Severity.ERROR, Problem.UNREADABLE, f"version {version}", str(error), version)
+            self._add_unreadable(commit, str(error))
             return None
 
     def _stored_checksum(self, version: int) -> VersionChecksum | None:

@@ -19,6 +19,7 @@ from cm_delta_dagster.operations.doctor.check_log import (
     state_differs,
     wrong_hint,
 )
+from cm_delta_dagster.operations.doctor.check_row_ids import check_row_ids
 from cm_delta_dagster.operations.doctor.check_state import StateCheck
 from cm_delta_dagster.operations.doctor.findings import Depth, Finding, Findings
 from cm_delta_dagster.operations.doctor.observation import Observation, observe
@@ -80,6 +81,8 @@ def check_table(table: Table, *, depth: Depth, progress: Progress | None = None)
     findings += wrong_hint(table, seen)
     state = loaded if proven is None else proven
     num_files = 0 if state is None else check_files(table, state, findings)
+    if state is not None:
+        check_row_ids(table, state, findings, marked_by=states.row_id_commit)
     deep = None
     if state is not None and depth is Depth.FOOTERS:
         deep = check_footers(table, state, progress=progress)

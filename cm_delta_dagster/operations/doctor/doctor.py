@@ -2,17 +2,18 @@
 
 A repair writes ratified bytes or a file that a proven state determines, advances the published version over commits that are in
 the log, or removes a file that the protocol makes optional. :mod:`~cm_delta_dagster.operations.doctor.repairs` keeps a copy of
-every file that it replaces.
+every file that it replaces. The exception is a commit that no reader can use: with the consent of an owner of the table,
+:mod:`~cm_delta_dagster.operations.doctor.take_back` replaces it by another one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.errors import CmDeltaError
+from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
 from cm_delta_dagster.operations.doctor.check_table import Progress, TableCheck, check_table
-from cm_delta_dagster.operations.doctor.findings import Depth, Finding, Severity, without_doctor_advice
-from cm_delta_dagster.operations.doctor.repair_plan import RepairPlan, make_plan
+from cm_delta_dagster.operations.doctor.findings import Depth, Finding, Repair, Severity, without_doctor_advice
+from cm_delta_dagster.operations.doctor.repair_plan import RepairPlan, RepairStep, make_plan
 from cm_delta_dagster.operations.doctor.repairs import Repairs
 
 _RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
@@ -63,6 +64,7 @@ def doctor(
     table: Table,
     *,
     repair: bool = False,
+    take_back: Collection[int] = (),
     depth: Depth = Depth.LISTING,
     progress: Progress | None = None,
     on_plan: Callable[[RepairPlan], None] | None = None,
@@ -74,16 +76,20 @@ def doctor(
     Other clients can read and write meanwhile.
 
     Args:
+        take_back: versions whose commits no reader can use, and that an owner of the table consents to take back. Their finding
+            says what is taken back. Other findings are never repaired in this way.
         depth: whether footers and deletion vectors of the data files are read.
         progress: called with the number of data files read and the total, while they are read.
         on_plan: called with the plan before the first repair.
 
     Raises:
+        InvalidArgumentError: ``take_back`` names a version that has no such finding, or is given without ``repair``.
         TableNotFoundError: the table was dropped.
         StorageError, CatalogError: a request to storage or catalog failed.
     """
     check = check_table(table, depth=depth, progress=progress)
-    plan = make_plan(table, check)
+    plan = make_plan(table, check, take_back=take_back)
+    _check_consent(table, plan, take_back, repair=repair)
     if not repair:
         return _report(table, check, plan)
     if on_plan is not None:
@@ -92,13 +98,14 @@ def doctor(
         return _report(table, check, plan)
     repaired: list[Finding] = []
     failed: list[str] = []
-    repairs = Repairs(table, check)
-    for step in plan.steps:
-        try:
-            repairs.carry_out(step)
-            repaired.append(step.finding)
-        except CmDeltaError as error:
-            failed.append(f"{step.finding.where}: {without_doctor_advice(str(error))}")
+    taken_back = [step for step in plan.steps if step.repair is Repair.TAKE_BACK]
+    _carry_out(table, check, taken_back, repaired, failed)
+    if repaired:
+        # What is derived from the commits can be proven now.
+        check = check_table(table, depth=depth, progress=progress)
+        plan = make_plan(table, check)
+    others = [step for step in plan.steps if step.repair is not Repair.TAKE_BACK]
+    _carry_out(table, check, others, repaired, failed)
     # Repairs do not change data files, so the result of reading them still holds.
     after = check_table(table, depth=Depth.LISTING)
     if check.deep is not None:
@@ -107,9 +114,38 @@ def doctor(
     return replace(report, repaired=tuple(repaired), failed=tuple(failed))
 
 
-def plan_repair(table: Table) -> RepairPlan:
+def _carry_out(
+    table: Table, check: TableCheck, steps: Sequence[RepairStep], repaired: list[Finding], failed: list[str]
+) -> None:
+    repairs = Repairs(table, check)
+    for step in steps:
+        try:
+            repairs.carry_out(step)
+            repaired.append(step.finding)
+        except CmDeltaError as error:
+            failed.append(f"{step.finding.where}: {without_doctor_advice(str(error))}")
+
+
+def _check_consent(table: Table, plan: RepairPlan, take_back: Collection[int], *, repair: bool) -> None:
+    """Refuse a consent that does not match a finding."""
+    if take_back and not repair:
+        raise InvalidArgumentError(
+            "take_back is a repair: give repair=True with it, or plan_repair for the plan alone."
+        )
+    planned = {step.finding.version for step in plan.steps if step.repair is Repair.TAKE_BACK}
+    wrong = sorted(version for version in take_back if version not in planned)
+    if wrong:
+        raise InvalidArgumentError(
+            f"The commit of version {wrong[0]} of {table.identifier} cannot be taken back: that is only for a commit that no "
+            "reader can use, which a finding of doctor says. Nothing was changed. To undo another commit, use RESTORE."
+        )
+
+
+def plan_repair(table: Table, *, take_back: Collection[int] = ()) -> RepairPlan:
     """Return the repairs that :func:`doctor` would carry out; changes nothing. Raises the same errors."""
-    return make_plan(table, check_table(table, depth=Depth.LISTING))
+    plan = make_plan(table, check_table(table, depth=Depth.LISTING), take_back=take_back)
+    _check_consent(table, plan, take_back, repair=True)
+    return plan
 
 
 def _report(table: Table, check: TableCheck, plan: RepairPlan) -> DoctorReport:

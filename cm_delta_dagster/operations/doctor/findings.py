@@ -48,6 +48,7 @@ class Problem(StrEnum):
     FILE_DAMAGED = "file_damaged"
     FILE_DIFFERS = "file_differs"
     VECTOR_DAMAGED = "vector_damaged"
+    ROW_IDS = "row_ids"
     ORPHANED_FILES = "orphaned_files"
     STAGED_LEFTOVERS = "staged_leftovers"
 
@@ -55,6 +56,7 @@ class Problem(StrEnum):
 class Repair(StrEnum):
     """Kind of a repair, in the order in which repairs are carried out."""
 
+    TAKE_BACK = "take_back"
     RESTORE_COMMIT = "restore_commit"
     REWRITE_STAGED = "rewrite_staged"
     UPDATE_PUBLISHED_VERSION = "update_published_version"

@@ -4,6 +4,7 @@ Repairs of commits come first, from proven bytes; then publication; then the fil
 proven state; then the definition in the catalog.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
@@ -20,7 +21,13 @@ PERMISSIONS = {
 }
 """The maintenance that the catalog must permit for a repair. Other repairs belong to commits and need no permission."""
 
-_SKIPPED_IF_FORKED = {Repair.UPDATE_PUBLISHED_VERSION, Repair.PUBLISH, Repair.REMOVE_HINT, Repair.UPDATE_DEFINITION}
+_SKIPPED_IF_FORKED = {
+    Repair.TAKE_BACK,
+    Repair.UPDATE_PUBLISHED_VERSION,
+    Repair.PUBLISH,
+    Repair.REMOVE_HINT,
+    Repair.UPDATE_DEFINITION,
+}
 """Repairs that are skipped while catalog and log hold two histories, since they would favour one of them."""
 
 _ORDER = {repair: rank for rank, repair in enumerate(Repair)}
@@ -47,6 +54,8 @@ class RepairStep:
         """The step in one line, for display."""
         version, writes = self.finding.version, ", ".join(self.writes)
         match self.repair:
+            case Repair.TAKE_BACK:
+                return f"take back the commit of version {version}: {self.finding.message}"
             case Repair.RESTORE_COMMIT | Repair.REWRITE_STAGED:
                 return f"write the ratified bytes of version {version} to {writes}"
             case Repair.UPDATE_PUBLISHED_VERSION:
@@ -81,12 +90,20 @@ class RepairPlan:
     untouched: tuple[Finding, ...]
 
 
-def make_plan(table: Table, check: TableCheck) -> RepairPlan:
-    """Derive the plan from the findings. Does no I/O."""
+def make_plan(table: Table, check: TableCheck, *, take_back: Collection[int] = ()) -> RepairPlan:
+    """Derive the plan from the findings. Does no I/O.
+
+    Args:
+        take_back: versions whose commits an owner consents to take back.
+    """
     findings = check.findings
     has_two_histories = any(f.problem in (Problem.COMMIT_FORKED, Problem.CATALOG_BEHIND) for f in findings)
     chosen = [
-        f for f in findings if f.repair is not None and not (has_two_histories and f.repair in _SKIPPED_IF_FORKED)
+        f
+        for f in findings
+        if f.repair is not None
+        and not (has_two_histories and f.repair in _SKIPPED_IF_FORKED)
+        and (f.repair is not Repair.TAKE_BACK or f.version in take_back)
     ]
     steps = [_step(table, check, finding) for finding in chosen]
     return RepairPlan(

@@ -17,6 +17,7 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectAlreadyExistsError
 from cm_delta_dagster.operations.doctor.check_table import TableCheck
 from cm_delta_dagster.operations.doctor.commit_copies import (
+    CommitCopies,
     foreign_transaction,
     read_copies,
     read_or_none,
@@ -24,6 +25,7 @@ from cm_delta_dagster.operations.doctor.commit_copies import (
 )
 from cm_delta_dagster.operations.doctor.findings import Repair
 from cm_delta_dagster.operations.doctor.repair_plan import RepairStep
+from cm_delta_dagster.operations.doctor.take_back import take_back
 from cm_delta_dagster.operations.maintenance.authorization import require_permission
 from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.recovery.set_aside import copy_aside, set_aside_directory
@@ -50,6 +52,8 @@ class Repairs:
             require_permission(self._table, step.permission)
         version = step.finding.version
         match step.repair:
+            case Repair.TAKE_BACK if version is not None:
+                take_back(self._table, self._copies(version), aside=self._aside)
             case Repair.RESTORE_COMMIT if version is not None:
                 self._restore_commit(version)
             case Repair.REWRITE_STAGED if version is not None:
@@ -87,9 +91,7 @@ class Repairs:
 
     def _proven(self, version: int) -> bytes:
         """The ratified bytes of a version, verified again from its copies."""
-        seen = self._check.seen
-        served = next((commit for commit in seen.ratified.commits if commit.version == version), None)
-        copies = read_copies(self._table, seen.records[version], staged_names=seen.staged, served=served)
+        copies = self._copies(version)
         if copies.proven is None:
             raise CorruptLogError(
                 f"Version {version} of {self._table.identifier} had an intact copy when it was checked and has none now. "
@@ -98,6 +100,11 @@ class Repairs:
             )
         assert is_ratified(copies.record, copies.proven)
         return copies.proven
+
+    def _copies(self, version: int) -> CommitCopies:
+        seen = self._check.seen
+        served = next((commit for commit in seen.ratified.commits if commit.version == version), None)
+        return read_copies(self._table, seen.records[version], staged_names=seen.staged, served=served)
 
     def _write(self, location: str, data: bytes) -> None:
         """Write ``data`` to ``location``; set aside an existing object."""

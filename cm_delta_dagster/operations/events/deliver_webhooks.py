@@ -20,11 +20,12 @@ from typing import Any
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from cm_delta_dagster.catalog.event_feed import FeedEvent
-from cm_delta_dagster.catalog.webhooks import Webhook, WebhookFailure, webhook_not_found
+from cm_delta_dagster.catalog.webhooks import Webhook, WebhookFailure, webhook_not_found, without_path
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import CmDeltaError, FeedGapError, InvalidArgumentError
 from cm_delta_dagster.operations.events.event_reader import EventReader
 from cm_delta_dagster.operations.events.http_post import FAILURES, post
+from cm_delta_dagster.operations.events.receiver_addresses import Network, networks_of, permitted_networks
 from cm_delta_dagster.operations.events.webhook_signature import ID, SIGNATURE, TIMESTAMP, secret_of, signature
 from cm_delta_dagster.version import __version__
 
@@ -46,17 +47,21 @@ class DeliverySettings:
         max_attempts: attempts for one event, after which it is a failure.
         first_wait_s, max_wait_s: the waits between attempts grow exponentially between these bounds, with jitter.
         timeout_s: seconds for each of: connect to a receiver, send an event, receive the head of the answer.
+        private_networks: networks that are not public and may have receivers, e.g. ``10.1.0.0/16`` or ``127.0.0.1``; None for
+            those of the environment variable CM_DELTA_WEBHOOK_NETWORKS, by default none.
 
     Raises:
-        InvalidArgumentError: no attempt, or a time that is not a number of seconds up to a day.
+        InvalidArgumentError: no attempt, a time that is not a number of seconds up to a day, or a malformed network.
     """
 
     max_attempts: int = 8
     first_wait_s: float = 1.0
     max_wait_s: float = 60.0
     timeout_s: float = 10.0
+    private_networks: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
+        self.networks()
         times = (self.first_wait_s, self.max_wait_s, self.timeout_s)
         are_numbers = isinstance(self.max_attempts, int) and all(isinstance(time, int | float) for time in times)
         # A comparison with NaN is false.
@@ -67,6 +72,10 @@ class DeliverySettings:
                 f"{self} cannot be used: give at least one attempt, waits of at least 0 seconds, and a positive timeout, each "
                 "at most a day."
             )
+
+    def networks(self) -> tuple[Network, ...]:
+        """The networks that are not public and may have receivers. Raises InvalidArgumentError."""
+        return permitted_networks() if self.private_networks is None else networks_of(self.private_networks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +237,7 @@ class _Delivery:
             event_id=event_id,
             body=body,
             now_s=self._now_s(),
-            timeout_s=self._settings.timeout_s,
+            settings=self._settings,
         )
 
     def _now_s(self) -> int:
@@ -253,8 +262,13 @@ def failures_of(client: DeltaClient, name: str) -> tuple[WebhookFailure, ...]:
     return tuple(client.webhooks.webhook_failures(name))
 
 
-def send(url: str, secret: bytes, *, event_id: str, body: bytes, now_s: int, timeout_s: float) -> None:
-    """Post one signed event. Raises _RefusedError unless the receiver answers with a status of success."""
+def send(url: str, secret: bytes, *, event_id: str, body: bytes, now_s: int, settings: DeliverySettings) -> None:
+    """Post one signed event.
+
+    Raises:
+        _RefusedError: the receiver does not answer with a status of success.
+        InvalidArgumentError: it has an address that is not permitted.
+    """
     headers = {
         "content-type": "application/json",
         "user-agent": f"cm-delta-dagster/{__version__}",
@@ -263,9 +277,12 @@ def send(url: str, secret: bytes, *, event_id: str, body: bytes, now_s: int, tim
         SIGNATURE: signature(secret, event_id=event_id, timestamp=now_s, body=body),
     }
     try:
-        status = post(url, body, headers=headers, timeout_s=timeout_s)
+        status = post(url, body, headers=headers, timeout_s=settings.timeout_s, networks=settings.networks())
+    except CmDeltaError:
+        raise
     except FAILURES as error:
-        raise _RefusedError(_printable(f"{type(error).__name__}: {error}")) from None
+        # The error may quote the path, which can have a token.
+        raise _RefusedError(_printable(without_path(f"{type(error).__name__}: {error}", url))) from None
     if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         raise _RefusedError(f"the receiver answered {status}")
 
@@ -334,7 +351,7 @@ def redeliver_failures(client: DeltaClient, name: str, *, settings: DeliverySett
 
     Raises:
         WebhookNotFoundError: the catalog has no such subscription.
-        InvalidArgumentError: its secret is missing.
+        InvalidArgumentError: its secret is missing, or its receiver has an address that is not permitted.
     """
     webhook = _known_subscription(client, name)
     secret, chosen = secret_of(webhook.secret), settings or DeliverySettings()
@@ -344,7 +361,7 @@ def redeliver_failures(client: DeltaClient, name: str, *, settings: DeliverySett
         now_s = client.coordinator.now_ms() // 1000
         try:
             event_id = str(json.loads(body)["id"])
-            send(webhook.url, secret, event_id=event_id, body=body, now_s=now_s, timeout_s=chosen.timeout_s)
+            send(webhook.url, secret, event_id=event_id, body=body, now_s=now_s, settings=chosen)
         except _RefusedError:
             refused += 1
             continue

@@ -1,13 +1,19 @@
-"""A POST request over HTTP that follows no redirect and ends within a deadline, also if the receiver answers slowly."""
+"""A POST request over HTTP that follows no redirect and ends within a deadline, also if the receiver answers slowly.
+
+It connects only to addresses that ``receiver_addresses`` permits. If the environment of the process names a proxy, the connection
+goes to the proxy, which resolves names itself; what this machine resolves is checked before.
+"""
 
 import io
 import socket
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import TYPE_CHECKING, Any
+
+from cm_delta_dagster.operations.events.receiver_addresses import Network, check_receiver, checked_addresses
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -16,14 +22,21 @@ FAILURES = (OSError, HTTPException, ValueError)
 """What :func:`post` raises if it receives no HTTP answer."""
 
 
-def post(url: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float) -> int:
+def post(
+    url: str, body: bytes, *, headers: Mapping[str, str], timeout_s: float, networks: Sequence[Network] = ()
+) -> int:
     """Post ``body``, and return the status of the answer. The body of the answer is not read.
 
     Args:
         timeout_s: seconds for each of: connect, send, and receive the head of the answer.
+        networks: networks that are not public and may have the receiver.
+
+    Raises:
+        InvalidArgumentError: the receiver has an address that is not permitted; nothing was sent.
     """
     # The catalog checked the URL.
-    request = urllib.request.Request(url, data=body, headers=dict(headers), method="POST")
+    request = _Request(url, data=body, headers=dict(headers), method="POST")
+    request.networks = networks
     try:
         with _OPENER.open(request, timeout=timeout_s) as answer:
             return int(answer.status)
@@ -60,6 +73,31 @@ class _Response(HTTPResponse):
         self.fp = io.BufferedReader(_DeadlineReader(self.fp.detach(), sock))
 
 
+class _Request(urllib.request.Request):
+    networks: Sequence[Network] = ()
+
+
+class _Connector:
+    """Connects to the addresses that were checked, so that the name is not resolved a second time."""
+
+    def __init__(self, networks: Sequence[Network]) -> None:
+        self._networks = networks
+
+    def __call__(self, place: tuple[str, int], timeout: float, source: Any = None) -> socket.socket:
+        failure: OSError = OSError("the name has no address")
+        for family, address in checked_addresses(*place, self._networks):
+            connection = socket.socket(family, socket.SOCK_STREAM)
+            try:
+                connection.settimeout(timeout)
+                connection.connect(address)
+            except OSError as error:
+                connection.close()
+                failure = error
+            else:
+                return connection
+        raise failure
+
+
 class _Connection(HTTPConnection):
     response_class = _Response
 
@@ -68,14 +106,30 @@ class _SecureConnection(HTTPSConnection):
     response_class = _Response
 
 
+def _connection(kind: type[HTTPConnection], request: urllib.request.Request) -> Any:
+    """How urllib makes the connection of a request."""
+    networks = getattr(request, "networks", ())
+    is_proxied = request.has_proxy() or getattr(request, "_tunnel_host", None) is not None
+    if is_proxied:
+        check_receiver(request.full_url, networks)
+
+    def connect(host: str, **named: Any) -> HTTPConnection:
+        connection = kind(host, **named)
+        if not is_proxied:
+            connection._create_connection = _Connector(networks)  # type: ignore[attr-defined]  # As urllib3 replaces it.
+        return connection
+
+    return connect
+
+
 class _Handler(urllib.request.HTTPHandler):
     def http_open(self, request: urllib.request.Request) -> HTTPResponse:
-        return self.do_open(_Connection, request)
+        return self.do_open(_connection(_Connection, request), request)
 
 
 class _SecureHandler(urllib.request.HTTPSHandler):
     def https_open(self, request: urllib.request.Request) -> HTTPResponse:
-        return self.do_open(_SecureConnection, request)
+        return self.do_open(_connection(_SecureConnection, request), request)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -85,4 +139,9 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-_OPENER = urllib.request.build_opener(_Handler, _SecureHandler, _NoRedirects)
+def opener() -> urllib.request.OpenerDirector:
+    """What makes requests, with the proxies of the environment."""
+    return urllib.request.build_opener(_Handler, _SecureHandler, _NoRedirects)
+
+
+_OPENER = opener()

@@ -23,6 +23,14 @@ from cm_delta_dagster.operations.maintenance.authorization import (
     maintenance_lease,
     require_permission,
 )
+from cm_delta_dagster.operations.maintenance.log_obstacles import (
+    NOTHING_KEPT,
+    KeptLog,
+    kept_by_checkpoints,
+    kept_by_earlier_runs,
+    kept_by_protection,
+    kept_by_retention,
+)
 from cm_delta_dagster.operations.maintenance.parked_commits import staged_files_of_parked
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.features.table_features import check_writable, supports
@@ -58,6 +66,7 @@ class CleanLogPlan:
         num_bytes: total size of these files in bytes.
         copied_checkpoint: name of the checkpoint of ``oldest_version`` that gets a copy under its classic name; None if a
             checkpoint with a classic name stays.
+        kept: why no file is deleted, as a value and as a text for people; None and empty if files are deleted.
     """
 
     oldest_version: int | None
@@ -66,6 +75,7 @@ class CleanLogPlan:
     sidecar_names: tuple[str, ...] = ()
     num_bytes: int = 0
     copied_checkpoint: str | None = None
+    kept: KeptLog = NOTHING_KEPT
 
     @property
     def num_files(self) -> int:
@@ -81,6 +91,7 @@ class CleanLogResult:
     num_staged_commits: int
     num_sidecars: int
     num_bytes: int
+    kept: KeptLog = NOTHING_KEPT
 
     @property
     def num_files(self) -> int:
@@ -114,8 +125,13 @@ def plan_clean_log(table: Table) -> CleanLogPlan:
     ratified = table.ratified()
     # The catalog may still return a staged commit of a published version. Readers then read the staged file.
     served = {commit.file_name for commit in ratified.commits} | staged_files_of_parked(table)
-    limit = cut_off_timestamp(now_ms, snapshot.properties.log_retention_ms)
-    expired = _newest_expired(table, listing.names, ratified.published_version, limit)
+    retention_ms = snapshot.properties.log_retention_ms
+    limit = cut_off_timestamp(now_ms, retention_ms)
+    commits = _published(listing.names, ratified.published_version)
+    expired = _newest_expired(table, commits, limit)
+    if not expired:
+        oldest = None if not commits else (commits[0], _commit_timestamp(table, commits[0]))
+        return CleanLogPlan(oldest_version=None, kept=kept_by_retention(oldest, retention_ms=retention_ms))
     unusable: frozenset[str] = frozenset()
     while True:
         plan = log_cleanup_plan(
@@ -124,11 +140,16 @@ def plan_clean_log(table: Table) -> CleanLogPlan:
             commit_timestamps=expired,
             published_version=ratified.published_version,
             now_ms=now_ms,
-            retention_ms=snapshot.properties.log_retention_ms,
+            retention_ms=retention_ms,
             unusable_checkpoints=unusable,
         )
-        if plan.cut_off_version is None or plan.cut_off_version < _protected_before(snapshot):
-            return CleanLogPlan(oldest_version=None)
+        if plan.cut_off_version is None:
+            return CleanLogPlan(
+                oldest_version=None, kept=kept_by_checkpoints(newest_expired=max(expired), unusable=sorted(unusable))
+            )
+        if plan.cut_off_version < _protected_before(snapshot):
+            kept = kept_by_protection(plan.cut_off_version, before=_protected_before(snapshot))
+            return CleanLogPlan(oldest_version=None, kept=kept)
         if _is_readable(table, plan.cut_off_version, plan.cut_off_checkpoint):
             return _with_sidecars(table, listing, plan, now_ms=now_ms)
         unusable |= set(plan.cut_off_checkpoint)
@@ -165,6 +186,7 @@ def clean_log(table: Table) -> CleanLogResult:
         num_staged_commits=len(plan.staged_names),
         num_sidecars=len(sidecars),
         num_bytes=plan.num_bytes,
+        kept=plan.kept,
     )
 
 
@@ -202,13 +224,17 @@ def _list(table: Table) -> _Listing:
     return _Listing(log=log, staged=staged, sidecars=sidecars)
 
 
-def _newest_expired(table: Table, names: Iterable[str], published_version: int, limit_ms: int) -> dict[int, int]:
-    """Return the newest published version whose commit time is at most ``limit_ms``, with that time; empty if none is.
+def _published(names: Iterable[str], published_version: int) -> list[int]:
+    """The published versions whose commits are in the log, in ascending order."""
+    files = [file for name in names if isinstance(file := parse_log_file(name), CommitFile)]
+    return sorted(file.version for file in files if file.version <= published_version)
+
+
+def _newest_expired(table: Table, versions: Sequence[int], limit_ms: int) -> dict[int, int]:
+    """Return the newest of ``versions`` whose commit time is at most ``limit_ms``, with that time; empty if none is.
 
     In-commit timestamps increase with the version, so a binary search reads a few commits instead of all.
     """
-    files = [file for name in names if isinstance(file := parse_log_file(name), CommitFile)]
-    versions = sorted(file.version for file in files if file.version <= published_version)
     found: dict[int, int] = {}
     low, high = 0, len(versions) - 1
     while low <= high:
@@ -262,6 +288,7 @@ def _with_sidecars(table: Table, listing: _Listing, plan: LogCleanupPlan, *, now
         (log_files.sidecars_directory(table.location), sidecars),
     ):
         total += sum(sizes.get(f"{directory}/{name}", 0) for name in names)
+    nothing = not (plan.log_names or plan.staged_names or sidecars)
     return CleanLogPlan(
         oldest_version=plan.cut_off_version,
         log_names=plan.log_names,
@@ -269,6 +296,7 @@ def _with_sidecars(table: Table, listing: _Listing, plan: LogCleanupPlan, *, now
         sidecar_names=sidecars,
         num_bytes=total,
         copied_checkpoint=_without_classic_name(plan),
+        kept=kept_by_earlier_runs(plan.cut_off_version) if nothing else NOTHING_KEPT,
     )
 
 

@@ -5,7 +5,7 @@ import pyarrow.compute as pc
 
 from cm_delta_dagster.operations.maintenance.packing import deleted_rows
 from cm_delta_dagster.protocol.actions.file_columns import partition_column
-from cm_delta_dagster.protocol.actions.partition_values import parse_partition_value
+from cm_delta_dagster.protocol.actions.partition_values import canonical_partition_text
 from cm_delta_dagster.protocol.features.column_mapping import stored_names
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.statistics.statistics import num_records
@@ -24,7 +24,7 @@ def rows_by_partition(files: pa.Table, layout: TableLayout) -> dict[tuple[str, .
     names = stored_names(layout.partition_columns, layout.schema, layout.mapping)
     for field, name in zip(layout.partition_fields, names, strict=True):
         texts = partition_column(files, name).to_pylist()
-        parsed = {text: repr(parse_partition_value(text, field.type)) for text in set(texts)}
+        parsed = {text: canonical_partition_text(text, field.type) or "" for text in set(texts)}
         columns.append([parsed[text] for text in texts])
     totals: dict[tuple[str, ...], int] = {}
     for partition, count in zip(zip(*columns, strict=True), rows, strict=True):

@@ -2,15 +2,15 @@
 
 ``protocol.log.cleanup`` decides which files may be deleted. This module lists the table, makes the plan from a snapshot taken
 after the listing, and deletes the files. It never deletes log files or staged commits. It keeps the files that shallow clones of
-the table name.
+the table name, also through links. Symbolic links in the table are not followed, and stay with what they lead to.
 """
 
 import logging
-import typing
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,7 +38,8 @@ from cm_delta_dagster.protocol.actions.paths import file_keys, normalise_locatio
 from cm_delta_dagster.protocol.features.deletion_vectors import vector_files
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.log import cleanup, log_files
-from cm_delta_dagster.storage.store import Store
+from cm_delta_dagster.storage.other_names import named_otherwise
+from cm_delta_dagster.storage.store import Store, StoreRegistry
 
 _log = logging.getLogger(__name__)
 
@@ -108,39 +109,7 @@ def plan_vacuum(
         CorruptLogError: the state of the table contradicts the checksum of its version.
         VacuumRefusedError: a shallow clone of the table cannot be loaded, so that its files are not known.
     """
-    # Checked before the listing and again after it: the listing takes long, and the protocol may change meanwhile.
-    kept_ms = _retention(_checked_snapshot(table), retention_ms, retention_check)
-    if kept_ms == 0:
-        _log.warning(
-            "VACUUM of %s has a retention of 0: it deletes files that running readers and time travel still need, and files that "
-            "running writers have not committed yet. Run it only while no client uses the table, or set "
-            "delta.deletedFileRetentionDuration to longer than the longest query and write, e.g. 'interval 7 days'.",
-            table.identifier,
-        )
-    now_ms = table.services.now_ms()
-    files = _list_files(table)
-    parked = files_of_parked(table)
-    # This snapshot includes the commits made during the listing, so their files are kept.
-    snapshot = _checked_snapshot(table)
-    refuse_contradiction(table.store, snapshot)
-    _retention(snapshot, kept_ms, retention_check)
-    removes = _protecting_removes(table, snapshot, now_ms=now_ms, retention_ms=kept_ms)
-    unexpired = cleanup.unexpired_tombstones(removes, now_ms=now_ms, retention_ms=kept_ms)
-    plan = cleanup.unreferenced_files(
-        files,
-        location=table.location,
-        adds=snapshot.files,
-        removes=removes,
-        deletion_vector_files=vector_files(table.location, snapshot.files)
-        | vector_files(table.location, unexpired)
-        | parked
-        | files_set_aside(table)
-        | files_of_clones(table, now_ms=now_ms),
-        partition_columns=snapshot.partition_columns,
-        now_ms=now_ms,
-        retention_ms=kept_ms,
-    )
-    return VacuumPlan(version=snapshot.version, retention_ms=kept_ms, paths=plan.paths, num_bytes=plan.size_bytes)
+    return _drafted(table, retention_ms, retention_check).plan
 
 
 def vacuum(
@@ -164,13 +133,81 @@ def vacuum(
     with maintenance_lease(table, MaintenanceKind.DATA_CLEANUP) as lease:
         # Who creates a clone holds the lease until it is registered: a clone that is still reserved now has failed.
         table.services.registry.abandon_clones(table.table_id)
-        plan = plan_vacuum(table, retention_ms=retention_ms, retention_check=retention_check)
+        draft = _drafted(table, retention_ms, retention_check)
+        plan = draft.plan
         check_retention(table, decision, plan.retention_ms)
         check_size(table, decision, num_files=plan.num_files, num_bytes=plan.num_bytes)
-        deleted = _delete(table, plan, lease)
+        deleted = _delete(table, draft, lease)
     return VacuumResult(
         version=plan.version, retention_ms=plan.retention_ms, num_files=deleted, num_bytes=plan.num_bytes
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Draft:
+    """A plan, and the keys of all files that it keeps because a log names them."""
+
+    plan: VacuumPlan
+    needed: pa.Array
+
+
+def _drafted(table: Table, retention_ms: int | None, retention_check: RetentionCheck) -> _Draft:
+    # Checked before the listing and again after it: the listing takes long, and the protocol may change meanwhile.
+    kept_ms = _retention(_checked_snapshot(table), retention_ms, retention_check)
+    if kept_ms == 0:
+        _log.warning(
+            "VACUUM of %s has a retention of 0: it deletes files that running readers and time travel still need, and files that "
+            "running writers have not committed yet. Run it only while no client uses the table, or set "
+            "delta.deletedFileRetentionDuration to longer than the longest query and write, e.g. 'interval 7 days'.",
+            table.identifier,
+        )
+    now_ms = table.services.now_ms()
+    files, linked = _list_files(table)
+    parked = files_of_parked(table)
+    # This snapshot includes the commits made during the listing, so their files are kept.
+    snapshot = _checked_snapshot(table)
+    refuse_contradiction(table.store, snapshot)
+    _retention(snapshot, kept_ms, retention_check)
+    removes = _protecting_removes(table, snapshot, now_ms=now_ms, retention_ms=kept_ms)
+    unexpired = cleanup.unexpired_tombstones(removes, now_ms=now_ms, retention_ms=kept_ms)
+    needed = cleanup.needed_files(
+        table.location,
+        adds=snapshot.files,
+        tombstones=unexpired,
+        deletion_vector_files=vector_files(table.location, snapshot.files)
+        | vector_files(table.location, unexpired)
+        | parked
+        | files_set_aside(table)
+        | files_of_clones(table, now_ms=now_ms)
+        | linked,
+    )
+    unreferenced = _unreferenced(snapshot, table.services.stores, files, needed, now_ms=now_ms, retention_ms=kept_ms)
+    plan = VacuumPlan(
+        version=snapshot.version,
+        retention_ms=kept_ms,
+        paths=unreferenced.paths,
+        num_bytes=unreferenced.size_bytes,
+    )
+    return _Draft(plan=plan, needed=needed)
+
+
+def _unreferenced(
+    snapshot: Snapshot, stores: StoreRegistry, files: pa.Table, needed: pa.Array, *, now_ms: int, retention_ms: int
+) -> cleanup.UnreferencedFiles:
+    """The listed files that may be deleted; what a log names by another location than the listing stays."""
+    select = partial(
+        cleanup.unreferenced_files,
+        files,
+        location=snapshot.location,
+        needed=needed,
+        partition_columns=snapshot.partition_columns,
+        now_ms=now_ms,
+        retention_ms=retention_ms,
+    )
+    plan = select()
+    others = cleanup.unlisted_files(needed, files, location=snapshot.location)
+    kept = named_otherwise(stores, snapshot.location, plan.paths, others)
+    return select(kept=kept) if kept else plan
 
 
 def _checked_snapshot(table: Table) -> Snapshot:
@@ -194,29 +231,42 @@ def _retention(snapshot: Snapshot, requested_ms: int | None, check: RetentionChe
     return requested_ms
 
 
-def _list_files(table: Table) -> pa.Table:
-    """List the files below the table root, as ``cleanup.FILES_SCHEMA``.
+def _list_files(table: Table) -> tuple[pa.Table, set[str]]:
+    """The files below the table root, as ``cleanup.FILES_SCHEMA``, and the locations of the files that links there lead to.
 
-    Those of the log are left out, and those of Delta tables below this one, which an adopted table may have.
+    The links themselves are left out, and so are the files of the log, and those of Delta tables below this one, which an adopted
+    table may have.
     """
     root = table.location.rstrip("/") + "/"
     log = log_files.log_directory(table.location).rstrip("/") + "/"
     paths, sizes, times = [], [], []
     other_tables: set[str] = set()
+    linked: set[str] = set()
     for status in table.store.list_recursive(table.location, with_directories=True):
         if not status.location.startswith(root) or status.location.startswith(log):
             continue
-        other, is_log, _ = status.location.partition("/_delta_log/")
-        if is_log:
-            other_tables.add(f"{other.removeprefix(root)}/")
+        other_tables |= _table_of_log(status.location[len(root) :])
+        if status.is_link:
+            linked.add(table.store.resolve(status.location))
+            continue
         paths.append(status.location[len(root) :])
         sizes.append(status.size)
         times.append(status.modification_time)
+    for link in table.store.unlisted_links(
+        table.location
+    ):  # The log of such a table, or a part of it, may be elsewhere.
+        other_tables |= _table_of_log(link.removeprefix(root))
     files = pa.table([paths, sizes, times], schema=cleanup.FILES_SCHEMA)
     for other in sorted(other_tables):
         _log.warning("VACUUM of %s leaves out %s, which is a Delta table of its own.", table.identifier, other)
         files = files.filter(pc.invert(pc.starts_with(files["path"], other)))
-    return files
+    return files, linked
+
+
+def _table_of_log(path: str) -> set[str]:
+    """The directory, with a slash at its end, of the Delta table below this one whose log is at ``path`` or has it; or nothing."""
+    other, is_log, _ = f"{path}/".partition("/_delta_log/")
+    return {f"{other}/"} if is_log else set()
 
 
 def _protecting_removes(table: Table, snapshot: Snapshot, *, now_ms: int, retention_ms: int) -> pa.Table:
@@ -253,12 +303,13 @@ def _recent_commits(table: Table, snapshot: Snapshot, *, since_ms: int) -> Itera
         end = start - 1
 
 
-def _delete(table: Table, plan: VacuumPlan, lease: MaintenanceLease) -> int:
+def _delete(table: Table, draft: _Draft, lease: MaintenanceLease) -> int:
     root = table.location.rstrip("/")
-    directories = [path for path in plan.paths if path.endswith("/")]
+    paths = draft.plan.paths
+    directories = [path for path in paths if path.endswith("/")]
     # The deepest directories last but before those that hold them: a store may keep a directory that is not empty.
-    remaining = (*(path for path in plan.paths if not path.endswith("/")), *directories[::-1])
-    checked_version = plan.version
+    remaining = (*(path for path in paths if not path.endswith("/")), *directories[::-1])
+    checked_version = draft.plan.version
     deleted = 0
     with ThreadPoolExecutor(max_workers=_DELETE_THREADS, thread_name_prefix="cm-delta-vacuum") as pool:
         while remaining:
@@ -266,12 +317,24 @@ def _delete(table: Table, plan: VacuumPlan, lease: MaintenanceLease) -> int:
             snapshot = table.snapshot()
             if snapshot.version != checked_version:
                 # A commit may have added an old file again, as RESTORE does.
-                remaining = _not_live(remaining, snapshot)
+                remaining = _not_live(table, remaining, snapshot, draft.needed)
                 checked_version = snapshot.version
             batch, remaining = remaining[:_DELETES_PER_BATCH], remaining[_DELETES_PER_BATCH:]
-            for _ in pool.map(lambda path: _delete_one(table.store, f"{root}/{path}", lease), batch):
+            for _ in pool.map(lambda path: _delete_one(table.store, f"{root}/{path}", lease), _inside(table, batch)):
                 deleted += 1
     return deleted
+
+
+def _inside(table: Table, paths: Sequence[str]) -> list[str]:
+    """``paths`` without those whose directory has become a link since the listing, and whose files are elsewhere."""
+    root, real = table.location.rstrip("/"), table.store.resolve(table.location).rstrip("/")
+    places: dict[str, bool] = {}
+    for directory in {path.rstrip("/").rpartition("/")[0] for path in paths}:
+        is_inside = table.store.resolve(f"{root}/{directory}").rstrip("/") == f"{real}/{directory}".rstrip("/")
+        places[directory] = is_inside
+        if not is_inside:
+            _log.warning("VACUUM of %s leaves out %s: it is a link now.", table.identifier, f"{root}/{directory}")
+    return [path for path in paths if places[path.rstrip("/").rpartition("/")[0]]]
 
 
 def _delete_one(store: Store, location: str, lease: MaintenanceLease) -> None:
@@ -283,8 +346,13 @@ def _delete_one(store: Store, location: str, lease: MaintenanceLease) -> None:
         store.delete(f"{parent}/.{name}.crc")
 
 
-def _not_live(paths: Sequence[str], snapshot: Snapshot) -> tuple[str, ...]:
-    live: set[typing.Any] = set(file_keys(snapshot.location, snapshot.files["path"]).to_pylist())
-    live |= {normalise_location(file) for file in vector_files(snapshot.location, snapshot.files)}
+def _not_live(table: Table, paths: Sequence[str], snapshot: Snapshot, known: pa.Array) -> tuple[str, ...]:
+    """``paths`` without those that ``snapshot`` has. ``known``: keys that the plan has considered."""
+    vectors = [normalise_location(file) for file in vector_files(snapshot.location, snapshot.files)]
+    live = pa.concat_arrays([file_keys(snapshot.location, snapshot.files["path"]), pa.array(vectors, pa.string())])
+    new = live.filter(pc.invert(pc.is_in(live, value_set=known)))
     root = normalise_location(snapshot.location)
-    return tuple(path for path in paths if f"{root}/{path}" not in live)
+    keys = set(new.to_pylist())
+    remaining = tuple(path for path in paths if f"{root}/{path}" not in keys)
+    kept = named_otherwise(table.services.stores, snapshot.location, remaining, new)
+    return tuple(path for path in remaining if path not in kept)

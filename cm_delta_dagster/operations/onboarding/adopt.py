@@ -43,6 +43,7 @@ from cm_delta_dagster.operations.onboarding.parquet_folder import (
     FolderOptions,
     convert,
 )
+from cm_delta_dagster.operations.recovery.table_places import record_clones
 from cm_delta_dagster.protocol.log.markers import MarkedState
 
 _log = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ def adopt(
     folder: FolderOptions = NO_OPTIONS,
     context: CommitContext = NO_CONTEXT,
 ) -> Table:
-    """Bring the table at ``location`` under the catalog, under the name ``identifier``. A repeated call completes or does nothing.
+    """Bring the table at ``location`` under the catalog, under the name ``identifier``. A repeated call completes what is missing.
 
     Raises:
         CmDeltaError: as :func:`plan_adopt`; nothing was changed.
@@ -71,6 +72,9 @@ def adopt(
         draft = draft_adoption(client, location, name, folder)
         plan = draft.plan
         if plan.state is AdoptState.ADOPTED:
+            if draft.sources:  # The tables whose files it names may have been adopted since.
+                client.recovery.record_sources(plan.table_id, draft.sources)
+            record_clones(client, {plan.table_id: plan.location})
             return client.table(name)
         if draft.files is not None:
             tags = {**context.tags, ADOPTED_BY_TAG: client.registry.identity().catalog_id}
@@ -80,6 +84,15 @@ def adopt(
             continue
         entry = _register(client, draft, name)
         client.forget(entry.table_id)
+        # After the registration: a table that is adopted at the same time finds this one, or is found.
+        record_clones(client, {entry.table_id: entry.location})
+        if draft.sources and not client.registry.sources_of(entry.table_id):
+            _log.warning(
+                "%s names files outside of its directory %s, of no table of this catalog, which does not keep them from being "
+                "deleted. If their table is to come under this catalog, adopt it too.",
+                name,
+                plan.location,
+            )
         return client.open(entry)
     raise CommitRetriesExceededError(
         f"{plan.location} was not adopted: other writers committed before each of {settings.max_commit_attempts} attempts. Nothing "

@@ -28,6 +28,7 @@ from cm_delta_dagster.operations.onboarding.parquet_folder import (
     has_parquet_files,
     read_folder,
 )
+from cm_delta_dagster.operations.recovery.table_places import source_locations
 from cm_delta_dagster.operations.tables.external_location import (
     overlapping_tables,
     refuse_other_warehouse,
@@ -45,7 +46,6 @@ from cm_delta_dagster.protocol.features.table_features import (
 from cm_delta_dagster.protocol.features.table_properties import TABLE_ID_KEY, TableProperties, required_properties
 from cm_delta_dagster.protocol.log import log_files, version_checksum
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState
-from cm_delta_dagster.protocol.log.cloning import source_directories
 
 ADOPTED_BY_TAG = "cm_delta/adopted_by"
 """Tag of the commit that adopts a table: the id of the catalog."""
@@ -202,7 +202,7 @@ def draft_adoption(client: DeltaClient, location: str, name: TableIdentifier, fo
         snapshot=replace(snapshot, identifier=str(name)),
         protocol=protocol,
         metadata=metadata,
-        sources=_sources(snapshot.state),
+        sources=_sources(client, snapshot.state),
     )
 
 
@@ -302,8 +302,8 @@ def _check_newest(table: PathTable, snapshot: Snapshot) -> None:
         )
 
 
-def _sources(state: TableState) -> frozenset[str]:
-    return source_directories(state.files.location, (state.files.adds, state.files.removes))
+def _sources(client: DeltaClient, state: TableState) -> frozenset[str]:
+    return source_locations(client, state.files.location, (state.files.adds, state.files.removes))
 
 
 def _managed_draft(
@@ -336,7 +336,7 @@ def _managed_draft(
         num_files=state.files.num_files,
         num_bytes=state.files.size_bytes,
     )
-    return AdoptDraft(plan=plan, sources=_sources(state))
+    return AdoptDraft(plan=plan, sources=_sources(client, state))
 
 
 def _entry(client: DeltaClient, table_id: str, location: str) -> TableEntry | None:

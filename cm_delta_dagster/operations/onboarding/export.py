@@ -23,7 +23,8 @@ from cm_delta_dagster.errors import InvalidArgumentError, ObjectAlreadyExistsErr
 from cm_delta_dagster.operations.tables.external_location import overlapping_tables
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.actions import Action, CommitInfo, Metadata, Protocol
-from cm_delta_dagster.protocol.actions.file_columns import dv_ids, removes_of, table_to_adds
+from cm_delta_dagster.protocol.actions.file_columns import dv_ids, removes_of, table_to_new_adds
+from cm_delta_dagster.protocol.commits.commit_validation import encode_checked
 from cm_delta_dagster.protocol.features.protocol_evolution import required_features, with_features
 from cm_delta_dagster.protocol.features.table_features import reader_features, writer_features
 from cm_delta_dagster.protocol.log.cloning import cloned_metadata, shallow_files
@@ -92,7 +93,7 @@ def export(client: DeltaClient, table: Table, *, target: str) -> ExportPlan:
     store = client.stores.store_for(plan.target)
     location = published_source(plan.target, plan.target_version).location
     try:
-        store.write_if_absent(location, commit_json.encode_commit(draft.actions))
+        store.write_if_absent(location, encode_checked(draft.actions))
     except ObjectAlreadyExistsError as error:
         raise RecoveryError(
             f"{plan.name} was not exported: version {plan.target_version} of {plan.target} was written by another client "
@@ -142,7 +143,7 @@ def _draft(client: DeltaClient, table: Table, target: str) -> _Draft:
         tags={EXPORTED_TABLE_TAG: table.table_id, EXPORTED_VERSION_TAG: str(source.version)},
     )
     removes = removes_of(gone, deletion_timestamp=now_ms, data_change=True) if gone.num_rows else ()
-    return _Draft(plan=plan, actions=(info, *changed, *removes, *table_to_adds(new)))
+    return _Draft(plan=plan, actions=(info, *changed, *removes, *table_to_new_adds(new)))
 
 
 def _former(client: DeltaClient, table: Table, target: str) -> Snapshot | None:

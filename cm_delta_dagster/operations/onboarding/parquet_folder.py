@@ -27,8 +27,9 @@ from cm_delta_dagster.operations.onboarding.log_creation import create_resolved
 from cm_delta_dagster.operations.tables.create import TableDesign, new_table_definition
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.actions import AddFile, CommitInfo
-from cm_delta_dagster.protocol.actions.partition_values import parse_partition_value
+from cm_delta_dagster.protocol.actions.partition_values import canonical_partition_text, names_zone
 from cm_delta_dagster.protocol.actions.paths import HIVE_DEFAULT_PARTITION, encode_path, hive_unescape
+from cm_delta_dagster.protocol.commits.commit_validation import checked_line, encode_checked
 from cm_delta_dagster.protocol.features.enablement import TableDefinition
 from cm_delta_dagster.protocol.features.in_commit_timestamps import next_in_commit_timestamp
 from cm_delta_dagster.protocol.features.table_properties import TABLE_ID_KEY, TableProperties
@@ -37,6 +38,7 @@ from cm_delta_dagster.protocol.schema.evolution import SchemaMode, reconcile_sch
 from cm_delta_dagster.protocol.schema.type_text import parse_column_type
 from cm_delta_dagster.protocol.schema.types import (
     TIMESTAMP,
+    TIMESTAMP_NTZ,
     DecimalType,
     PrimitiveType,
     StructField,
@@ -175,7 +177,7 @@ def convert(client: DeltaClient, folder: ParquetFolder, *, table_id: str, contex
         tags=dict(context.tags),
     )
     definition = folder.definition.with_properties(**{TABLE_ID_KEY: table_id})
-    head = commit_json.encode_commit([info, definition.protocol, definition.metadata])
+    head = encode_checked([info, definition.protocol, definition.metadata])
     return _create(client, folder.location, b"".join([head, *folder.actions]), txn_id=str(info.txn_id))
 
 
@@ -210,7 +212,7 @@ class _FolderReader:
         self._partitions = partitions
         self._columns: dict[str, tuple[StructField, str]] = {}
         self._statistics: dict[StructType, tuple[StatisticsColumn, ...]] = {}
-        self._valid: set[tuple[str, str]] = set()
+        self._texts: dict[tuple[str, str], str] = {}
 
     def schema(self) -> StructType:
         """The columns of all files, then the partition columns."""
@@ -229,7 +231,7 @@ class _FolderReader:
                 data_change=True,
                 stats=footer_statistics(footer, schema, self._statistics_of(schema)),
             )
-            lines.append(commit_json.encode_action(add))
+            lines.append(checked_line(add))
             self.num_rows += footer.num_rows
         self.actions.append("".join(f"{line}\n" for line in lines).encode())
 
@@ -278,21 +280,26 @@ class _FolderReader:
             )
         values: dict[str, str | None] = {}
         for item, (_, text) in zip(self._partitions, named, strict=True):
-            values[item.name] = None if text in ("", HIVE_DEFAULT_PARTITION) else text
-            self._check_value(item, values[item.name], relative)
+            is_null = text in ("", HIVE_DEFAULT_PARTITION)
+            values[item.name] = None if is_null else self._value(item, text, relative)
         return values
 
-    def _check_value(self, item: StructField, text: str | None, relative: str) -> None:
-        if text is None or (item.name, text) in self._valid:
-            return
+    def _value(self, item: StructField, text: str, relative: str) -> str | None:
+        """The value of a directory name in the form of the log. A timestamp without a time zone keeps none."""
+        known = self._texts.get((item.name, text))
+        if known is not None:
+            return known
+        has_no_zone = item.type == TIMESTAMP and not names_zone(text)
         try:
-            parse_partition_value(text, item.type)
+            value = canonical_partition_text(text, TIMESTAMP_NTZ if has_no_zone else item.type)
         except (CmDeltaError, ValueError, OverflowError) as error:
             raise InvalidDataError(
                 f"{self._location} was not adopted: {relative} has the value {text!r} of the partition column {item.name!r}, which "
                 f"is not of the type {data_type_text(item.type)}. Nothing was changed. Give another type."
             ) from error
-        self._valid.add((item.name, text))
+        if value is not None:
+            self._texts[item.name, text] = value
+        return value
 
 
 def _refuse_links(store: Store, location: str) -> None:
@@ -315,7 +322,8 @@ def _data_files(store: Store, location: str) -> Iterator[tuple[ObjectStatus, str
     """Files below ``location`` with their relative paths; hidden ones are left out.
 
     Raises:
-        InvalidArgumentError: a file that is neither hidden nor a Parquet file, or a log that says which files are live.
+        InvalidArgumentError: a file that is neither hidden nor a Parquet file, a link to another of the files, or a log that says
+            which files are live.
     """
     for status in store.list_recursive(location):
         relative = status.location.removeprefix(f"{location}/")
@@ -332,7 +340,19 @@ def _data_files(store: Store, location: str) -> Iterator[tuple[ObjectStatus, str
                 f"{location} was not adopted: {relative} is not a Parquet file by its name. Nothing was changed. Move it away, or "
                 "rename it so that its name begins with an underscore."
             )
+        if status.is_link:
+            _refuse_second_name(store, location, relative)
         yield status, relative
+
+
+def _refuse_second_name(store: Store, location: str, link: str) -> None:
+    """Refuse a symbolic link to another data file of the folder, whose rows would be in the table twice."""
+    root, target = f"{store.resolve(location)}/", store.resolve(f"{location}/{link}")
+    if target.startswith(root) and not any(_is_hidden(segment) for segment in target.removeprefix(root).split("/")):
+        raise InvalidArgumentError(
+            f"{location} was not adopted: {link} is a symbolic link to {target.removeprefix(root)}, another file of the folder, so "
+            "that its rows would be in the table twice. Nothing was changed. Remove the link."
+        )
 
 
 def _is_hidden(segment: str) -> bool:

@@ -52,6 +52,7 @@ class ReleasePlan:
         is_interrupted: an earlier release has made its commit; only the entry in the catalog is left.
         num_unpublished: commits that are published first.
         features: what readers and writers of the released table must support.
+        warning: which tables of the catalog have files that the table reads, as a shallow clone; None if none has.
     """
 
     name: str
@@ -61,15 +62,17 @@ class ReleasePlan:
     is_interrupted: bool
     num_unpublished: int
     features: tuple[str, ...]
+    warning: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseResult:
-    """A released table: a Delta table at ``location``, from ``version`` on."""
+    """A released table: a Delta table at ``location``, from ``version`` on. ``warning`` is that of the plan."""
 
     name: str
     location: str
     version: int
+    warning: str | None = None
 
 
 def plan_release(client: DeltaClient, *, identifier: TableIdentifier | str) -> ReleasePlan:
@@ -92,12 +95,12 @@ def plan_release(client: DeltaClient, *, identifier: TableIdentifier | str) -> R
         version = _released_version(table)
         if version is None:
             raise
-        return _plan(entry, version=version, is_interrupted=True)
+        return _plan(client, entry, version=version, is_interrupted=True)
     if snapshot.commit_policy.through_catalog:
         table.refuse_if_behind()
     definition = without_catalog_managed(TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata))
     features = writer_features(definition.protocol) | reader_features(definition.protocol)
-    plan = _plan(entry, version=snapshot.version, is_interrupted=False)
+    plan = _plan(client, entry, version=snapshot.version, is_interrupted=False)
     return replace(
         plan, num_unpublished=snapshot.version - snapshot.published_version, features=tuple(sorted(features))
     )
@@ -120,7 +123,9 @@ def release(
     version = plan.version if plan.is_interrupted else _commit(client, table, context)
     client.wait_for_background()  # Checksums and reports of the last commits.
     _remove_entry(client, plan)
-    return ReleaseResult(name=plan.name, location=plan.location, version=version)
+    if plan.warning is not None:
+        _log.warning("%s", plan.warning)
+    return ReleaseResult(name=plan.name, location=plan.location, version=version, warning=plan.warning)
 
 
 def explain(plan: ReleasePlan) -> Iterator[str]:
@@ -133,9 +138,11 @@ def explain(plan: ReleasePlan) -> Iterator[str]:
         f"{plan.version + 1} drops the features {' and '.join(OF_CATALOG_MANAGED)}. The table stays at {plan.location}; its "
         f"readers and writers must support {', '.join(plan.features)}."
     )
+    if plan.warning is not None:
+        yield f"Warning: {plan.warning}"
 
 
-def _plan(entry: TableEntry, *, version: int, is_interrupted: bool) -> ReleasePlan:
+def _plan(client: DeltaClient, entry: TableEntry, *, version: int, is_interrupted: bool) -> ReleasePlan:
     return ReleasePlan(
         name=str(entry.identifier),
         location=entry.location,
@@ -144,6 +151,19 @@ def _plan(entry: TableEntry, *, version: int, is_interrupted: bool) -> ReleasePl
         is_interrupted=is_interrupted,
         num_unpublished=0,
         features=(),
+        warning=_warning(client, entry),
+    )
+
+
+def _warning(client: DeltaClient, entry: TableEntry) -> str | None:
+    """What the catalog does not protect a released shallow clone from."""
+    sources = client.registry.sources_of(entry.table_id)
+    if not sources:
+        return None
+    names = ", ".join(str(source.identifier) for source in sources)
+    return (
+        f"{entry.identifier} may read files of {names}, as a shallow clone does. After its release the catalog does not know that "
+        f"it needs them, and VACUUM of {names} deletes them. Release a deep clone of it instead."
     )
 
 

@@ -14,7 +14,12 @@ from pyroaring import BitMap64
 
 from cm_delta_dagster.client.snapshots.readable_table import LoadedCommit, ReadableTable
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.errors import InvalidArgumentError, UnsupportedFeatureError, VersionNotFoundError
+from cm_delta_dagster.errors import (
+    InvalidArgumentError,
+    SchemaMismatchError,
+    UnsupportedFeatureError,
+    VersionNotFoundError,
+)
 from cm_delta_dagster.operations.arguments import as_predicate
 from cm_delta_dagster.operations.reading.table_definitions import definition_of, partitions_of
 from cm_delta_dagster.protocol.actions.paths import resolve_path
@@ -25,9 +30,11 @@ from cm_delta_dagster.protocol.changes.change_data_feed import (
     VectorChange,
     change_schema,
     plan_changes,
+    replaces_rows,
     resolve_vector_changes,
     without_empty,
 )
+from cm_delta_dagster.protocol.changes.schema_breaks import SchemaBreak
 from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
 from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID
 from cm_delta_dagster.protocol.predicates.predicates import (
@@ -84,20 +91,40 @@ class TableChanges:
 
     Attributes:
         time_zone: of partition values and conditions that state none; None for the default of the reader.
+        stopped_before: as in :class:`ChangePlan`.
     """
 
     definition: VersionDefinition
     parts: tuple[ChangePart, ...]
     time_zone: tzinfo | None = None
+    stopped_before: SchemaBreak | None = None
 
 
 def find_changes(table: ReadableTable, wanted: ChangeRange) -> TableChanges:
-    """The files that hold the changes of the requested versions.
+    """The files that hold all changes of the requested versions.
+
+    Raises:
+        SchemaMismatchError: the schema changed within the range so that no single schema can read all of it.
+        VersionNotFoundError, InvalidArgumentError, CorruptLogError, ObjectNotFoundError: as :func:`find_changes_of_one_schema`.
+    """
+    changes = find_changes_of_one_schema(table, wanted)
+    stopped_before = changes.stopped_before
+    if stopped_before is not None:
+        version = stopped_before.version
+        raise SchemaMismatchError(
+            f"The changes of {table.identifier} before version {version} cannot be read with a schema after it: "
+            f"{stopped_before.reason}. Read the changes of the versions before version {version}, and those from it on, separately."
+        )
+    return changes
+
+
+def find_changes_of_one_schema(table: ReadableTable, wanted: ChangeRange) -> TableChanges:
+    """The files that hold the changes of the requested versions, or of those before a schema that cannot represent their rows.
 
     Raises:
         VersionNotFoundError: the first version or time is after the latest version, or its commit has been removed.
         InvalidArgumentError: the range is invalid or ends before it begins, or change data feed was not enabled for all of it.
-        SchemaMismatchError: the schema changed within the range so that no single schema can read all of it.
+        SchemaMismatchError: the first of the versions deletes rows that its own schema cannot represent.
         CorruptLogError, ObjectNotFoundError: a commit or a deletion vector is damaged or missing.
     """
     wanted.check()
@@ -109,6 +136,7 @@ def find_changes(table: ReadableTable, wanted: ChangeRange) -> TableChanges:
     commits = tuple(table.commits(start, end))
     plan = plan_changes(
         commits,
+        before=_definition_before(table, commits[0]),
         start=_definition_at_start(table, commits, latest),
         latest=definition_of(latest),
         location=table.location,
@@ -117,7 +145,12 @@ def find_changes(table: ReadableTable, wanted: ChangeRange) -> TableChanges:
     parts: list[ChangePart] = []
     for part in plan.parts:
         parts += (part,) if isinstance(part, ChangePart) else _resolved(table, part)
-    return TableChanges(definition=plan.definition, parts=without_empty(parts), time_zone=table.time_zone)
+    return TableChanges(
+        definition=plan.definition,
+        parts=without_empty(parts),
+        time_zone=table.time_zone,
+        stopped_before=plan.stopped_before,
+    )
 
 
 def _newest_readable(table: ReadableTable, wanted: ChangeRange) -> Snapshot:
@@ -142,6 +175,16 @@ def _definition_at_start(table: ReadableTable, commits: Sequence[LoadedCommit], 
     if commits[-1].version == latest.version and not any(item.protocol or item.metadata for item in later):
         return replace(definition_of(latest), version=first.version)
     return definition_of(table.snapshot(version=first.version))
+
+
+def _definition_before(table: ReadableTable, first: LoadedCommit) -> VersionDefinition | None:
+    """The definition under which the rows that the first commit removes were stored; None if it is the current one, or unknown."""
+    if not first.version or not replaces_rows(first.actions):
+        return None
+    try:
+        return definition_of(table.snapshot(version=first.version - 1))
+    except VersionNotFoundError:
+        return None
 
 
 def rows_as_inserts(snapshot: Snapshot) -> TableChanges:

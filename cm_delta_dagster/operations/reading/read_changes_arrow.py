@@ -155,7 +155,7 @@ def _change_columns(parts: Sequence[ChangePart]) -> pa.Table:
 
 def _check_change_types(batch: pa.RecordBatch, table: str) -> None:
     values = batch.column(CHANGE_TYPE)
-    known = pc.is_in(values, value_set=_CHANGE_TYPES)
+    known = pc.is_in(values, value_set=pa.array([kind.value for kind in ChangeType]))
     if not pc.all(known, min_count=0).as_py():
         wrong = pc.index(known, False).as_py()
         raise CorruptLogError(
@@ -163,6 +163,3 @@ def _check_change_types(batch: pa.RecordBatch, table: str) -> None:
             f"{values[wrong].as_py()!r}; it is one of {', '.join(ChangeType)}. The file is damaged; read the changes of the other "
             "versions."
         )
-
-
-_CHANGE_TYPES = pa.array([kind.value for kind in ChangeType])

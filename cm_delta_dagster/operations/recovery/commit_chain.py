@@ -25,6 +25,7 @@ from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.actions.file_columns import dv_ids, table_to_adds, table_to_removes
 from cm_delta_dagster.protocol.actions.paths import file_keys
 from cm_delta_dagster.protocol.features.column_mapping import column_mapping_mode
+from cm_delta_dagster.protocol.features.identity_columns import same_columns
 from cm_delta_dagster.protocol.features.table_features import check_readable, check_writable, is_catalog_managed
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log import log_files, version_checksum
@@ -128,7 +129,7 @@ class Chain:
         if commit.metadata is not None or commit.protocol is not None:
             self._defined = (file.version, time)
         link = Link(
-            proposal=_proposal(file, commit, info, time, state),
+            proposal=_proposal(file, commit, info, state, before=self.state),
             found=_found(commit, info, time),
             added=commit.adds["path"],
         )
@@ -243,12 +244,16 @@ def _found(commit: CommitActions, info: CommitInfo, time: int) -> FoundCommit:
 
 
 def _proposal(
-    file: CommitFileContent, commit: CommitActions, info: CommitInfo, time: int, state: TableState
+    file: CommitFileContent, commit: CommitActions, info: CommitInfo, state: TableState, *, before: TableState | None
 ) -> CommitProposal:
-    """The proposal that the writer of the commit sends to the catalog."""
-    assert info.txn_id is not None
+    """The proposal that the writer of the commit sends to the catalog.
+
+    Args:
+        state: the table after the commit; ``before``: the table before it, None if it is not known.
+    """
+    assert info.txn_id is not None and info.in_commit_timestamp is not None
     tags = dict(info.tags or {})
-    changed = _changed_partitions(commit, state)
+    changed = _changed_partitions(commit, state, before)
     if changed is not None:
         tags |= feed_tags(changed)
     # The metadata of version 0 creates the table and changes no data.
@@ -262,7 +267,7 @@ def _proposal(
         sha256=digest_of(file.data),
         summary=CommitSummary(
             txn_id=info.txn_id,
-            in_commit_timestamp=time,
+            in_commit_timestamp=info.in_commit_timestamp,
             operation=info.operation or "",
             data_change=redefines or commit.has_data_change,
             metrics=dict(info.operation_metrics or {}),
@@ -273,10 +278,12 @@ def _proposal(
     )
 
 
-def _changed_partitions(commit: CommitActions, state: TableState) -> tuple[ChangedPartition, ...] | None:
+def _changed_partitions(
+    commit: CommitActions, state: TableState, before: TableState | None
+) -> tuple[ChangedPartition, ...] | None:
     """The partitions of the files that change data, as in the commit feed; None if not known."""
     columns = state.metadata.partition_columns
-    if not columns or (commit.metadata is not None and commit.version > 0):
+    if not columns or (commit.version > 0 and not _changes_rows_only(commit, before)):
         return None
     adds, removes = (files.filter(pc.fill_null(files["dataChange"], True)) for files in (commit.adds, commit.removes))
     if adds["partitionValues"].null_count:
@@ -288,3 +295,10 @@ def _changed_partitions(commit: CommitActions, state: TableState) -> tuple[Chang
         schema=parse_schema(state.metadata.schema_string),
         mapping=column_mapping_mode(state.protocol, state.metadata),
     )
+
+
+def _changes_rows_only(commit: CommitActions, before: TableState | None) -> bool:
+    """Whether a commit leaves the columns of the table as they are; as ``Transaction.changed_partitions`` has it."""
+    if commit.metadata is None:
+        return True
+    return commit.has_data_change and before is not None and same_columns(before.metadata, commit.metadata)

@@ -24,6 +24,7 @@ from cm_delta_dagster.protocol.log.log_files import (
     StagedCommitFile,
     parse_log_file,
 )
+from cm_delta_dagster.storage.other_names import sizes_of
 from cm_delta_dagster.storage.store import ObjectStatus, Store
 
 
@@ -196,7 +197,12 @@ def missing_files(reader: CommitReader, chain: Chain) -> tuple[str, ...]:
         return ()
     existing = {status.location for status in reader.store.list_recursive(reader.location)}
     live = chain.state.files.adds["path"].to_pylist()
-    return tuple(sorted(path for path in live if _is_missing(reader.location, path, existing)))
+    unlisted = {
+        path: resolve_path(reader.location, path) for path in live if _is_unlisted(reader.location, path, existing)
+    }
+    # A listing does not show what lies behind a symbolic link.
+    found = sizes_of(lambda _: reader.store, unlisted.values())
+    return tuple(sorted(path for path, at in unlisted.items() if at not in found))
 
 
 def without_files(chain: Chain, missing: Collection[str]) -> Link | None:
@@ -211,6 +217,6 @@ def without_files(chain: Chain, missing: Collection[str]) -> Link | None:
     return next((link for link in chain.links if len(link.added) and gone.issuperset(link.added.to_pylist())), None)
 
 
-def _is_missing(location: str, path: str, existing: Collection[str]) -> bool:
+def _is_unlisted(location: str, path: str, existing: Collection[str]) -> bool:
     file = resolve_path(location, path)
     return file.startswith(f"{location}/") and file not in existing

@@ -33,6 +33,7 @@ from cm_delta_dagster.operations.recovery.log_listing import (
     staged_candidates,
 )
 from cm_delta_dagster.operations.recovery.plan import RejectedCommit
+from cm_delta_dagster.operations.recovery.table_places import record_clones, record_sources
 from cm_delta_dagster.operations.recovery.warehouse_plan import AdoptionPlan, AdoptionResult, SkippedLog, WarehousePlan
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.actions import Protocol
@@ -40,7 +41,6 @@ from cm_delta_dagster.protocol.features.table_features import is_catalog_managed
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState, replay
-from cm_delta_dagster.protocol.log.cloning import source_directories
 from cm_delta_dagster.protocol.log.markers import MarkedState, TableMarker
 from cm_delta_dagster.storage.store import Store
 
@@ -105,6 +105,7 @@ def recover_warehouse(client: DeltaClient, plan: WarehousePlan) -> AdoptionResul
         _adopt(client, table, warehouse=plan.warehouse, catalog_id=identity.catalog_id)
     for table in found:
         _record_sources(client, table)
+    record_clones(client, {table.plan.table_id: table.plan.location for table in found})
     return AdoptionResult(tables=plan.tables)
 
 
@@ -362,9 +363,7 @@ def _record_sources(client: DeltaClient, table: _FoundTable) -> None:
     """Record of which tables an adopted one is a shallow clone: those below whose location its log names files."""
     state = table.chain.state
     assert state is not None
-    above = source_directories(table.plan.location, (state.files.adds, state.files.removes))
-    if above:
-        client.recovery.record_sources(table.plan.table_id, above)
+    record_sources(client, table.plan.table_id, table.plan.location, (state.files.adds, state.files.removes))
 
 
 def _is_external(warehouse: str, location: str) -> bool:

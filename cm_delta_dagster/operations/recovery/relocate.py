@@ -22,6 +22,7 @@ from cm_delta_dagster.errors import (
     StorageError,
 )
 from cm_delta_dagster.operations.arguments import check_plan
+from cm_delta_dagster.operations.recovery.table_places import record_clones
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.storage.store import Store
@@ -160,6 +161,7 @@ def relocate(client: DeltaClient, plan: RelocationPlan) -> tuple[TableMove, ...]
     for move in plan.moves:
         client.recovery.relocate_table(move.table_id, location=move.moved_to, moved_from=move.moved_from)
         client.forget(move.table_id)
+    record_clones(client, {move.table_id: move.moved_to for move in plan.moves if move.state is MoveState.FOUND})
     return plan.moves
 
 

@@ -12,6 +12,7 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectAlreadyExistsError, RecoveryError
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.paths import resolve_path
+from cm_delta_dagster.protocol.commits.superseding import readable_actions
 from cm_delta_dagster.protocol.features.deletion_vectors import vector_files
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.log_files import CommitFile, StagedCommitFile, parse_log_file
@@ -78,7 +79,10 @@ def txn_ids_set_aside(store: Store, location: str) -> frozenset[str]:
 
 def files_added_by(location: str, data: bytes, version: int) -> Iterable[str]:
     """Return the locations of the data files, change files and deletion vectors that a commit adds."""
-    commit = commit_json.decode_commit(data, version=version)
+    try:
+        commit = commit_json.decode_commit(data, version=version)
+    except CorruptLogError:
+        commit = readable_actions(data, version=version)  # Of a commit that was taken back.
     for path in commit.adds["path"].to_pylist():
         yield resolve_path(location, path)
     for change in commit.cdc:

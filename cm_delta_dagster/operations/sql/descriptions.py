@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -16,6 +17,7 @@ from cm_delta_dagster.operations.sql.names import Name, resolve_readable, unknow
 from cm_delta_dagster.operations.sql.statements import Statement
 from cm_delta_dagster.operations.sql.words import Words
 from cm_delta_dagster.protocol.features.table_features import reader_features, writer_features
+from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA
 from cm_delta_dagster.protocol.schema.column_paths import path_text
 from cm_delta_dagster.protocol.schema.types import StructField, data_type_text, walk_fields
@@ -180,7 +182,7 @@ def _column_rows(snapshot: Snapshot, *, is_extended: bool) -> Iterator[tuple[str
         "Type": "MANAGED",
         "Location": snapshot.location,
         "Provider": "delta",
-        "Created Time": "" if created is None else _time(created).isoformat(),
+        "Created Time": "" if created is None else _iso_text(created),
         "Comment": snapshot.metadata.description or "",
         "Version": str(snapshot.version),
         "Table Properties": f"[{properties}]",
@@ -238,5 +240,13 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _time(epoch_ms: int) -> datetime:
-    return datetime.fromtimestamp(epoch_ms / 1000, tz=UTC)
+def _iso_text(epoch_ms: int) -> str:
+    time = _time(epoch_ms)
+    return utc_text(epoch_ms) if time is None else time.isoformat()
+
+
+def _time(epoch_ms: int) -> datetime | None:
+    """None for a time that the calendar does not have, as other writers can record it."""
+    with suppress(OverflowError, ValueError, OSError):
+        return datetime.fromtimestamp(epoch_ms / 1000, tz=UTC)
+    return None

@@ -19,7 +19,7 @@ from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.tables.alterations import Alteration, EnableFeature, SetProperties
 from cm_delta_dagster.operations.writing.column_names import unique_name
-from cm_delta_dagster.protocol.actions.file_columns import table_to_adds
+from cm_delta_dagster.protocol.actions.file_columns import table_to_new_adds
 from cm_delta_dagster.protocol.features import row_tracking
 from cm_delta_dagster.protocol.features.clustering import logical_path, stored_clustering_columns
 from cm_delta_dagster.protocol.features.enablement import TableDefinition, changed_definition, check_enabled_by_hand
@@ -222,7 +222,7 @@ def _backfill(table: Table, context: CommitContext) -> list[int]:
         transaction = table.start_transaction(
             snapshot, operation=BACKFILL, parameters={"batchId": str(len(versions))}, context=context
         )
-        transaction.update_files(table_to_adds(missing))
+        transaction.update_files(table_to_new_adds(missing))
         try:
             versions.append(transaction.commit().version)
         except CommitConflictError:

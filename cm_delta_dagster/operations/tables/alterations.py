@@ -105,11 +105,13 @@ class AddColumns:
     def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
         if not self.columns:
             raise InvalidArgumentError("No column to add is given. Name at least one.")
-        wanted = _with_declared_fields(table)
-        for column in self.columns:
-            position = position_of(first=column.first, after=column.after)
-            wanted = table_changes.add_column(wanted, column_path(column.name), _field_of(column), position)
-        return Change(wanted=_with_declared_columns(wanted, table))
+        added = (
+            (column_path(column.name), _field_of(column), position_of(first=column.first, after=column.after))
+            for column in self.columns
+        )
+        return Change(
+            wanted=_with_declared_columns(table_changes.add_columns(_with_declared_fields(table), added), table)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,10 +28,11 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, ObjectNotFoundError
 from cm_delta_dagster.operations.maintenance.clone_files import leases_with_sources
+from cm_delta_dagster.operations.recovery.table_places import record_sources
 from cm_delta_dagster.operations.tables.copy_files import copy_files, plan_copies
 from cm_delta_dagster.operations.tables.missing_files import missing_files
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
-from cm_delta_dagster.protocol.actions.file_columns import table_to_adds
+from cm_delta_dagster.protocol.actions.file_columns import table_to_new_adds
 from cm_delta_dagster.protocol.features.property_names import canonical_properties
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.features.table_properties import check_user_properties, required_properties
@@ -230,7 +231,7 @@ class CloneDraft:
     def fill(self, transaction: Transaction, files: ClonedFiles) -> None:
         """Let the transaction add the files, and set its metrics."""
         snapshot, deep = self.snapshot, self.is_deep
-        transaction.add_files(table_to_adds(files.adds))
+        transaction.add_files(table_to_new_adds(files.adds))
         if deep:
             # A stream that wrote to the source can go on with the copy.
             for written in snapshot.transactions.values():
@@ -272,6 +273,9 @@ def _create(
     check: Callable[[], None],
 ) -> CloneResult:
     files = draft.files(client, target=staging.location)
+    if not draft.is_deep and not isinstance(source, Table):
+        # A table of a path, such as an export, may name files of tables of the catalog.
+        record_sources(client, staging.table_id, staging.location, (files.adds,))
     configuration = {**draft.metadata.configuration, **required_properties(staging.table_id)}
     creation = CreateTransaction(
         services=client,

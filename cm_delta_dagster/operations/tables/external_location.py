@@ -1,17 +1,16 @@
 """Checks of a location outside of the warehouse, which a table is created at or adopted from. They change nothing."""
 
 import itertools
-import os
 from pathlib import PurePosixPath
 
 from cm_delta_dagster.catalog.tables import RelatedTable
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.warehouse import absolute_location, read_warehouse_marker
 from cm_delta_dagster.errors import InvalidArgumentError, WarehouseMismatchError
+from cm_delta_dagster.operations.recovery.table_places import tables_with_places
 from cm_delta_dagster.protocol.log import log_files
-from cm_delta_dagster.storage.store import Store
-
-_LOCAL = "file://"
+from cm_delta_dagster.storage.other_names import resolved_location
+from cm_delta_dagster.storage.store import Store, StoreRegistry
 
 
 def check_location(client: DeltaClient, location: str) -> str:
@@ -27,7 +26,11 @@ def check_location(client: DeltaClient, location: str) -> str:
     """
     at = absolute_location(location).rstrip("/")
     warehouse = client.registry.identity().warehouse
-    if warehouse is not None and any(_is_in(inner, outer) for inner in spellings(at) for outer in spellings(warehouse)):
+    if warehouse is not None and any(
+        _is_in(inner, outer)
+        for inner in _spellings(client.stores, at)
+        for outer in _spellings(client.stores, warehouse)
+    ):
         raise InvalidArgumentError(
             f"No table was created: {at} is in the warehouse {warehouse}, in which the catalog places tables itself. Leave out the "
             "location, or give one outside of the warehouse."
@@ -47,7 +50,8 @@ def check_location(client: DeltaClient, location: str) -> str:
 def refuse_part_of_table(store: Store, location: str, *, not_done: str) -> None:
     """Refuse a location below a Delta table, whose vacuum would delete files there. Raises InvalidArgumentError."""
     scheme, separator, _ = location.partition("://")
-    paths = [PurePosixPath(each.removeprefix(f"{scheme}{separator}")) for each in spellings(location)]
+    spelled = dict.fromkeys((location, store.resolve(location) if scheme == "file" else location))
+    paths = [PurePosixPath(each.removeprefix(f"{scheme}{separator}")) for each in spelled]
     for parent in (parent for path in paths for parent in path.parents if parent.name):
         table = f"{scheme}{separator}{parent}"
         if store.list_from(log_files.log_directory(table)):
@@ -77,11 +81,10 @@ def refuse_other_warehouse(client: DeltaClient, location: str, *, not_done: str)
 def overlapping_tables(client: DeltaClient, location: str) -> tuple[RelatedTable, ...]:
     """The tables of the catalog at, above or below ``location``, also through symbolic links in one or the other path."""
     found = list(client.recovery.overlapping_tables(location))
-    real = _real_path(location)
+    real = resolved_location(client.stores, location)
     if real is not None:
-        local = client.recovery.overlapping_tables(_LOCAL)
-        paths = [(table, os.path.realpath(table.location.removeprefix(_LOCAL))) for table in local]
-        found += [table for table, path in paths if _is_in(real, path) or _is_in(path, real)]
+        others = tables_with_places(client, real.partition("://")[0])
+        found += [table for table, place in others if _is_in(real, place) or _is_in(place, real)]
     return tuple({table.table_id: table for table in found}.values())
 
 
@@ -89,13 +92,6 @@ def _is_in(inner: str, outer: str) -> bool:
     return f"{inner}/".startswith(f"{outer}/")
 
 
-def _real_path(location: str) -> str | None:
-    """The path of a local location without symbolic links; None for another store."""
-    scheme, _, path = location.partition("://")
-    return os.path.realpath(path) if scheme == "file" else None
-
-
-def spellings(location: str) -> tuple[str, ...]:
-    """The location as it is written and, of a local one, without symbolic links."""
-    real = _real_path(location)
-    return (location,) if real is None else tuple(dict.fromkeys((location, f"{_LOCAL}{real}")))
+def _spellings(stores: StoreRegistry, location: str) -> tuple[str, ...]:
+    """The location as it is written, and with symbolic links resolved."""
+    return tuple(dict.fromkeys((location, resolved_location(stores, location) or location)))

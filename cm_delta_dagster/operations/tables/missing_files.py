@@ -1,16 +1,14 @@
 """Which files of a version storage no longer holds."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 
 import pyarrow as pa
 
-from cm_delta_dagster.errors import ObjectNotFoundError
 from cm_delta_dagster.protocol.actions.paths import normalise_location, resolve_path
 from cm_delta_dagster.protocol.features.deletion_vectors import vector_files
+from cm_delta_dagster.storage.other_names import sizes_of
 from cm_delta_dagster.storage.store import StoreRegistry
 
-_THREADS = 16
 _FILES_TO_LIST = 1000
 """From this many files on, listing the table costs less than a request for each file."""
 
@@ -24,7 +22,8 @@ def missing_files(stores: StoreRegistry, files: pa.Table, *, location: str) -> s
     if len(needed) >= _FILES_TO_LIST:
         for status in stores.store_for(location).list_recursive(location):
             needed.pop(normalise_location(status.location), None)
-    return set(_not_found(stores, needed))
+    found = sizes_of(stores.store_for, needed.values())
+    return {key for key, at in needed.items() if at not in found}
 
 
 def vectors_by_key(location: str, files: pa.Table) -> dict[str, str]:
@@ -34,19 +33,3 @@ def vectors_by_key(location: str, files: pa.Table) -> dict[str, str]:
 
 def _by_key(locations: Iterable[str]) -> dict[str, str]:
     return {normalise_location(location): location for location in locations}
-
-
-def _not_found(stores: StoreRegistry, locations: Mapping[str, str]) -> Iterator[str]:
-    """The keys whose location is not in storage."""
-
-    def exists(location: str) -> bool:
-        try:
-            stores.store_for(location).stat(location)
-        except ObjectNotFoundError:
-            return False
-        return True
-
-    with ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="cm-delta-stat") as pool:
-        for key, found in zip(locations, pool.map(exists, locations.values()), strict=True):
-            if not found:
-                yield key

@@ -14,6 +14,7 @@ from cm_delta_dagster.client.warehouse import absolute_location
 from cm_delta_dagster.errors import ObjectNotFoundError, TableNotFoundError
 from cm_delta_dagster.protocol.actions.paths import normalise_location
 from cm_delta_dagster.protocol.log.markers import WAREHOUSE_MARKER_NAME
+from cm_delta_dagster.storage.other_names import resolved_location
 from cm_delta_dagster.storage.store import ObjectStatus
 
 
@@ -43,13 +44,15 @@ def find_orphan_files(client: DeltaClient, *, warehouse: str) -> tuple[OrphanFil
     table_locations = {table.location for table in client.registry.inactive_tables()}
     table_locations |= set(_active_locations(client))
     table_locations |= {table.location for table in client.registry.inactive_tables()}
-    known = frozenset(normalise_location(location) for location in table_locations)
+    # Root and tables may be named through symbolic links, each in its own way.
+    known = frozenset(resolved_location(client.stores, location) for location in table_locations)
+    place = resolved_location(client.stores, root) or root
     orphans: dict[str, list[ObjectStatus]] = {}
     for status in listed:
         if status.location == f"{root}/{WAREHOUSE_MARKER_NAME}":
             continue
         parents = _parents(normalise_location(status.location), root)
-        if known.isdisjoint(parents):
+        if known.isdisjoint(place + parent.removeprefix(root) for parent in parents):
             orphans.setdefault(parents[-1], []).append(status)
     return tuple(
         OrphanFiles(

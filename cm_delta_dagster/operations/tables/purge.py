@@ -27,6 +27,7 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.arguments import check_milliseconds, check_plan
 from cm_delta_dagster.operations.maintenance.authorization import LeaseTarget, MaintenanceLease, held_lease
+from cm_delta_dagster.operations.tables.external_location import overlapping_tables
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.log_files import CommitFile
 from cm_delta_dagster.storage.discard import in_order_of_deletion
@@ -189,7 +190,7 @@ def purge_abandoned(client: DeltaClient, *, abandoned_after_ms: int = ABANDONED_
                 client.registry.finish_purge(table.table_id)
                 continue
             store = client.stores.store_for(table.location)
-            _refuse_links(store, table)
+            _refuse_links(client, table)
             _refuse_newer(store, table)
             purging = client.registry.begin_purge(table.table_id, min_age_ms=min_age_ms)
             listed = list(itertools.islice(store.list_recursive(purging.location, with_directories=True), budget))
@@ -237,7 +238,7 @@ def _begin_purge(client: DeltaClient, table: InactiveTable, plan: PurgePlan) -> 
         )
     min_age_ms = _min_age(table, plan.retention_ms, plan.abandoned_after_ms)
     store = client.stores.store_for(table.location)
-    _refuse_links(store, table)
+    _refuse_links(client, table)
     _refuse_newer(store, table)
     try:
         purging = client.registry.begin_purge(table.table_id, min_age_ms=min_age_ms)
@@ -256,8 +257,9 @@ def _begin_purge(client: DeltaClient, table: InactiveTable, plan: PurgePlan) -> 
     return purging
 
 
-def _refuse_links(store: Store, table: InactiveTable) -> None:
-    """Refuse a location below a symbolic link. The catalog compares names and does not see links."""
+def _refuse_links(client: DeltaClient, table: InactiveTable) -> None:
+    """Refuse a location below a symbolic link, and one that another table is at by another name: the catalog does not see links."""
+    store = client.stores.store_for(table.location)
     warehouse = table.location.rsplit("/", LEVELS_BELOW_WAREHOUSE)[0]
     expected = store.resolve(warehouse) + table.location.removeprefix(warehouse)
     resolved = store.resolve(table.location)
@@ -265,6 +267,13 @@ def _refuse_links(store: Store, table: InactiveTable) -> None:
         raise PurgeRefusedError(
             f"{table.identifier} was not purged: {table.location} leads by a symbolic link to {resolved}, outside of where "
             "the catalog has put the table. Nothing was deleted. Remove the link; if no table uses its target, delete that by hand."
+        )
+    others = [other for other in overlapping_tables(client, table.location) if other.table_id != table.table_id]
+    if others:
+        raise PurgeRefusedError(
+            f"{table.identifier} was not purged: {others[0].identifier} (table id {others[0].table_id}) at {others[0].location} "
+            f"shares files with {table.location}, by a symbolic link or another name of the directory. Nothing was deleted. Move "
+            "the other table, or remove the link."
         )
 
 

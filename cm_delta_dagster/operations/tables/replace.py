@@ -195,6 +195,7 @@ def _define(write: WriteTransaction, design: TableDesign, after: TableDefinition
     snapshot = transaction.snapshot
     transaction.read_whole_table()
     transaction.keeps_row_ids = True  # No row is copied.
+    transaction.redefines_columns = True
     if after.protocol != snapshot.protocol:
         transaction.set_protocol(after.protocol)
     write.clustering = clustering_of(design, after) if design.clustering_columns else ()

@@ -12,6 +12,7 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, TableAlreadyExistsError, TableNotFoundError
 from cm_delta_dagster.operations.arguments import names_table
+from cm_delta_dagster.operations.recovery.table_places import record_sources
 from cm_delta_dagster.operations.tables.clone import (
     ClonedFiles,
     CloneDraft,
@@ -94,16 +95,21 @@ def replace_with_clone(
                 "first with TRUNCATE TABLE, or give the clone another name."
             )
         draft = CloneDraft.of(client, source, table.identifier, request)
-        _record_sources(client, table, source, draft)
         files = draft.files(client, target=table.location)
+        _record_sources(client, table, source, draft, files)
         check()
         _commit(table, current, draft, files, context)
     return draft.result(source, files, table_id=table.table_id, location=table.location)
 
 
-def _record_sources(client: DeltaClient, table: Table, source: ReadableTable, draft: CloneDraft) -> None:
+def _record_sources(
+    client: DeltaClient, table: Table, source: ReadableTable, draft: CloneDraft, files: ClonedFiles
+) -> None:
     """Let the catalog know that the table may read files of the source, before the commit that names them."""
-    if draft.is_deep or not isinstance(source, Table):
+    if draft.is_deep:
+        return
+    if not isinstance(source, Table):
+        record_sources(client, table.table_id, table.location, (files.adds,))
         return
     further = (one.location for one in client.registry.sources_of(source.table_id))
     client.recovery.record_sources(table.table_id, {source.location, *further})
@@ -119,7 +125,7 @@ def _commit(table: Table, current: Snapshot, draft: CloneDraft, files: ClonedFil
     clustering = stored_clustering_columns(draft.snapshot.domains)
     if clustering != stored_clustering_columns(current.domains):
         transaction.set_clustering(clustering_domain(clustering))
-    transaction.used_row_ids = row_tracking.high_water_mark(draft.snapshot.domains)
+    transaction.used_row_ids = row_tracking.known_high_water_mark(draft.snapshot.domains)
     transaction.keeps_row_ids = True
     draft.fill(transaction, files)
     transaction.commit()

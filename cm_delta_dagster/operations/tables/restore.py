@@ -24,7 +24,7 @@ from cm_delta_dagster.operations.arguments import names_table
 from cm_delta_dagster.operations.maintenance.clone_files import leases_with_sources
 from cm_delta_dagster.operations.tables.missing_files import missing_files as find_missing_files
 from cm_delta_dagster.operations.tables.missing_files import vectors_by_key
-from cm_delta_dagster.protocol.actions.file_columns import removes_of, size_of, table_to_adds
+from cm_delta_dagster.protocol.actions.file_columns import removes_of, size_of, table_to_new_adds
 from cm_delta_dagster.protocol.actions.paths import file_keys
 from cm_delta_dagster.protocol.features.clustering import clustering_domain, stored_clustering_columns
 from cm_delta_dagster.protocol.features.table_features import check_writable
@@ -220,7 +220,7 @@ def _fill(transaction: Transaction, plan: RestorePlan, *, now_ms: int) -> None:
     if clustering != stored_clustering_columns(plan.current.domains):
         transaction.set_clustering(clustering_domain(clustering))
     transaction.remove_files(removes_of(difference.removed, deletion_timestamp=now_ms, data_change=True))
-    transaction.add_files(replace(file, data_change=True) for file in table_to_adds(difference.added))
+    transaction.add_files(replace(file, data_change=True) for file in table_to_new_adds(difference.added))
     after = plan.current.num_files - difference.removed.num_rows + difference.added.num_rows
     size = plan.current.size_bytes - size_of(difference.removed) + size_of(difference.added)
     transaction.metrics.update(

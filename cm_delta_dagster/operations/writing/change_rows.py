@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import IllegalCommitError, InvalidDataError
-from cm_delta_dagster.operations.writing.small_changes import MOST_ROWS_READ, find_rows, read_rows
+from cm_delta_dagster.operations.writing.change_counts import ChangeCounts, VectorCounts, totals, with_files
+from cm_delta_dagster.operations.writing.few_files import RowsRead, row_gathering
+from cm_delta_dagster.operations.writing.small_changes import MOST_ROWS_READ, find_rows, is_small, read_rows
 from cm_delta_dagster.operations.writing.table_files import (
     check_row_counts,
     hidden_columns,
@@ -31,8 +32,8 @@ from cm_delta_dagster.protocol.features.table_layout import RowPositions, ScanRe
 from cm_delta_dagster.protocol.features.vector_writing import physical_rows
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
-from cm_delta_dagster.spark.change_clauses import ClauseKind
 from cm_delta_dagster.spark.found_changes import FileChanges, FoundChanges
+from cm_delta_dagster.spark.optimized_write import RowGathering
 from cm_delta_dagster.spark.rewrite import count_frame_rows
 from cm_delta_dagster.spark.row_changes import RowChangeQuery
 from cm_delta_dagster.spark.scan import scan
@@ -43,42 +44,6 @@ _FEW_ROWS = 100_000
 """Up to this many rows are searched by one task, and up to this many rows with partners are sent to every task."""
 _ROWS_OF_ONE_FILE = 500_000
 """Up to this many rows of a single file are searched by one task: Spark would hardly divide the file, and a stage is saved."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ChangeCounts:
-    """What a change did; rows by the kind of clause.
-
-    Attributes:
-        removed_files: files that leave the table, as add actions.
-        num_deleted_rows: None if the log has no row count for a file that was not read.
-        num_copied_rows: rows that were only moved to other files.
-        num_inserted_rows: rows of the source that were added.
-    """
-
-    removed_files: pa.Table
-    num_updated_rows: Mapping[ClauseKind, int]
-    num_deleted_rows: Mapping[ClauseKind, int] | None
-    num_copied_rows: int
-    num_inserted_rows: int
-    vectors: "VectorCounts"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VectorCounts:
-    """Deletion vectors: of files that had none before, of files that leave the table, and of files that had another one."""
-
-    added: int = 0
-    removed: int = 0
-    updated: int = 0
-
-    def metrics(self, prefix: str) -> dict[str, int]:
-        """As delta-spark names them: a vector that is replaced counts as removed and as added too."""
-        return {
-            f"{prefix}Added": self.added + self.updated,
-            f"{prefix}Removed": self.removed + self.updated,
-            f"{prefix}Updated": self.updated,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -180,7 +145,7 @@ class RowChangeRun:
 
     def _change(self, changes_found: FoundChanges) -> ChangeCounts:
         plan, found = self._plan(changes_found), changes_found.files
-        num_updated = _totals(changes.updated for changes in found.values())
+        num_updated = totals(changes.updated for changes in found.values())
         # Rows that were only inserted, and rows of files or deletion vectors that were only deleted, follow from the log.
         recorded = self.write.records_changes and bool(plan.kept or any(num_updated.values()))
         written = self._write_recorded(plan) if recorded else self._write(plan)
@@ -191,17 +156,17 @@ class RowChangeRun:
         counts = ChangeCounts(
             removed_files=self._files(plan.removed),
             num_updated_rows=num_updated,
-            num_deleted_rows=_totals(changes.deleted for changes in found.values()),
+            num_deleted_rows=totals(changes.deleted for changes in found.values()),
             num_copied_rows=copied,
             num_inserted_rows=inserted,
             vectors=plan.vectors,
         )
-        return counts if self.whole is None else _with_files(counts, self.whole)
+        return counts if self.whole is None else with_files(counts, self.whole)
 
     def insert(self) -> ChangeCounts:
         """Add the rows of the source without a partner; for changes that do nothing else."""
         target = self._scan(self.candidates) if self.candidates.num_rows else None
-        written = self._add(self.query.inserted(target))
+        written = self._add(self.query.inserted(target), self._gathering())
         return ChangeCounts(
             removed_files=self.candidates.slice(0, 0),
             num_updated_rows={},
@@ -293,12 +258,43 @@ class RowChangeRun:
 
     def _write(self, plan: _FilePlan) -> int:
         """Write the rows of a plan. Returns their number."""
+        gathering = self._gathering(plan)
         if self.query.is_apart:
-            rows = self.query.rows_apart(self._unchanged(plan.kept), self._touched(plan))
+            parts = self.query.rows_apart(self._unchanged(plan.kept), self._touched(plan))
         else:
             others = self._scan_at(plan.others) if self.query.inserts else None
-            rows = self.query.rows(self._scans(plan), others, few=plan.few_partners)
-        return 0 if rows is None else self._add(rows).num_rows
+            parts = self.query.rows(self._scans(plan), others, few=plan.few_partners)
+        rows = parts.union(lambda changed: gathering.changed_rows(changed, self.write.layout))
+        return 0 if rows is None else self._add(rows, gathering).num_rows
+
+    def _gathering(self, plan: _FilePlan | None = None) -> RowGathering:
+        """Which rows are shuffled before they are written. Without a plan, rows are only inserted."""
+        files = () if plan is None else plan.updated
+        if plan is not None and self.query.is_apart:
+            files = tuple(file for file in (*plan.kept, *plan.updated) if file.changes.all_updated)
+        return row_gathering(
+            self.session,
+            self.write.layout,
+            copied=None if plan is None or not plan.kept else self._read(plan.kept, copies=True),
+            updated=self._read(files) if files else None,
+            source=self.query.source,
+            num_inserted=self.num_source_rows - (0 if plan is None else plan.num_partners) if self.query.inserts else 0,
+        )
+
+    def _gathering_images(self, files: Sequence[_File]) -> RowGathering:
+        """Whether the rows of change files are shuffled before they are written."""
+        updated, source = self._read(files) if files else None, self.query.source
+        return row_gathering(
+            self.session, self.write.layout, copied=None, updated=updated, source=source, num_inserted=0
+        )
+
+    def _read(self, files: Sequence[_File], *, copies: bool = False) -> RowsRead:
+        """What is written of ``files``: their rows, or only those that are updated."""
+        adds, bitmaps = self._files(files), [file.changes.all_updated for file in files]
+        positions = RowPositions(by_path=dict(zip(adds["path"].to_pylist(), bitmaps, strict=True)), are_returned=True)
+        request = ScanRequest(files=adds, positions=None if copies else positions)
+        num_rows = sum(map(len, bitmaps))
+        return RowsRead(files=adds, num_rows=num_rows, is_read_here=self.condition is not None and is_small(request))
 
     def _unchanged(self, files: Sequence[_File]) -> DataFrame | None:
         """The rows of ``files`` that do not change."""
@@ -339,11 +335,12 @@ class RowChangeRun:
         parts = [changes.query.images(target, self.write.layout, CHANGE_TYPE)]
         if self.query.inserts:
             partners = self._scan_at(sorted({*changed, *plan.others}))
-            inserted = self._add(self.query.inserted(partners, few=plan.few_partners))
+            inserted = self._add(self.query.inserted(partners, few=plan.few_partners), self._gathering())
             num_inserted = inserted.num_rows
             if num_inserted:
                 parts.append(self.write.inserted_changes(self.session, inserted))
-        recorded = self.write.add_changes(reduce(DataFrame.union, parts)) - num_inserted
+        gathering = self._gathering_images([changed[place] for place in sorted(changed)])
+        recorded = self.write.add_changes(reduce(DataFrame.union, parts), gathering) - num_inserted
         found = [file.changes for file in changed.values()]
         whole = 0 if self.whole is None else logical_row_count(self.whole)
         expected = sum(len(each.changed) + len(each.all_updated) for each in found)
@@ -373,14 +370,14 @@ class RowChangeRun:
             parts.append((self._scan_few(self._files(plan.updated), bitmaps), False))
         return parts
 
-    def _add(self, rows: DataFrame) -> WrittenFiles:
+    def _add(self, rows: DataFrame, gathering: RowGathering) -> WrittenFiles:
         filled = self.query.filled(rows, self.write.layout)
         spec = WriteSpec(
             numbered=filled.numbered,
             checked=not self.query.moves_only,
             hidden_columns=hidden_columns(self.query.row_ids),
         )
-        return self.write.add_rows(filled.frame, spec=spec)
+        return self.write.add_rows(filled.frame, spec=spec, gathering=gathering)
 
     def _moved(self, kept: Sequence[_File], num_rows: int) -> tuple[int, int]:
         """How many of the written rows that are not updated were copied, and how many inserted."""
@@ -418,25 +415,3 @@ class RowChangeRun:
 
     def _scan_by_name(self, files: pa.Table) -> DataFrame:
         return scan_files_by_name(self.write.table, self.snapshot, self.session, files, self.query.schema)
-
-
-def _with_files(counts: ChangeCounts, whole: pa.Table) -> ChangeCounts:
-    """``counts`` and files that leave the table without being read."""
-    num_rows = logical_row_count(whole)
-    kind, found = ClauseKind.NOT_MATCHED_BY_SOURCE, counts.num_deleted_rows
-    deleted = None if found is None or num_rows is None else {**found, kind: found.get(kind, 0) + num_rows}
-    vectors = pc.sum(whole["deletionVector"].is_valid()).as_py() or 0
-    return replace(
-        counts,
-        removed_files=pa.concat_tables([whole, counts.removed_files]),
-        num_deleted_rows=deleted,
-        vectors=replace(counts.vectors, removed=counts.vectors.removed + vectors),
-    )
-
-
-def _totals(parts: Iterable[Mapping[ClauseKind, BitMap64]]) -> dict[ClauseKind, int]:
-    totals: dict[ClauseKind, int] = {}
-    for part in parts:
-        for kind, positions in part.items():
-            totals[kind] = totals.get(kind, 0) + len(positions)
-    return totals

@@ -11,7 +11,7 @@ from pyspark.sql import Column, SparkSession
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.operations.arguments import as_predicate
-from cm_delta_dagster.protocol.actions.empty_partition_text import check_no_empty_text
+from cm_delta_dagster.protocol.actions.empty_partition_text import check_no_empty_text, stored_as_null
 from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Predicate
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.predicates.sql_tokens import Clock
@@ -71,5 +71,5 @@ def slice_condition(
     """
     predicate = write_condition(where, snapshot, session=session, now_ms=now_ms)
     if predicate is not None:
-        check_no_empty_text(predicate, snapshot.partition_columns)
+        check_no_empty_text(predicate, stored_as_null(snapshot.schema, snapshot.partition_columns))
     return predicate

@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import names_table
-from cm_delta_dagster.operations.writing.change_rows import ChangeCounts
+from cm_delta_dagster.operations.writing.change_counts import ChangeCounts
 from cm_delta_dagster.operations.writing.conditions import Condition, write_condition
 from cm_delta_dagster.operations.writing.delete_rows import delete_rows
 from cm_delta_dagster.operations.writing.target_shape import TargetShape

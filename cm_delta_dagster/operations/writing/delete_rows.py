@@ -6,7 +6,8 @@ A file whose partition values prove that every row satisfies the predicate is re
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster.operations.writing.change_rows import ChangeCounts, RowChangeRun
+from cm_delta_dagster.operations.writing.change_counts import ChangeCounts
+from cm_delta_dagster.operations.writing.change_rows import RowChangeRun
 from cm_delta_dagster.operations.writing.table_files import kept_row_ids
 from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
 from cm_delta_dagster.protocol.predicates.predicates import Predicate

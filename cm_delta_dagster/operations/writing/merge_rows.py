@@ -13,7 +13,8 @@ from pyspark.sql import Column, DataFrame
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import names_table
-from cm_delta_dagster.operations.writing.change_rows import ChangeCounts, RowChangeRun
+from cm_delta_dagster.operations.writing.change_counts import ChangeCounts
+from cm_delta_dagster.operations.writing.change_rows import RowChangeRun
 from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.resolve_change import (
     ResolvedChange,
@@ -45,10 +46,12 @@ from cm_delta_dagster.spark.key_ranges import SourceRange, source_range
 from cm_delta_dagster.spark.object_stores import spark_storage
 from cm_delta_dagster.spark.row_changes import ChangeSource, RowChangeQuery
 from cm_delta_dagster.spark.schema import schema_of
-from cm_delta_dagster.spark.session import check_frame
+from cm_delta_dagster.spark.session import check_frame, temporary_settings
 
 SMALL_SOURCE = 100_000
 """Up to this many rows, every task gets the whole source, so that the rows of the table are not shuffled."""
+_JOIN_CACHED_TASKS: Mapping[str, str] = {"spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true"}
+"""Without it, adaptive execution keeps all tasks of the last shuffle of a plan that is cached: 200, however few rows there are."""
 
 
 @names_table
@@ -162,7 +165,8 @@ def cached(frame: DataFrame) -> Iterator[DataFrame]:
         level = frame.storageLevel
         cached_by_caller = level.useMemory or level.useDisk
         if not cached_by_caller:
-            frame.persist()
+            with temporary_settings(frame.sparkSession, _JOIN_CACHED_TASKS):
+                frame.persist()
     try:
         yield frame
     finally:

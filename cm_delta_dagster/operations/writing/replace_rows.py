@@ -1,6 +1,7 @@
 """Overwrites that replace only a part of the table: the rows of a condition, the partitions or the keys that the new rows have."""
 
 from collections.abc import Sequence
+from datetime import tzinfo
 from functools import reduce
 from operator import and_
 from typing import Any
@@ -10,8 +11,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.operations.writing.change_rows import ChangeCounts, RowChangeRun, VectorCounts
+from cm_delta_dagster.errors import InvalidDataError
+from cm_delta_dagster.operations.writing.change_counts import ChangeCounts, VectorCounts
+from cm_delta_dagster.operations.writing.change_rows import RowChangeRun
 from cm_delta_dagster.operations.writing.delete_rows import delete_rows
+from cm_delta_dagster.operations.writing.few_files import gathering_of_inserts
 from cm_delta_dagster.operations.writing.merge_rows import SMALL_SOURCE, cached
 from cm_delta_dagster.operations.writing.table_files import kept_row_ids
 from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
@@ -19,19 +23,22 @@ from cm_delta_dagster.protocol.actions.file_columns import partition_column
 from cm_delta_dagster.protocol.actions.partition_values import parse_partition_value
 from cm_delta_dagster.protocol.features.column_mapping import stored_names
 from cm_delta_dagster.protocol.predicates.predicates import (
+    AlwaysTrue,
     And,
     Comparison,
     ComparisonOperator,
     Predicate,
     quote_column,
 )
-from cm_delta_dagster.protocol.schema.char_types import char_widths
-from cm_delta_dagster.protocol.schema.types import StructField
+from cm_delta_dagster.protocol.schema.char_types import char_width
+from cm_delta_dagster.protocol.schema.types import StructField, StructType
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
 from cm_delta_dagster.spark.change_clauses import ChangeClause, ClauseAction, ClauseKind
 from cm_delta_dagster.spark.key_ranges import source_range
 from cm_delta_dagster.spark.row_changes import ChangeSource, RowChangeQuery
-from cm_delta_dagster.spark.schema import quoted, schema_of
+from cm_delta_dagster.spark.schema import quoted
+from cm_delta_dagster.spark.session import default_zone
+from cm_delta_dagster.spark.stored_values import as_read
 from cm_delta_dagster.spark.write import WrittenFiles
 
 _MOST_PARTITIONS = 100
@@ -53,8 +60,9 @@ def replace_partitions(write: WriteTransaction, frame: DataFrame) -> ChangeCount
     write.transaction.keeps_row_ids = True  # No row is copied.
     added = write.add_new_rows(frame)
     fields = snapshot.layout.partition_fields
-    written = {_values(texts, fields) for texts in added.rows_by_partition}
-    mask = [values in written for values in _partitions(snapshot, fields)]
+    zone = default_zone(snapshot.time_zone, frame.sparkSession)
+    written = {_values(texts, fields, zone) for texts in added.rows_by_partition}
+    mask = [values in written for values in _partitions(snapshot, fields, zone)]
     _declare_read(write, list(added.rows_by_partition), fields)
     removed = snapshot.files.filter(pa.array(mask, pa.bool_()))
     num_rows = logical_row_count(removed)
@@ -71,31 +79,32 @@ def replace_partitions(write: WriteTransaction, frame: DataFrame) -> ChangeCount
 def replace_keys(write: WriteTransaction, frame: DataFrame, keys: Sequence[str]) -> ChangeCounts:
     """Delete the rows that have the keys of a row of ``frame``, and add all rows of ``frame``; the caller commits.
 
-    NULL equals nothing.
-
     Args:
         keys: columns of table and frame, as the table spells them.
+
+    Raises:
+        InvalidDataError: a key of ``frame`` is NULL, which equals nothing, so that each run would add its row again.
     """
     snapshot = write.transaction.snapshot
-    offered = schema_of(frame)
-    pairs = [(have, want) for key in keys if (have := offered.field(key)) and (want := snapshot.schema.field(key))]
-    usable = [(have.name, want) for have, want in pairs if have.type == want.type and char_widths(want) is None]
+    fields = StructType(tuple(item for key in keys if (item := snapshot.schema.field(key)) is not None))
     clause = ChangeClause(kind=ClauseKind.MATCHED, action=ClauseAction.DELETE, values={})
-    on = reduce(
-        and_, [F.col(f"target.{quoted(want.name)}") == F.col(f"source.{quoted(have.name)}") for have, want in pairs]
-    )
+    on = reduce(and_, [F.col(f"target.{quoted(name)}") == F.col(f"source.{quoted(name)}") for name in fields.names])
     with cached(frame) as rows:
-        facts = source_range(rows, usable, partition_columns=snapshot.partition_columns)
-        if usable:
-            write.transaction.read(facts.key_range)
-        else:
+        stored_keys = as_read(rows, fields, partition_columns=snapshot.partition_columns)
+        pairs = [(item.name, item) for item in fields.fields]
+        facts = source_range(stored_keys, pairs, partition_columns=snapshot.partition_columns)
+        _check_no_nulls(facts.null_keys, snapshot.partition_columns)
+        if isinstance(facts.key_range, AlwaysTrue):
             write.transaction.read_whole_table()
-        added = write.add_new_rows(rows)
+        else:
+            write.transaction.read(facts.key_range)
+        source = ChangeSource(frame=stored_keys, alias="source", on=on, is_small=facts.num_rows <= SMALL_SOURCE)
+        added = write.add_new_rows(rows, gathering=gathering_of_inserts(write.layout, source, facts.num_rows))
         query = RowChangeQuery(
             schema=snapshot.schema,
             target_alias="target",
             clauses=(clause,),
-            source=ChangeSource(frame=rows, alias="source", on=on, is_small=facts.num_rows <= SMALL_SOURCE),
+            source=source,
             row_ids=kept_row_ids(snapshot),
         )
         counts = RowChangeRun(
@@ -107,6 +116,17 @@ def replace_keys(write: WriteTransaction, frame: DataFrame, keys: Sequence[str])
         ).run()
         _record_inserts(write, frame, added)
     return counts
+
+
+def _check_no_nulls(names: Sequence[str], partition_columns: Sequence[str]) -> None:
+    if names:
+        is_partition = names[0].lower() in {name.lower() for name in partition_columns}
+        empty = " or the empty text, which a partition column stores as NULL" if is_partition else ""
+        raise InvalidDataError(
+            f"A row has NULL{empty} in the key column {names[0]!r}. NULL equals no value, so the row would replace no row of the "
+            "table, and each run would add it again. Nothing was committed. Fill the value, or leave the row out; to replace rows "
+            f"whose {names[0]} is NULL, overwrite them with a condition."
+        )
 
 
 def _declare_read(
@@ -130,13 +150,19 @@ def _record_inserts(write: WriteTransaction, frame: DataFrame, added: WrittenFil
         write.add_changes(write.inserted_changes(frame.sparkSession, added))
 
 
-def _values(texts: Sequence[str | None], fields: Sequence[StructField]) -> tuple[str, ...]:
-    """A partition by its values: texts of the same value are equal, also those of 0.0 and -0.0, which are equal in SQL."""
-    values = (parse_partition_value(text, item.type) for text, item in zip(texts, fields, strict=True))
-    return tuple(repr(value + 0.0 if isinstance(value, float) else value) for value in values)
+def _values(texts: Sequence[str | None], fields: Sequence[StructField], zone: tzinfo) -> tuple[str, ...]:
+    """A partition by its values as they are read: texts of the same value are equal."""
+    return tuple(repr(_value(text, item, zone)) for text, item in zip(texts, fields, strict=True))
 
 
-def _partitions(snapshot: Snapshot, fields: Sequence[StructField]) -> list[tuple[str, ...]]:
+def _value(text: str | None, item: StructField, zone: tzinfo) -> Any:
+    value = parse_partition_value(text, item.type, zone=zone)
+    if isinstance(value, str):
+        return value.ljust(char_width(item))
+    return value + 0.0 if isinstance(value, float) else value  # 0.0 equals -0.0.
+
+
+def _partitions(snapshot: Snapshot, fields: Sequence[StructField], zone: tzinfo) -> list[tuple[str, ...]]:
     """The partition of each live file."""
     names = stored_names([item.name for item in fields], snapshot.schema, snapshot.column_mapping)
     columns = [partition_column(snapshot.files, name).to_pylist() for name in names]
@@ -144,6 +170,6 @@ def _partitions(snapshot: Snapshot, fields: Sequence[StructField]) -> list[tuple
     found = []
     for texts in zip(*columns, strict=True):
         if texts not in known:
-            known[texts] = _values(texts, fields)
+            known[texts] = _values(texts, fields, zone)
         found.append(known[texts])
     return found

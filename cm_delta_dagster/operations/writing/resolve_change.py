@@ -15,6 +15,7 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.row_change import DEFAULT, Expression, RowChange, RowClause
+from cm_delta_dagster.operations.writing.stored_comparisons import StoredComparisons
 from cm_delta_dagster.operations.writing.target_shape import TargetShape, shape_with_schema
 from cm_delta_dagster.protocol.changes.change_data_feed import FEATURE as CHANGE_DATA_FEED
 from cm_delta_dagster.protocol.features.enablement import without_own_metadata
@@ -158,9 +159,10 @@ class _Resolution:
         on, condition, change_within = None, JoinCondition(), self.change.within
         if self.change.on is not None:
             on, condition = self._column(self.change.on, None), self._condition(self.change.on)
+            self._check_condition(on)
+            on = self._compared(self.change.on, on, None)
             if change_within is not None:
                 on = on & self._computed(change_within)
-            self._check_condition(on)
         clauses = tuple(self._clause(clause) for clause in self.change.clauses)
         by_source = tuple(
             self._on_target(clause.condition)
@@ -229,6 +231,15 @@ class _Resolution:
         check_predicate(expression)
         return holds(expression, self.shape.schema) if self.change.source is None else self._computed(expression)
 
+    def _compared(self, expression: Condition | Expression, plain: Column, side: Side | None) -> Column:
+        """``expression``, which is ``plain`` as a Column, with values of the source as the table will store them."""
+        if self.change.source is None or side is not None or not isinstance(expression, str | Column):
+            return plain
+        text = expression if isinstance(expression, str) else column_text(expression)
+        stored = StoredComparisons(self.change, self.target, self.source, self.snapshot.partition_columns)
+        written = text if text is None else stored.condition(text)
+        return plain if written is None or written == text else self._column(written, side)
+
     def _computed(self, predicate: Predicate) -> Column:
         """A column of the rows of the table with the value of ``predicate``, whose names have no alias."""
         name = f"{OWN_PREFIX}on{len(self.computed)}"
@@ -277,8 +288,9 @@ class _Resolution:
     def _clause(self, clause: RowClause) -> ChangeClause:
         side = self._side(clause.kind)
         condition = None if clause.condition is None else self._column(clause.condition, side)
-        if condition is not None:
+        if clause.condition is not None and condition is not None:
             self._check_condition(condition, clause)
+            condition = self._compared(clause.condition, condition, side)
         if clause.action is ClauseAction.DELETE:
             return ChangeClause(kind=clause.kind, action=clause.action, condition=condition, values={})
         values = self._values(clause, side)

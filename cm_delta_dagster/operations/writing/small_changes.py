@@ -59,7 +59,7 @@ def read_rows(session: SparkSession, *, store: Store, layout: TableLayout, reque
         CorruptLogError: the log or a data file is damaged. ObjectNotFoundError: a file is missing.
     """
     schema = layout.schema
-    if not _are_few(request) or not _are_small(request.files) or not _may_hand_over(schema):
+    if not is_small(request) or not _may_hand_over(schema):
         return None
     if request.row_tracking is not None:
         if any(schema.field(item.name) is not None for item in ROW_TRACKING_FIELDS):
@@ -71,6 +71,11 @@ def read_rows(session: SparkSession, *, store: Store, layout: TableLayout, reque
     except UnsupportedFeatureError:
         return None
     return None if rows is None else session.createDataFrame(rows, to_spark(schema)).coalesce(1)
+
+
+def is_small(request: ScanRequest) -> bool:
+    """Whether few rows of few small files are requested, which :func:`read_rows` reads if nothing else speaks against it."""
+    return _are_few(request) and _are_small(request.files)
 
 
 def _few_bytes(batches: pa.RecordBatchReader) -> pa.Table | None:

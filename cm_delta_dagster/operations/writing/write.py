@@ -11,7 +11,7 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import CommitConflictError, InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.operations.arguments import names_table, one_of
-from cm_delta_dagster.operations.writing.change_rows import ChangeCounts
+from cm_delta_dagster.operations.writing.change_counts import ChangeCounts
 from cm_delta_dagster.operations.writing.conditions import Condition, slice_condition
 from cm_delta_dagster.operations.writing.merge import key_names
 from cm_delta_dagster.operations.writing.replace_rows import replace_keys, replace_partitions, replace_where
@@ -59,6 +59,7 @@ def append(
     *,
     frame: DataFrame,
     schema_mode: SchemaMode = SchemaMode.STRICT,
+    partition_by: Sequence[str] | None = None,
     options: CommitOptions = DEFAULT_OPTIONS,
 ) -> WriteResult:
     """Add the rows of ``frame``. A blind append: it reads no row and does not conflict with other appends.
@@ -66,11 +67,13 @@ def append(
     Args:
         frame: columns are matched by name, ignoring case; missing nullable columns become NULL.
         schema_mode: STRICT, or MERGE to add columns to the table in the same commit.
+        partition_by: the partition columns that the table is expected to have; None for any.
 
     Raises:
         SchemaMismatchError: the columns do not fit; the message shows both schemas.
         InvalidDataError: a row violates NOT NULL or a constraint, or has a partition value that cannot be stored.
-        InvalidArgumentError: ``frame`` has an identity column that is always generated, or ``schema_mode`` is OVERWRITE.
+        InvalidArgumentError: ``frame`` has an identity column that is always generated, ``schema_mode`` is OVERWRITE, or the table
+            has other partition columns than ``partition_by``.
         CommitConflictError: a concurrent commit changed what an append depends on, e.g. the schema. If it only numbered rows of
             an identity column, the rows of this append are numbered and written again.
         CommitStateUnknownError: it is unknown whether the commit succeeded.
@@ -80,6 +83,7 @@ def append(
         raise InvalidArgumentError(
             "An append cannot replace the schema, because old rows stay. Use overwrite, or merge."
         )
+    _check_expected_partitions(table, partition_by)
     for _ in range(_MAX_RENUMBERINGS):
         try:
             return _append(table, frame, schema_mode, options)
@@ -185,7 +189,7 @@ def overwrite(
         elif predicate is not None:
             counts = replace_where(write, frame, predicate)
         else:
-            return _replace_all(write, frame, replaces_winners=options.replaces_winners)
+            return _replace_all(write, frame, options)
         return _commit_replaced(write, counts)
 
 
@@ -211,6 +215,18 @@ def _check_one_slice(where: Condition | None, keys: Sequence[str], schema_mode: 
         )
 
 
+def _check_expected_partitions(table: WriteTarget, partition_by: Sequence[str] | None) -> None:
+    if partition_by is None:
+        return
+    snapshot = table.snapshot()
+    if [name.lower() for name in partition_by] != [name.lower() for name in snapshot.partition_columns]:
+        raise InvalidArgumentError(
+            f"{snapshot.identifier} is partitioned by {list(snapshot.partition_columns)}, not by {list(partition_by)}, and an "
+            "append cannot change that, because the rows that are there stay. Nothing was written. Leave out `partition_by`, or "
+            "replace the table: overwrite(frame, schema_mode=SchemaMode.OVERWRITE, partition_by=...)."
+        )
+
+
 def _check_partition_change(snapshot: Snapshot, schema_mode: SchemaMode, partition_by: Sequence[str] | None) -> None:
     if partition_by is None or schema_mode is SchemaMode.OVERWRITE:
         return
@@ -221,11 +237,10 @@ def _check_partition_change(snapshot: Snapshot, schema_mode: SchemaMode, partiti
         )
 
 
-def _replace_all(write: WriteTransaction, frame: DataFrame, *, replaces_winners: bool) -> WriteResult:
+def _replace_all(write: WriteTransaction, frame: DataFrame, options: CommitOptions) -> WriteResult:
     """Remove all rows, add those of ``frame``, and commit.
 
-    Args:
-        replaces_winners: after a conflict, commit the same files again, and remove the rows of the winner too.
+    With ``replaces_winners``, the same files are committed again after a conflict, and the rows of the winner are removed too.
     """
     write.transaction.keeps_row_ids = True  # No row is copied.
     write.add_new_rows(frame)
@@ -234,8 +249,9 @@ def _replace_all(write: WriteTransaction, frame: DataFrame, *, replaces_winners:
             return _commit_all(write)
         except CommitConflictError as error:
             is_last = attempt == _MAX_REPLACED_WINNERS - 1
-            if not replaces_winners or is_last or not write.restart():
+            if not options.replaces_winners or is_last or not write.restart():
                 raise
+            options.check_replaced(write.transaction.snapshot)
             _log.info(
                 "%s was overwritten concurrently; this overwrite replaces that version: %s",
                 write.table.identifier,

@@ -6,7 +6,8 @@ that no commit names them.
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -27,7 +28,7 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.operations.writing.target_shape import TargetShape
 from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult, earlier_write, nothing_to_do
 from cm_delta_dagster.protocol.actions.actions import AddCdcFile, AddFile, SetTransaction
-from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, removes_of, size_of, table_to_adds
+from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, removes_of, size_of, table_to_new_adds
 from cm_delta_dagster.protocol.changes.change_data_feed import CHANGE_TYPE, ChangeType
 from cm_delta_dagster.protocol.changes.change_data_feed import FEATURE as CHANGE_DATA_FEED
 from cm_delta_dagster.protocol.features.clustering import ColumnPath
@@ -44,9 +45,10 @@ from cm_delta_dagster.protocol.schema.types import (
     StructType,
     schema_to_json,
 )
+from cm_delta_dagster.protocol.statistics.file_forecast import Gathered
 from cm_delta_dagster.protocol.statistics.layout_columns import check_keeps_columns
 from cm_delta_dagster.spark.fill import fill_missing
-from cm_delta_dagster.spark.optimized_write import few_files_settings, in_few_files
+from cm_delta_dagster.spark.optimized_write import AS_THEY_ARE, RowGathering, few_files_settings, in_few_files
 from cm_delta_dagster.spark.scan import scan
 from cm_delta_dagster.spark.write import WriteSpec, WrittenFiles, write_files, write_spec
 from cm_delta_dagster.storage.deletion_vector_writer import write_deletion_vectors
@@ -90,6 +92,7 @@ class CommitOptions:
         context: provenance for ``commitInfo`` and the commit feed of the catalog.
         progress: what the commit records of the progress of other applications.
         replaces_winners: an overwrite of all rows that conflicts with another commit also replaces the rows of that one.
+        check_replaced: called before that with the version that is replaced; an exception ends the write.
         streaming: the batch of a query that is written, if it is one.
     """
 
@@ -97,6 +100,7 @@ class CommitOptions:
     context: CommitContext = NO_CONTEXT
     progress: Sequence[Progress] = ()
     replaces_winners: bool = False
+    check_replaced: Callable[[Snapshot], None] = lambda snapshot: None
     streaming: StreamingUpdate | None = None
 
 
@@ -133,14 +137,19 @@ def layout_of(table: WriteTarget, shape: TargetShape, clustering: Sequence[Colum
 
 
 def write_rows(
-    table: WriteTarget, frame: DataFrame, layout: TableLayout, spec: WriteSpec = DEFAULT_SPEC
+    table: WriteTarget,
+    frame: DataFrame,
+    layout: TableLayout,
+    spec: WriteSpec = DEFAULT_SPEC,
+    gathering: RowGathering = AS_THEY_ARE,
 ) -> WrittenFiles:
     """Write ``frame`` to data files. Raises as :func:`~cm_delta_dagster.spark.write.write_files`."""
     spec = write_spec(layout, replace(spec, now_ms=table.services.now_ms()))
-    if not layout.properties.optimize_write:
-        return write_files(frame, store=table.store, layout=layout, spec=spec)
-    with few_files_settings(frame.sparkSession):
-        return write_files(in_few_files(frame, layout), store=table.store, layout=layout, spec=spec)
+    optimizes = layout.properties.optimize_write
+    rows = in_few_files(frame, layout) if optimizes else gathering.all_rows(frame, layout)
+    shuffles = optimizes or gathering.gathered is not Gathered.NONE
+    with few_files_settings(frame.sparkSession) if shuffles else nullcontext():
+        return write_files(rows, store=table.store, layout=layout, spec=spec)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -213,7 +222,12 @@ class WriteTransaction:
         return columns
 
     def add_rows(
-        self, frame: DataFrame, guard: Predicate | None = None, *, spec: WriteSpec = DEFAULT_SPEC
+        self,
+        frame: DataFrame,
+        guard: Predicate | None = None,
+        *,
+        spec: WriteSpec = DEFAULT_SPEC,
+        gathering: RowGathering = AS_THEY_ARE,
     ) -> WrittenFiles:
         """Write the rows of ``frame`` to data files, which :meth:`commit` adds to the table.
 
@@ -221,9 +235,10 @@ class WriteTransaction:
             frame: rows with the values of all columns that the table computes; see :meth:`add_new_rows`.
             guard: every row must satisfy it.
             spec: how they are written; statistics, compression and time come from the table.
+            gathering: whether they are shuffled first.
         """
         spec = spec if guard is None else replace(spec, guard=guard)
-        written = write_rows(self.table, frame, self.layout, spec)
+        written = write_rows(self.table, frame, self.layout, spec, gathering)
         self.written.append(written)
         if written.high_water_marks:
             # The next rows of this transaction continue after these.
@@ -232,10 +247,12 @@ class WriteTransaction:
             self.shape = replace(self.shape, schema=schema, metadata=metadata)
         return written
 
-    def add_new_rows(self, frame: DataFrame, guard: Predicate | None = None) -> WrittenFiles:
+    def add_new_rows(
+        self, frame: DataFrame, guard: Predicate | None = None, *, gathering: RowGathering = AS_THEY_ARE
+    ) -> WrittenFiles:
         """As :meth:`add_rows`, for new rows: columns that ``frame`` lacks get their default, identity or generated value."""
         filled = fill_missing(frame, self.layout)
-        return self.add_rows(filled.frame, guard, spec=WriteSpec(numbered=filled.numbered))
+        return self.add_rows(filled.frame, guard, spec=WriteSpec(numbered=filled.numbered), gathering=gathering)
 
     def move_rows(self, frame: DataFrame) -> WrittenFiles:
         """As :meth:`add_rows`, for rows of the table that stay as they are."""
@@ -246,14 +263,14 @@ class WriteTransaction:
         """Whether the change feed of the table is enabled."""
         return is_active(CHANGE_DATA_FEED, self.shape.protocol, self.shape.metadata)
 
-    def add_changes(self, frame: DataFrame) -> int:
+    def add_changes(self, frame: DataFrame, gathering: RowGathering = AS_THEY_ARE) -> int:
         """Write change files, which :meth:`commit` records. Returns the number of their rows.
 
         Args:
             frame: columns of the table and ``_change_type``.
         """
         spec = WriteSpec(hidden_columns=(StructField(CHANGE_TYPE, STRING),), root="_change_data/")
-        self.changes.append(write_rows(self.table, frame, self.layout, spec))
+        self.changes.append(write_rows(self.table, frame, self.layout, spec, gathering))
         return self.changes[-1].num_rows
 
     def inserted_changes(self, session: SparkSession, written: WrittenFiles) -> DataFrame:
@@ -275,7 +292,7 @@ class WriteTransaction:
             bitmaps: all deleted positions of each file, old and new.
         """
         found = write_deletion_vectors(self.table.store, location=self.table.location, bitmaps=bitmaps)
-        marked = zip(table_to_adds(files), found.descriptors, bitmaps, strict=True)
+        marked = zip(table_to_new_adds(files), found.descriptors, bitmaps, strict=True)
         self.vectors.append(VectorFiles(files=files, adds=(), location=found.file))
         adds = tuple(with_vector(add, vector, bitmap) for add, vector, bitmap in marked)
         self.vectors[-1] = VectorFiles(files=files, adds=adds, location=found.file)

@@ -42,7 +42,7 @@ class CatalogManagedDelta(dg.Component, DescribedModel):
         if len(set(keys)) < len(keys):
             raise InvalidArgumentError(f"Two resources have the same key: {', '.join(keys)}. Give each its own.")
         catalog, spark = self.catalog.resource(), self.spark.resource()
-        spark.settings()  # Finds contradictions.
+        spark.check()
         manager = CatalogManagedDeltaIOManager(
             catalog=catalog, spark=spark, default_catalog=self.default_catalog, default_schema=self.default_schema
         )

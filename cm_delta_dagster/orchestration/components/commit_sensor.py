@@ -39,6 +39,9 @@ class CommitSensor(dg.Component, DescribedModel):
         default=None, description="Watched assets whose commits launch runs; all if empty."
     )
     launch_for: LaunchFor = Field(default=LaunchFor.EVERY_COMMIT, description="Which commits launch runs.")
+    launch_checks: bool = Field(
+        default=False, description="Whether the checks of an asset are launched when new data of it is reported."
+    )
     first_tick: FirstTick = Field(default=FirstTick.FROM_NOW, description="Where a sensor without a cursor starts.")
     minimum_interval_seconds: int = Field(default=30, ge=1, description="Minimum time between two ticks.")
     batch_size: int = Field(default=1000, description="Maximum number of commits of one tick.")
@@ -63,6 +66,7 @@ class CommitSensor(dg.Component, DescribedModel):
             target=None if self.target is None else dg.AssetSelection.from_string(self.target),
             launch_on=None if not self.launch_on else [dg.AssetKey.from_user_string(key) for key in self.launch_on],
             launch_for=self.launch_for,
+            launch_checks=self.launch_checks,
             first_tick=self.first_tick,
             minimum_interval_seconds=self.minimum_interval_seconds,
             batch_size=self.batch_size,

@@ -1,18 +1,22 @@
-"""Attributes that several components share: how the catalog and Spark are reached."""
+"""Attributes that several components share: how the catalog and Spark are reached.
 
-from collections.abc import Iterator
+A value of the environment, ``{env: NAME}`` or ``"{{ env.NAME }}"``, stays a reference: Dagster shows the attributes of components
+in its UI and stores them in snapshots. Where a component needs the value while definitions load, it is read and not stored.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Annotated, Any, NoReturn
 
 import dagster as dg
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler, WrapValidator, field_validator
 
-from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.database import IfMissing
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
+from cm_delta_dagster.orchestration.environment import as_references, variable_of
 from cm_delta_dagster.orchestration.resources import CatalogResource, SparkResource
-from cm_delta_dagster.storage.storage_options import StorageOptions
-from cm_delta_dagster.storage.stores import Stores
 
 
 class DescribedModel(dg.Model, dg.Resolvable):
@@ -36,22 +40,124 @@ class DescribedModel(dg.Model, dg.Resolvable):
         return derived
 
 
+class EnvironmentVariable(DescribedModel):
+    """A reference to an environment variable, which is read where the run happens."""
+
+    env: str = Field(description="Name of the variable.")
+
+
+_VARIABLE_MODEL: Any = EnvironmentVariable.model()
+
+
+class _Reference:
+    """What ``env.NAME`` is within a template."""
+
+    def __init__(self, name: str, *, is_public: bool) -> None:
+        self.name = name
+        self._is_public = is_public
+
+    def __str__(self) -> str:
+        """The value, for a template in which it is a part of a longer text."""
+        if not self._is_public:
+            raise InvalidArgumentError(
+                f"A template uses the environment variable {self.name} as a part of a text that may be a secret. Dagster would "
+                "show the value. Put the whole text into a variable, and write {env: NAME}."
+            )
+        value = os.environ.get(self.name)
+        if value is None:
+            raise InvalidArgumentError(
+                f"A template uses the environment variable {self.name} as a part of a text, and it is not set. Set it where "
+                "definitions are loaded, or put the whole text into a variable, and write {env: NAME}."
+            )
+        return value
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise CmDeltaError(  # Filters take a ValueError as a text that is no number, and go on with 0.
+            f"A template computes with the environment variable {self.name} or compares it. Its value is read where the run "
+            "happens, not where definitions are loaded. Put the result into a variable of its own, and write {env: NAME}."
+        )
+
+    __int__ = __index__ = __float__ = __complex__ = __bool__ = __len__ = __iter__ = __hash__ = _refuse
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = __getitem__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __mod__ = __rmod__ = _refuse
+
+
+class _Environment:
+    """``env`` of templates whose values stay references. Those that are ``is_public`` can be parts of a text."""
+
+    def __init__(self, *, is_public: bool) -> None:
+        self._is_public = is_public
+
+    def __call__(self, name: str, default: Any = None) -> Any:
+        is_absent = default is not None and name not in os.environ
+        return default if is_absent else _Reference(name, is_public=self._is_public)
+
+    def __getattr__(self, name: str) -> _Reference:
+        if name.startswith(("jinja", "__")):  # The template engine looks for attributes of its own.
+            raise AttributeError(name)
+        return _Reference(name, is_public=self._is_public)
+
+
+def _with_variables(value: Any) -> Any:
+    """``value`` with ``dg.EnvVar`` for references, at any depth."""
+    if isinstance(value, _Reference):
+        return dg.EnvVar(value.name)
+    if isinstance(value, Mapping):
+        return {key: _with_variables(item) for key, item in value.items()}
+    return [_with_variables(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _resolver(kind: Any, *, is_public: bool = False) -> dg.Resolver:
+    """How YAML becomes a value of a field: a text, a mapping, or a reference."""
+
+    def resolve(context: dg.ResolutionContext, value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [resolve(context, item) for item in value]
+        if isinstance(value, _VARIABLE_MODEL):
+            return dg.EnvVar(context.resolve_value(value.env, as_type=str))
+        scope = context.with_scope(env=_Environment(is_public=is_public))
+        return as_references(_with_variables(scope.resolve_value(value)))
+
+    # Injection before would resolve the templates with the values of the environment.
+    return dg.Resolver(resolve, model_field_type=kind, inject_before_resolve=False)
+
+
+def _unless_reference(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    # pydantic would make a plain text of an EnvVar.
+    name = variable_of(value)
+    return validate(value) if name is None else dg.EnvVar(name)
+
+
+_OR_VARIABLE = str | _VARIABLE_MODEL
+_SECRET_TEXT, _PUBLIC_TEXT = _resolver(_OR_VARIABLE), _resolver(_OR_VARIABLE, is_public=True)
+_OPTIONS, _TEXTS = _resolver(dict[str, Any]), _resolver(list[_OR_VARIABLE])  # type: ignore[valid-type]  # A type made at run time.
+_Text = Annotated[str, WrapValidator(_unless_reference)]
+
+
 class CatalogSettings(DescribedModel):
     """Where the catalog and its tables are."""
 
-    url: str = Field(
-        description="Database of the catalog, e.g. sqlite:////data/catalog.db or postgresql+psycopg://host/db."
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    url: Annotated[str, _SECRET_TEXT] = Field(
+        repr=False,
+        description="Database of the catalog, e.g. sqlite:////data/catalog.db or postgresql+psycopg://host/db.",
     )
-    warehouse: str = Field(description="Directory or URI of the locations of new tables.")
-    storage_options: dict[str, Any] = Field(
+    warehouse: Annotated[str, _PUBLIC_TEXT] = Field(description="Directory or URI of the locations of new tables.")
+    storage_options: Annotated[dict[str, Any], _OPTIONS] = Field(
         default_factory=dict,
+        repr=False,
         description="Options of the warehouse's object store; {env: NAME} reads them from a variable as a JSON object.",
     )
-
-    principal: str | None = Field(
+    principal: Annotated[str | None, _PUBLIC_TEXT] = Field(
         default=None,
         description="Who the runs are, for grants and the audit. Default: environment variable CM_DELTA_PRINCIPAL. On PostgreSQL "
         "it is the role that logs in.",
+    )
+
+    # Not in the annotation, from which Dagster derives the model of the YAML: that has the reference as it is written.
+    _keep_references = field_validator("url", "warehouse", "storage_options", "principal", mode="wrap")(
+        _unless_reference
     )
 
     def resource(self) -> CatalogResource:
@@ -67,17 +173,7 @@ class CatalogSettings(DescribedModel):
     def open_client(self) -> Iterator[DeltaClient]:
         """A client of the catalog, which must exist. Raises CatalogNotFoundError."""
         with self.resource().process_config_and_initialize_cm() as resource:
-            options = StorageOptions.of(resource.storage_options, warehouse=resource.warehouse)
-            client = DeltaClient(
-                SqlCatalog(
-                    resource.url,
-                    warehouse=resource.warehouse,
-                    if_missing=IfMissing.REFUSE,
-                    principal=resource.principal,
-                ),
-                stores=Stores(storage_options=options),
-                settings=resource.settings.client_settings(),
-            )
+            client = resource.open_client(if_missing=IfMissing.REFUSE)
             try:
                 yield client
             finally:
@@ -87,12 +183,30 @@ class CatalogSettings(DescribedModel):
 class SparkSettings(DescribedModel):
     """A Spark session: classic (``master``) or Spark Connect (``remote``)."""
 
-    master: str | None = Field(default=None, description="Master URL of a classic session, e.g. local[2].")
-    remote: str | None = Field(default=None, description="URL of a Spark Connect server, e.g. sc://host:15002.")
-    app_name: str = Field(default="cm_delta_dagster", description="Name shown in the Spark UI.")
-    packages: list[str] = Field(default_factory=list, description="Maven coordinates for spark.jars.packages.")
-    jars: list[str] = Field(default_factory=list, description="Jar files for spark.jars.")
-    config: dict[str, str] = Field(default_factory=dict, description="Further Spark settings, as text.")
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    master: Annotated[str | None, _PUBLIC_TEXT] = Field(
+        default=None, description="Master URL of a classic session, e.g. local[2]."
+    )
+    remote: Annotated[str | None, _SECRET_TEXT] = Field(
+        default=None, repr=False, description="URL of a Spark Connect server, e.g. sc://host:15002."
+    )
+    app_name: Annotated[str, _PUBLIC_TEXT] = Field(
+        default="cm_delta_dagster", description="Name shown in the Spark UI."
+    )
+    packages: Annotated[list[_Text], _TEXTS] = Field(
+        default_factory=list, repr=False, description="Maven coordinates for spark.jars.packages."
+    )
+    jars: Annotated[list[_Text], _TEXTS] = Field(
+        default_factory=list, repr=False, description="Jar files for spark.jars."
+    )
+    config: Annotated[dict[str, _Text], _OPTIONS] = Field(
+        default_factory=dict,
+        repr=False,
+        description="Further Spark settings, as text; {env: NAME} reads one from a variable, or all as a JSON object.",
+    )
+
+    _keep_references = field_validator("app_name", "master", "remote", "config", mode="wrap")(_unless_reference)
 
     def resource(self) -> SparkResource:
         """The Dagster resource with these settings."""

@@ -9,9 +9,10 @@ from dagster.components import DefsStateConfig, DefsStateConfigArgs, ResolvedDef
 from dagster.components.utils.translation import TranslationFn, TranslationFnResolver
 from pydantic import Field
 
-from cm_delta_dagster.errors import CatalogNotFoundError
+from cm_delta_dagster.errors import CatalogNotFoundError, InvalidArgumentError
 from cm_delta_dagster.orchestration.checks.table_checks import table_checks
-from cm_delta_dagster.orchestration.components.connection import CatalogSettings, DescribedModel
+from cm_delta_dagster.orchestration.components.catalog_reference import CatalogReference
+from cm_delta_dagster.orchestration.components.connection import DescribedModel
 from cm_delta_dagster.orchestration.components.discovery import (
     DeltaTableProps,
     decode,
@@ -43,7 +44,9 @@ class DeltaTables(dg.StateBackedComponent, DescribedModel):
     override ``get_asset_spec``.
     """
 
-    catalog: CatalogSettings = Field(description="Where the catalog is that lists the tables.")
+    catalog: CatalogReference = Field(
+        description="Where the catalog is that lists the tables: the path of a CatalogManagedDelta below defs, or its settings."
+    )
     scope: str = Field(description="What to list: catalog or catalog.schema; empty for all tables.")
     include: list[str] = Field(default_factory=lambda: ["*"], description="Patterns of full names, e.g. main.sales.*")
     exclude: list[str] = Field(default_factory=list, description="Patterns of full names of tables to leave out.")
@@ -62,6 +65,9 @@ class DeltaTables(dg.StateBackedComponent, DescribedModel):
         default=False, description="Whether to add a sensor that reports the commits of these tables."
     )
     checks: bool = Field(default=False, description="Whether to add the default table checks to each table.")
+    launch_checks: bool = Field(
+        default=False, description="Whether the sensor launches the checks of a table when it reports new data of it."
+    )
     catalog_key: str = Field(default="catalog", description="Resource key of the catalog, for sensor and checks.")
     io_manager_key: str = Field(
         default="io_manager", description="Resource key of the IO manager that reads the tables."
@@ -90,6 +96,11 @@ class DeltaTables(dg.StateBackedComponent, DescribedModel):
         state_path.write_text(encode(tables), encoding="utf-8")
 
     def build_defs_from_state(self, context: dg.ComponentLoadContext, state_path: Path | None) -> dg.Definitions:
+        if self.launch_checks and not (self.commit_sensor and self.checks):
+            raise InvalidArgumentError(
+                f"DeltaTables of {self.scope or 'all tables'} has 'launch_checks', which needs 'commit_sensor' and 'checks'. "
+                "Set both to true, or remove 'launch_checks'."
+            )
         if state_path is None or not state_path.exists():
             return dg.Definitions()
         specs = [self._translated(props) for props in decode(state_path.read_text(encoding="utf-8"))]
@@ -112,6 +123,7 @@ class DeltaTables(dg.StateBackedComponent, DescribedModel):
                 name=name,
                 assets=specs,
                 catalog=self.catalog_key,
+                launch_checks=self.launch_checks,
                 first_tick=FirstTick.FROM_NOW,
                 default_status=dg.DefaultSensorStatus.RUNNING,
             )

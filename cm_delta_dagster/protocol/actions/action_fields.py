@@ -21,8 +21,10 @@ from cm_delta_dagster.protocol.actions.actions import (
     SetTransaction,
 )
 from cm_delta_dagster.protocol.actions.json_fields import (
+    FieldError,
     long,
     nullable_texts,
+    optional_boolean,
     optional_list,
     optional_long,
     optional_text,
@@ -184,26 +186,23 @@ def _commit_info_fields(info: CommitInfo) -> dict[str, Any]:
 
 
 def transaction_of(row: Mapping[str, Any]) -> SetTransaction:
-    """A transaction identifier from the fields of a ``txn``. Raises KeyError, TypeError or ValueError if they are not valid."""
+    """A transaction identifier from the fields of a ``txn``. Raises FieldError if they are not valid."""
     return SetTransaction(
         app_id=text(row, "appId"), version=long(row, "version"), last_updated=optional_long(row, "lastUpdated")
     )
 
 
 def domain_of(row: Mapping[str, Any]) -> DomainMetadata:
-    """Domain metadata from the fields of a ``domainMetadata``. Raises KeyError, TypeError or ValueError if they are not valid."""
-    removed = row.get("removed")
-    if removed is not None and not isinstance(removed, bool):
-        raise ValueError(f"removed is {removed!r}, not true or false")
+    """Domain metadata from the fields of a ``domainMetadata``. Raises FieldError if they are not valid."""
     return DomainMetadata(
         domain=text(row, "domain"),
         configuration="" if row.get("configuration") is None else text(row, "configuration"),
-        removed=bool(removed),
+        removed=bool(optional_boolean(row, "removed")),
     )
 
 
 def cdc_of(row: Mapping[str, Any]) -> AddCdcFile:
-    """A change data file from the fields of a ``cdc``. Raises KeyError, TypeError or ValueError if they are not valid."""
+    """A change data file from the fields of a ``cdc``. Raises FieldError if they are not valid."""
     values = row.get("partitionValues")
     return AddCdcFile(
         path=text(row, "path"),
@@ -214,7 +213,7 @@ def cdc_of(row: Mapping[str, Any]) -> AddCdcFile:
 
 
 def protocol_of(row: Mapping[str, Any]) -> Protocol:
-    """A protocol from the fields of a ``protocol``. Raises KeyError, TypeError or ValueError if they are not valid."""
+    """A protocol from the fields of a ``protocol``. Raises FieldError if they are not valid."""
     return Protocol(
         min_reader_version=long(row, "minReaderVersion"),
         min_writer_version=long(row, "minWriterVersion"),
@@ -228,8 +227,10 @@ NO_SCHEMA = ""
 
 
 def metadata_of(row: Mapping[str, Any]) -> Metadata:
-    """Metadata from the fields of a ``metaData``. Raises KeyError, TypeError or ValueError if they are not valid."""
+    """Metadata from the fields of a ``metaData``. Raises FieldError if they are not valid."""
     file_format = row.get("format") or {}
+    if not isinstance(file_format, dict):
+        raise FieldError("format", "is not an object")
     provider = file_format.get("provider")
     return Metadata(
         id=text(row, "id"),

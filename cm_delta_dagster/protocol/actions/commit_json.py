@@ -7,7 +7,7 @@ ignored. ``checkpointMetadata`` and ``sidecar`` occur only in JSON checkpoints; 
 
 import json
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,9 +35,19 @@ from cm_delta_dagster.protocol.actions.actions import (
     SetTransaction,
     SidecarFile,
 )
-from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, REMOVE_SCHEMA, dv_ids, refuse_incomplete
+from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, REMOVE_SCHEMA
+from cm_delta_dagster.protocol.actions.file_rows import (
+    SCHEMAS,
+    check_files,
+    file_table,
+    no_files,
+    one_vector_a_path,
+    raise_flaw,
+)
 from cm_delta_dagster.protocol.actions.json_columns import parse_file_actions
-from cm_delta_dagster.protocol.actions.json_fields import long, optional_texts, text
+from cm_delta_dagster.protocol.actions.json_fields import FieldError, long, optional_texts, text
+from cm_delta_dagster.protocol.actions.json_text import parse_json
+from cm_delta_dagster.protocol.actions.paths import flaw_of_log_path
 
 LARGE_COMMIT_BYTES = 256 * 1024
 """Commits of at least this size are parsed with ``pyarrow.json``."""
@@ -89,11 +99,15 @@ def encode_action(action: Action) -> str:
     Raises:
         IllegalCommitError: a value cannot be written as JSON in UTF-8, such as NaN or a lone surrogate.
     """
-    name, fields = to_fields(action)
+    return encode_fields(*to_fields(action))
+
+
+def encode_fields(name: str, fields: Mapping[str, Any]) -> str:
+    """The line of an action with these fields. Raises IllegalCommitError as :func:`encode_action`."""
     try:
         line = json.dumps({name: fields}, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         line.encode()
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise IllegalCommitError(
             f"The action {name} cannot be written as JSON ({error}). Nothing was written."
         ) from error
@@ -134,7 +148,9 @@ def decode_commits(contents: Sequence[tuple[int, bytes]]) -> tuple[CommitActions
     found = [_parse_lines(data.splitlines(), version=version) for version, data in contents]
     rows = [[row for actions in found for row in actions.get(name, ())] for name in ("add", "remove")]
     try:
-        adds, removes = (_file_table(all_rows, schema) for all_rows, schema in zip(rows, _SCHEMAS, strict=True))
+        adds, removes = (file_table(all_rows, schema) for all_rows, schema in zip(rows, SCHEMAS, strict=True))
+        check_files(adds)
+        check_files(removes)
     except _MALFORMED:
         # Parse the commits one by one to report the version of the malformed one.
         return tuple(decode_commit(data, version=version) for version, data in contents)
@@ -143,8 +159,8 @@ def decode_commits(contents: Sequence[tuple[int, bytes]]) -> tuple[CommitActions
     for (version, _), actions in zip(contents, found, strict=True):
         added, removed = len(actions.get("add", ())), len(actions.get("remove", ()))
         files = (
-            adds.slice(first_add, added) if added else _NO_FILES[True],
-            removes.slice(first_remove, removed) if removed else _NO_FILES[False],
+            adds.slice(first_add, added) if added else no_files(True),
+            removes.slice(first_remove, removed) if removed else no_files(False),
         )
         commits.append(_assemble(actions, version, files))
         first_add, first_remove = first_add + added, first_remove + removed
@@ -155,8 +171,8 @@ def decode_commit_info(data: bytes) -> CommitInfo | None:
     """The ``commitInfo`` of the first line; None if the first line is another action. Other lines are not parsed."""
     end = data.find(b"\n")
     try:
-        first = json.loads((data if end < 0 else data[:end]).decode())
-    except (ValueError, RecursionError):
+        first = parse_json((data if end < 0 else data[:end]).decode())
+    except ValueError:
         return None
     fields = first.get("commitInfo") if isinstance(first, dict) else None
     return commit_info_of(fields) if isinstance(fields, dict) else None
@@ -178,13 +194,15 @@ def _decode_large(data: bytes, *, version: int) -> CommitActions:
     if files is None:
         return _decode_lines(data.split(b"\n"), version=version)
     rest = _decode_lines(files.others, version=version)
-    try:
-        adds = _one_vector_a_path(pa.concat_tables([files.adds, rest.adds]))
-        removes = pa.concat_tables([files.removes, rest.removes])
-        refuse_incomplete(adds)
-        refuse_incomplete(removes)
-    except ValueError as error:
-        raise CorruptLogError(f"Version {version} holds a malformed action: {error}.") from error
+    adds = pa.concat_tables([files.adds, rest.adds])
+    removes = pa.concat_tables([files.removes, rest.removes])
+    for name, table in (("add", adds), ("remove", removes)):
+        try:
+            check_files(table)
+            if table is adds:
+                one_vector_a_path(table)
+        except FieldError as error:
+            raise _malformed(version, name, error) from error
     return CommitActions(
         version=version,
         commit_info=rest.commit_info,
@@ -204,6 +222,8 @@ def _decode_lines(lines: Iterable[bytes], *, version: int) -> CommitActions:
     return _assemble(_parse_lines(lines, version=version), version)
 
 
+_T = typing.TypeVar("_T")
+
 _Found = Mapping[str, Sequence[dict[str, Any]]]
 """The fields of the actions of one commit by the name of the action."""
 
@@ -214,20 +234,26 @@ def _parse_lines(lines: Iterable[bytes], *, version: int) -> _Found:
         if not line.strip():
             continue
         try:
-            action = json.loads(line.decode())
-        except (ValueError, RecursionError) as error:
+            action = parse_json(line.decode())
+        except ValueError as error:
             raise CorruptLogError(
-                f"Line {number} of version {version} is not JSON: {error}. The commit is damaged."
+                f"Line {number} of version {version} is not JSON: {error}. The commit is damaged.",
+                version=version,
+                action="",
             ) from None
         if not isinstance(action, dict):
             raise CorruptLogError(
-                f"Line {number} of version {version} is a {type(action).__name__}, not an action. The commit is damaged."
+                f"Line {number} of version {version} is a {type(action).__name__}, not an action. The commit is damaged.",
+                version=version,
+                action="",
             )
         for name, fields in action.items():
             if fields is not None and name in _KNOWN_ACTIONS:
                 if not isinstance(fields, dict):
                     raise CorruptLogError(
-                        f"Line {number} of version {version} is damaged: the value of {name} is not an object."
+                        f"Line {number} of version {version} is damaged: the value of {name} is not an object.",
+                        version=version,
+                        action=name,
                     )
                 found.setdefault(name, []).append(fields)
     return found
@@ -252,86 +278,91 @@ _KNOWN_ACTIONS = frozenset(
 _MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, pa.ArrowException)
 
 
+def _malformed(version: int, action: str, error: Exception) -> CorruptLogError:
+    """The error for an action of a commit that cannot be read."""
+    if isinstance(error, FieldError):
+        what, field = f"{action}.{error}", error.field or None
+    else:
+        what, field = f"{action}: {error}", None
+    return CorruptLogError(
+        f"Version {version} holds a malformed action: {what}.", version=version, action=action, field=field
+    )
+
+
 def _assemble(found: _Found, version: int, files: tuple[pa.Table, pa.Table] | None = None) -> CommitActions:
     """The actions of a commit; ``files`` are its adds and removes if they are columns already."""
-    try:
-        adds, removes = files or (
-            _file_table(found.get("add", ()), ADD_SCHEMA),
-            _file_table(found.get("remove", ()), REMOVE_SCHEMA),
-        )
-        return _assembled(found, version, _one_vector_a_path(adds), removes)
-    except _MALFORMED as error:
-        what = f"the field {error} is missing" if isinstance(error, KeyError) else str(error)
-        raise CorruptLogError(f"Version {version} holds a malformed action: {what}.") from error
+    adds, removes = files or (_files_of(found, "add", version), _files_of(found, "remove", version))
+    if adds.num_rows:
+        try:
+            one_vector_a_path(adds)
+        except FieldError as error:
+            raise _malformed(version, "add", error) from error
 
+    def each(name: str, read: Callable[[dict[str, Any]], _T]) -> tuple[_T, ...]:
+        try:
+            return tuple(read(row) for row in found.get(name, ()))
+        except _MALFORMED as error:
+            raise _malformed(version, name, error) from error
 
-def _assembled(found: _Found, version: int, adds: pa.Table, removes: pa.Table) -> CommitActions:
+    def only(name: str, read: Callable[[dict[str, Any]], _T]) -> _T | None:
+        values = each(name, read)
+        if len(values) > 1:
+            error = ValueError(f"it holds {len(values)} {name} actions and may hold one")
+            raise _malformed(version, name, error)
+        return values[0] if values else None
+
     infos = found.get("commitInfo", ())
     return CommitActions(
         version=version,
         commit_info=commit_info_of(infos[0]) if infos else None,
-        protocol=_only("protocol", [protocol_of(row) for row in found.get("protocol", ())]),
-        metadata=_only("metaData", [metadata_of(row) for row in found.get("metaData", ())]),
-        transactions=tuple(transaction_of(row) for row in found.get("txn", ())),
-        domains=tuple(domain_of(row) for row in found.get("domainMetadata", ())),
+        protocol=only("protocol", protocol_of),
+        metadata=only("metaData", metadata_of),
+        transactions=each("txn", transaction_of),
+        domains=each("domainMetadata", domain_of),
         adds=adds,
         removes=removes,
-        cdc=tuple(cdc_of(row) for row in found.get("cdc", ())),
-        checkpoint_metadata=_only(
-            "checkpointMetadata",
-            [
-                CheckpointMetadata(version=long(row, "version"), tags=optional_texts(row, "tags"))
-                for row in found.get("checkpointMetadata", ())
-            ],
-        ),
-        sidecars=tuple(
-            SidecarFile(
-                path=text(row, "path"),
-                size_in_bytes=long(row, "sizeInBytes"),
-                modification_time=long(row, "modificationTime"),
-                tags=optional_texts(row, "tags"),
-            )
-            for row in found.get("sidecar", ())
-        ),
+        cdc=each("cdc", _cdc),
+        checkpoint_metadata=only("checkpointMetadata", _checkpoint_metadata),
+        sidecars=each("sidecar", _sidecar),
     )
 
 
-_T = typing.TypeVar("_T")
+def _files_of(found: _Found, name: str, version: int) -> pa.Table:
+    """The file actions of one kind. A flaw in one of them is looked for if their conversion fails."""
+    schema = ADD_SCHEMA if name == "add" else REMOVE_SCHEMA
+    rows = found.get(name, ())
+    try:
+        files = file_table(rows, schema)
+        if files.num_rows:
+            check_files(files)
+        return files
+    except FieldError as error:
+        raise _malformed(version, name, error) from error
+    except _MALFORMED as error:
+        try:
+            for row in rows:
+                raise_flaw(row, schema)
+        except FieldError as flaw:
+            raise _malformed(version, name, flaw) from error
+        raise _malformed(version, name, error) from error
 
 
-def _only(name: str, values: Sequence[_T]) -> _T | None:
-    """The only value, or None. A commit may not contain several, because the order of its actions has no meaning."""
-    if len(values) > 1:
-        raise ValueError(f"it holds {len(values)} {name} actions and may hold one")
-    return values[0] if values else None
+def _cdc(row: dict[str, Any]) -> AddCdcFile:
+    file = cdc_of(row)
+    flaw = flaw_of_log_path(file.path)
+    if flaw is not None:
+        raise FieldError("path", f"names no file of the table. {flaw.removesuffix('.')}")
+    return file
 
 
-def _file_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
-    if not rows:
-        return _NO_FILES[schema is ADD_SCHEMA]
-    maps, struct = _MAPS_AND_STRUCT[schema is ADD_SCHEMA]
-    for row in rows:
-        text(row, "path")
-    values = [{**row, **{name: list(row[name].items()) for name in maps if row.get(name) is not None}} for row in rows]
-    # One conversion for all columns: with few rows, an array for each column would take most of the time.
-    batch = pa.RecordBatch.from_struct_array(pa.array(values, type=struct))
-    files = pa.Table.from_batches([batch], schema=schema)
-    refuse_incomplete(files)
-    return files
+def _checkpoint_metadata(row: dict[str, Any]) -> CheckpointMetadata:
+    return CheckpointMetadata(version=long(row, "version"), tags=optional_texts(row, "tags"))
 
 
-_SCHEMAS = (ADD_SCHEMA, REMOVE_SCHEMA)
-_NO_FILES = (REMOVE_SCHEMA.empty_table(), ADD_SCHEMA.empty_table())
-_MAPS_AND_STRUCT = tuple(
-    ([field.name for field in schema if pa.types.is_map(field.type)], pa.struct(list(schema)))
-    for schema in (REMOVE_SCHEMA, ADD_SCHEMA)
-)
-
-
-def _one_vector_a_path(adds: pa.Table) -> pa.Table:
-    """Refuse two adds of one file with different deletion vectors, because it is undefined which of them applies."""
-    if adds["deletionVector"].null_count < adds.num_rows and pc.count_distinct(adds["path"]).as_py() < adds.num_rows:
-        files = pa.table({"path": adds["path"], "vector": dv_ids(adds)})
-        if files.group_by(["path", "vector"]).aggregate([]).num_rows > pc.count_distinct(files["path"]).as_py():
-            raise ValueError("it adds a file twice, with different deletion vectors")
-    return adds
+def _sidecar(row: dict[str, Any]) -> SidecarFile:
+    return SidecarFile(
+        path=text(row, "path"),
+        size_in_bytes=long(row, "sizeInBytes"),
+        modification_time=long(row, "modificationTime"),
+        tags=optional_texts(row, "tags"),
+    )

@@ -18,6 +18,7 @@ from cm_delta_dagster.protocol.predicates.predicates import (
     Predicate,
     column_path,
 )
+from cm_delta_dagster.protocol.schema.char_types import char_width
 from cm_delta_dagster.protocol.schema.types import BINARY, STRING, StructType
 
 _EMPTY = ("", b"")
@@ -25,9 +26,14 @@ _EQUALITIES = (ComparisonOperator.EQ, ComparisonOperator.NULL_SAFE_EQ)
 
 
 def stored_as_null(schema: StructType, partition_columns: Sequence[str]) -> tuple[str, ...]:
-    """The partition columns of type string or binary, in the spelling of the schema."""
+    """The partition columns of type string or binary, in the spelling of the schema.
+
+    A ``char(n)`` column has blanks for the empty text, which are stored.
+    """
     fields = (schema.field(name) for name in partition_columns)
-    return tuple(item.name for item in fields if item is not None and item.type in (STRING, BINARY))
+    return tuple(
+        item.name for item in fields if item is not None and item.type in (STRING, BINARY) and not char_width(item)
+    )
 
 
 def check_no_empty_text(predicate: Predicate, partition_columns: Sequence[str]) -> None:

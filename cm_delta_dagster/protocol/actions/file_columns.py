@@ -5,6 +5,8 @@ without a Python object per file. Only the files that a single transaction propo
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,10 @@ import pyarrow.compute as pc
 
 from cm_delta_dagster.protocol.actions.action_fields import deletion_vector_fields, optional_dict
 from cm_delta_dagster.protocol.actions.actions import AddFile, DeletionVectorDescriptor, RemoveFile
+from cm_delta_dagster.protocol.actions.stats_text import repeatable_stats
+
+LAST_MS = 253_402_300_799_999
+"""The end of the year 9999, in epoch milliseconds: the latest time of a new commit."""
 
 STRING_MAP = pa.map_(pa.string(), pa.string())
 
@@ -25,6 +31,11 @@ DELETION_VECTOR_TYPE = pa.struct(
         "cardinality": pa.int64(),
     }
 )
+
+VECTOR_FIELDS: Mapping[str, int] = MappingProxyType(
+    {"storageType": 0, "pathOrInlineDv": 0, "offset": 32, "sizeInBytes": 32, "cardinality": 64}
+)
+"""The fields of a deletion vector with their bits; 0 for texts. All but ``offset`` are required."""
 
 ADD_SCHEMA = pa.schema(
     {
@@ -119,6 +130,27 @@ def table_to_adds(files: pa.Table) -> list[AddFile]:
         )
         for row in files.to_pylist()
     ]
+
+
+def table_to_new_adds(files: pa.Table) -> list[AddFile]:
+    """Live files as adds of another commit, such as a restoration or a clone.
+
+    What other writers left out has the value that readers assume. Values that readers accept and a commit must not contain are
+    changed: statistics as in :func:`repeatable_stats`, and a time beyond the year 9999, as in nanoseconds, counts as left out.
+    """
+    return [
+        replace(
+            add,
+            data_change=add.data_change is not False,
+            modification_time=_repeatable_time(add.modification_time),
+            stats=repeatable_stats(add.stats),
+        )
+        for add in table_to_adds(files)
+    ]
+
+
+def _repeatable_time(time_ms: int | None) -> int:
+    return 0 if time_ms is None or abs(time_ms) > LAST_MS else time_ms
 
 
 def table_to_removes(files: pa.Table) -> list[RemoveFile]:

@@ -290,7 +290,7 @@ def struct_to_map(values: pa.StructArray, *, drop_null_entries: bool) -> pa.MapA
     if not names:
         offsets = pa.array(np.zeros(count + 1, dtype=np.int32))
         return _map(offsets, pa.array([], pa.string()), pa.array([], pa.string()), valid)
-    columns = pa.concat_arrays([pc.struct_field(values, name).cast(pa.string()) for name in names])
+    columns = pa.concat_arrays([column.cast(pa.string()) for column in values.flatten()])
     items = columns if width == 1 else columns.take(pa.array(np.arange(count * width).reshape(width, count).T.ravel()))
     keep = np.repeat(valid, width)
     if drop_null_entries:

@@ -5,16 +5,26 @@ The empty string and null both mean NULL, for every type. Values come from the l
 
 import datetime as dt
 import math
-import re
-import struct
 from collections.abc import Callable, Mapping
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, InvalidDataError
+from cm_delta_dagster.errors import CorruptLogError, InvalidDataError, UnsupportedFeatureError
+from cm_delta_dagster.protocol.predicates.cast_text import (
+    boolean_of,
+    date_text,
+    days_of,
+    decimal_of,
+    float_of,
+    integer_of,
+    timestamp_of,
+    timestamp_texts,
+)
+from cm_delta_dagster.protocol.predicates.zone_rules import DisputedTimeError, instant_micros
 from cm_delta_dagster.protocol.schema.arrow_types import to_arrow_type
 from cm_delta_dagster.protocol.schema.interval_types import (
     DAY_TIME_NAMES,
@@ -43,23 +53,14 @@ from cm_delta_dagster.protocol.schema.types import (
 )
 
 _INTEGER_BITS: Mapping[DataType, int] = {BYTE: 8, SHORT: 16, INTEGER: 32, LONG: 64}
-_INTEGER_TEXT = re.compile(r"[+-]?\d+", re.ASCII)
-_FLOAT_TEXT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-_DATE_TEXT = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
-_TIMESTAMP_TEXT = re.compile(
-    r"(\d{4}-\d{2}-\d{2})(?:[ T](\d{2}:\d{2}:\d{2})(?:\.(\d{1,6})0*)?(Z|[+-]\d{2}:?\d{2})?)?", re.ASCII
-)
-_FLOAT_NAMES: Mapping[str, float] = {
-    "nan": math.nan,
-    "infinity": math.inf,
-    "+infinity": math.inf,
-    "inf": math.inf,
-    "-infinity": -math.inf,
-    "-inf": -math.inf,
-}
 _UTC = dt.UTC
 _MICROSECOND = dt.timedelta(microseconds=1)
+_EPOCH = dt.datetime(1970, 1, 1)
+_PHYSICAL: Mapping[DataType, pa.DataType] = {DATE: pa.int32(), TIMESTAMP: pa.int64(), TIMESTAMP_NTZ: pa.int64()}
+"""The numbers that stand for times here: days or microseconds since 1970. Python's own types end with the year 9999."""
 _YEAR_MONTH, _DAY_TIME = "interval year to month", "interval day to second"
+
+_USUAL_WITH_ZONE = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)$|^$"
 
 Zone = dt.tzinfo
 
@@ -217,26 +218,31 @@ _SERIALIZERS: Mapping[DataType, Callable[[Any], str | None]] = {
 def parse_partition_value(text: str | None, type: DataType, *, zone: Zone = _UTC) -> Any:
     """Value of a text of the log; None for NULL and the empty string.
 
+    Texts are read as Spark casts them, and delta-spark with it: other writers have other forms than the protocol's.
+
     Args:
         text: as in ``partitionValues``.
         type: type of the column.
         zone: time zone of the writer, for texts of type ``timestamp`` without a time zone.
 
     Raises:
-        CorruptLogError: the text is not a value of the type.
+        CorruptLogError: the text is not a value of the type; Spark reads NULL.
+        UnsupportedFeatureError: a time outside of the years 1 to 9999, or before 1970 in a zone whose rules are not certain.
         InvalidArgumentError: ``zone`` is needed and cannot be found.
     """
-    if text is None or text == "" or type == VOID:
-        return None
+    value = _parsed(text, type, zone)
+    if value is None or type not in _PHYSICAL:
+        return value
     try:
-        value = _parse(text, type, zone)
-    except InvalidArgumentError:
-        raise  # The time zone is not known.
-    except (ValueError, OverflowError, InvalidOperation, InvalidDataError) as error:
-        raise _no_value(text, type) from error
-    if value is None:
-        raise _no_value(text, type)
-    return value
+        if type == DATE:
+            return _EPOCH.date() + dt.timedelta(days=value)
+        moment = _EPOCH + dt.timedelta(microseconds=value)
+    except OverflowError as error:
+        raise UnsupportedFeatureError(
+            f"The partition value {text!r} in the log is a time before the year 1 or after the year 9999, which this operation "
+            "cannot hold. Read the table as a whole, or delete the partition with Spark."
+        ) from error
+    return moment.replace(tzinfo=_UTC) if type == TIMESTAMP else moment
 
 
 def partition_value_array(texts: pa.Array | pa.ChunkedArray, type: DataType, *, zone: Zone = _UTC) -> pa.Array:
@@ -244,6 +250,7 @@ def partition_value_array(texts: pa.Array | pa.ChunkedArray, type: DataType, *, 
 
     Raises:
         CorruptLogError: a text is not a value of the type.
+        UnsupportedFeatureError: a time before 1970 is in a zone whose rules are not certain.
     """
     array = pa.concat_arrays(texts.chunks) if isinstance(texts, pa.ChunkedArray) and texts.num_chunks else texts
     if isinstance(array, pa.ChunkedArray):
@@ -251,13 +258,39 @@ def partition_value_array(texts: pa.Array | pa.ChunkedArray, type: DataType, *, 
     if type == STRING:
         return pc.if_else(pc.equal(array, ""), pa.scalar(None, pa.string()), array)
     encoded = pc.dictionary_encode(array)
-    values = [parse_partition_value(text, type, zone=zone) for text in encoded.dictionary.to_pylist()]
-    return pa.array(values, type=to_arrow_type(type)).take(encoded.indices)
+    values = [_parsed(text, type, zone) for text in encoded.dictionary.to_pylist()]
+    target = to_arrow_type(type)
+    physical = _PHYSICAL.get(type)
+    parsed = pa.array(values, type=target) if physical is None else pa.array(values, type=physical).view(target)
+    return parsed.take(encoded.indices)
 
 
-def states_zone(texts: pa.Array) -> pa.BooleanArray:
+def canonical_partition_text(text: str | None, type: DataType, *, zone: Zone = _UTC) -> str | None:
+    """The text of the same value in the form that :func:`serialize_partition_value` writes; None for NULL.
+
+    Years before 0000 and after 9999 have a sign. Raises as :func:`partition_value_array`.
+    """
+    value = _parsed(text, type, zone)
+    if value is None or type not in _PHYSICAL:
+        return serialize_partition_value(value, type)
+    if type == DATE:
+        return date_text(value)
+    date, time = timestamp_texts(value)
+    return f"{date}T{time}Z" if type == TIMESTAMP else f"{date} {time.removesuffix('.000000')}"
+
+
+def states_zone(texts: pa.Array | pa.ChunkedArray) -> pa.BooleanArray | pa.ChunkedArray:
     """Whether each text of a ``timestamp`` column names its time zone; true for NULL, which needs none."""
-    return pc.match_substring_regex(texts, r"(Z|[+-]\d\d:?\d\d)$|^$").fill_null(True)
+    usual = pc.match_substring_regex(texts, _USUAL_WITH_ZONE).fill_null(True)
+    others = pc.unique(texts.filter(pc.invert(usual))).to_pylist()
+    zoned = pa.array([text for text in others if names_zone(text)], pa.string())
+    return pc.or_(usual, pc.is_in(texts, value_set=zoned)) if len(zoned) else usual
+
+
+def names_zone(text: str) -> bool:
+    """Whether a text is a timestamp with a time zone."""
+    found = timestamp_of(text)
+    return found is not None and found.zone is not None
 
 
 def physical_values(values: pa.Array) -> pa.Array:
@@ -276,19 +309,43 @@ def _no_value(text: str, data_type: DataType) -> CorruptLogError:
     )
 
 
+def _parsed(text: str | None, data_type: DataType, zone: Zone) -> Any:
+    """The value of a text; a time as the number of :data:`_PHYSICAL`."""
+    if text is None or text == "" or data_type == VOID:
+        return None
+    try:
+        value = _parse(text, data_type, zone)
+    except DisputedTimeError as error:
+        raise UnsupportedFeatureError(
+            f"The partition value {text!r} in the log is a time before 1970 without a time zone, and the rules of the zone "
+            f"{error.zone} at that time are not the same in Spark, Python and the operating system. Read the table with the offset "
+            "that its writer used, e.g. time_zone='+01:00'."
+        ) from error
+    if value is None:
+        raise _no_value(text, data_type)
+    return value
+
+
 def _parse(text: str, data_type: DataType, zone: Zone) -> Any:
     if isinstance(data_type, DecimalType):
-        return Decimal(_serialize_decimal(Decimal(text), data_type))
+        return decimal_of(text, data_type.precision, data_type.scale)
     if data_type in _INTEGER_BITS:
-        number = int(text) if _INTEGER_TEXT.fullmatch(text) else None
-        return number if number is not None and _in_range(number, data_type) else None
-    if data_type == TIMESTAMP:
-        moment = _parse_moment(text)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).astimezone(_UTC)
+        return integer_of(text, _INTEGER_BITS[data_type])
+    if data_type in (TIMESTAMP, TIMESTAMP_NTZ):
+        return _micros(text, None if data_type == TIMESTAMP_NTZ else zone)
     if isinstance(data_type, PrimitiveType) and data_type.name in DAY_TIME_NAMES | YEAR_MONTH_NAMES:
         return _parse_interval(text, data_type.name)
     parser = _PARSERS.get(data_type)
     return None if parser is None else parser(text)
+
+
+def _micros(text: str, zone: Zone | None) -> int | None:
+    """Microseconds of a timestamp, without ``zone`` of its local time, to which a zone in the text does not matter."""
+    found = timestamp_of(text)
+    if found is None:
+        return None
+    micros = found.local_micros if zone is None else instant_micros(found.local_micros, found.zone or zone)
+    return micros if -(1 << 63) <= micros < 1 << 63 else None
 
 
 def _parse_interval(text: str, name: str) -> Any:
@@ -302,39 +359,13 @@ def _parse_string(text: str) -> str:
     return text
 
 
-def _parse_boolean(text: str) -> bool | None:
-    return {"true": True, "false": False}.get(text.lower())
-
-
-def _parse_float(text: str) -> float | None:
-    if text.lower() in _FLOAT_NAMES:
-        return _FLOAT_NAMES[text.lower()]
-    # float() also accepts underscores, spaces and other spellings of infinity.
-    return float(text) if _FLOAT_TEXT.fullmatch(text) else None
-
-
 def _parse_single(text: str) -> float | None:
-    value = _parse_float(text)
+    value = float_of(text)
+    if value is None or not math.isfinite(value):
+        return value
     # Rounded to single precision, so the value equals the one that was written.
-    return None if value is None else float(struct.unpack("<f", struct.pack("<f", value))[0])
-
-
-def _parse_date(text: str) -> dt.date | None:
-    return dt.date.fromisoformat(text) if _DATE_TEXT.fullmatch(text) else None
-
-
-def _parse_timestamp_ntz(text: str) -> dt.datetime | None:
-    moment = _parse_moment(text)
-    return moment if moment.tzinfo is None else None
-
-
-def _parse_moment(text: str) -> dt.datetime:
-    match = _TIMESTAMP_TEXT.fullmatch(text)
-    if match is None:
-        raise ValueError(text)
-    date, time, fraction, offset = match.groups()
-    moment = f"{date}T{time or '00:00:00'}.{(fraction or '0').ljust(6, '0')}"
-    return dt.datetime.fromisoformat(moment + ("+00:00" if offset == "Z" else offset or ""))
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
 
 
 def _parse_binary(text: str) -> bytes:
@@ -344,10 +375,9 @@ def _parse_binary(text: str) -> bytes:
 
 _PARSERS: Mapping[DataType, Callable[[str], Any]] = {
     STRING: _parse_string,
-    BOOLEAN: _parse_boolean,
+    BOOLEAN: boolean_of,
     FLOAT: _parse_single,
-    DOUBLE: _parse_float,
-    DATE: _parse_date,
-    TIMESTAMP_NTZ: _parse_timestamp_ntz,
+    DOUBLE: float_of,
+    DATE: days_of,
     BINARY: _parse_binary,
 }

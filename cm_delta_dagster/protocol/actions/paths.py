@@ -2,10 +2,11 @@
 
 There are three forms: the *path* of the log (percent-encoded, relative or absolute), the *location* (absolute URI with a decoded
 path, as storage expects it), and the *key* (normalised location, equal for all spellings of one file). Nothing here accesses
-storage.
+storage: ``storage.other_names`` resolves links, where it matters that two locations do not name one object.
 """
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from types import MappingProxyType
 from urllib.parse import quote, unquote
@@ -31,10 +32,19 @@ _SCHEME_TEXT = r"([A-Za-z][A-Za-z0-9+.\-]*):"
 _SCHEME = re.compile(rf"{_SCHEME_TEXT}(?=/)")
 # Not for Azure, where container and account are written differently too.
 _ONE_SPELLING = {scheme: store for scheme, store in OBJECT_STORE_SCHEMES.items() if store != "az"}
+_AZURE_SCHEMES = frozenset({"az", "abfs", "abfss", "wasb", "wasbs"})
+_DEFAULT_PORTS: Mapping[str, str] = MappingProxyType({"hdfs": "8020", "http": "80", "https": "443"})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _DRIVE = re.compile(r"[A-Za-z]:\\")
 _RELATIVE_FILE_URI = re.compile(r"file:(?!/)", re.IGNORECASE)
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_PLAIN = re.compile(r"[A-Za-z0-9_=\-][A-Za-z0-9_=+,\-]*(?:[./][A-Za-z0-9_=+,\-]+)*")
+"""Most relative paths; none of them has a flaw."""
+_SUSPECT = (
+    r"%([^0-9A-Fa-f]|.[^0-9A-Fa-f]|.?$|00|2[Ff]|[89A-Fa-f])|(^|/)(\.|%2[Ee]){2}(/|$)"
+    r"|^([A-Za-z][A-Za-z0-9+.\-]*:)?(/+[^/]*)?(/|\.|%2[Ee])*$"
+)
+"""What paths with a flaw match, and some others."""
 _HIVE_UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _HIVE_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 _SLASH, _DOT, _COLON, _PERCENT = b"/.:%"
@@ -75,26 +85,60 @@ def resolve_path(table_location: str, path: str) -> str:
         path: percent-encoded, relative to the root or absolute.
 
     Raises:
-        CorruptLogError: the path is empty, cannot be decoded, or has a ``..`` segment.
+        CorruptLogError: the path does not name a file, cannot be decoded, or has a ``..`` segment.
     """
-    decoded = decode_path(path)
+    decoded, segments = _checked(path)
     # The scheme is matched before decoding, because an encoded colon belongs to a file name.
     scheme = _SCHEME.match(path)
-    segments = [segment for segment in decoded.split("/") if segment not in ("", ".")]
-    if not segments:
-        raise CorruptLogError(f"The path {path!r} in the log does not name a file; the log entry is damaged.")
-    if ".." in segments:
-        # Refused in absolute paths too: operations that compare locations, such as vacuum, would treat it as another file.
-        raise CorruptLogError(
-            f"The path {path!r} in the log has a '..' segment and may leave the table {table_location!r}; it is "
-            "refused, because the file may belong to another table. A file outside of the table must be named by an "
-            "absolute URI."
-        )
     if scheme is not None:
         return normalise_location(decoded) if scheme[1].lower() == "file" else decoded
     if path.startswith("/"):
         return _root_of(table_location) + decoded
     return f"{table_location.rstrip('/')}/{'/'.join(segments)}"
+
+
+def _checked(path: str) -> tuple[str, list[str]]:
+    """``path`` decoded, and its segments without empty ones and ``.``. Raises CorruptLogError as :func:`resolve_path`."""
+    decoded = decode_path(path)
+    scheme = _SCHEME.match(path)
+    below = decoded if scheme is None else decoded[scheme.end() :]
+    if scheme is not None and below.startswith("//"):
+        below = below[2:].partition("/")[2]
+    segments = [segment for segment in below.split("/") if segment not in ("", ".")]
+    if not segments:
+        raise CorruptLogError(f"The path {path!r} in the log does not name a file; the log entry is damaged.")
+    if ".." in segments:
+        # Refused in absolute paths too: operations that compare locations, such as vacuum, would treat it as another file.
+        raise CorruptLogError(
+            f"The path {path!r} in the log has a '..' segment and may leave the table; it is refused, because the file may "
+            "belong to another table. A file outside of the table must be named by an absolute URI."
+        )
+    return decoded, segments
+
+
+def flaw_of_log_path(path: str) -> str | None:
+    """Why no file can have ``path`` in a log; None if one can. See :func:`resolve_path`."""
+    if _PLAIN.fullmatch(path):
+        return None
+    try:
+        _checked(path)
+    except CorruptLogError as error:
+        return str(error)
+    return None
+
+
+def first_flaw(paths: pa.ChunkedArray | pa.Array) -> tuple[int, str] | None:
+    """Row and :func:`flaw_of_log_path` of the first path that no file can have. Nulls are left out.
+
+    The paths that may have a flaw are found without a Python object per path.
+    """
+    array = _combined(paths)
+    suspects = pc.fill_null(pc.match_substring_regex(array, _SUSPECT), False)
+    for row in np.flatnonzero(suspects.to_numpy(zero_copy_only=False)).tolist():
+        flaw = flaw_of_log_path(array[row].as_py())
+        if flaw is not None:
+            return row, flaw
+    return None
 
 
 def encode_location(location: str) -> str:
@@ -160,6 +204,43 @@ def normalise_location(uri: str) -> str:
     return f"{scheme}://{authority}{_clean(rest)}"
 
 
+def canonical_location(location: str) -> str:
+    """The form of a decoded location in which all its spellings are equal. It is compared only: engines may not accept it.
+
+    Other than :func:`normalise_location`, it has no credentials and no default port, and Azure's schemes and hosts have one form,
+    ``az://container@account/path``. An account that the location does not name is left out.
+    """
+    scheme, separator, rest = normalise_location(location).partition("://")
+    if not separator or scheme == "file":
+        return f"{scheme}{separator}{rest}"
+    authority, slash, path = rest.partition("/")
+    user, _, host = authority.rpartition("@")
+    if scheme in _AZURE_SCHEMES:
+        scheme = "az"
+        host = f"{user}@{host.lower().partition('.')[0].partition(':')[0]}" if user else host
+    else:
+        host = host.removesuffix(f":{_DEFAULT_PORTS.get(scheme, '')}")
+    return f"{scheme}://{host}{slash}{path}"
+
+
+def folded_name(name: str) -> str:
+    """A file name without what file systems and writers may change: case, the form of accents, and percent-encoding."""
+    while (decoded := unquote(name)) != name:
+        name = decoded
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def folded_names(locations: pa.Array) -> pa.Array:
+    """:func:`folded_name` of the last segment of each location; only names that are not plain ASCII are taken one by one."""
+    names = pc.replace_substring_regex(locations.cast(pa.string()), "(?s)^.*/", "")
+    folded = pc.utf8_lower(names)
+    special = pc.or_(pc.match_substring(names, "%"), pc.invert(pc.string_is_ascii(names)))
+    if not pc.any(special, min_count=0).as_py():
+        return folded
+    values = [folded_name(name) for name in names.filter(special).to_pylist()]
+    return pc.replace_with_mask(folded, special, pa.array(values, pa.string()))
+
+
 def file_keys(location: str, paths: pa.ChunkedArray | pa.Array) -> pa.Array:
     """The key of each ``path`` in the log of the table at ``location``; all spellings of one file have the same key.
 
@@ -168,15 +249,19 @@ def file_keys(location: str, paths: pa.ChunkedArray | pa.Array) -> pa.Array:
     Raises:
         CorruptLogError: as :func:`resolve_path`.
     """
-    array = paths.combine_chunks() if isinstance(paths, pa.ChunkedArray) else paths
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks)
-    array = array.cast(pa.string())
+    array = _combined(paths)
     if not len(array):
         return array
     keys = pc.binary_join_element_wise(pa.scalar(normalise_location(location) + "/"), array, pa.scalar(""))
     special = _special_rows(array)
     return keys if special is None else _replaced(keys, special, _keys_of(location, array, special))
+
+
+def _combined(paths: pa.ChunkedArray | pa.Array) -> pa.Array:
+    array = paths.combine_chunks() if isinstance(paths, pa.ChunkedArray) else paths
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks)
+    return array.cast(pa.string())
 
 
 def relative_file_keys(location: str, paths: pa.Array) -> pa.Array:

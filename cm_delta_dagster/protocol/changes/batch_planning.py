@@ -20,7 +20,11 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.actions.file_columns import dv_ids, with_data_change
-from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition, incompatibility
+from cm_delta_dagster.protocol.changes.schema_compatibility import (
+    VersionDefinition,
+    incompatibility,
+    non_additive_change,
+)
 from cm_delta_dagster.protocol.changes.stream_offset import BEFORE_FIRST, StreamOffset
 from cm_delta_dagster.protocol.features.table_features import check_readable
 
@@ -317,7 +321,7 @@ def _defined(plan: StreamPlan, commit: CommitActions, rules: StreamRules) -> Str
         )
     check_readable(current.protocol, f"{rules.table} at version {current.version}")
     _check_readable_by(current, plan.reading, plan.end, rules.table)
-    if current.version <= plan.reading.version or incompatibility(current, plan.reading) is None:
+    if current.version <= plan.reading.version or non_additive_change(current, plan.reading) is None:
         return replace(plan, current=current)
     return replace(plan, current=current, reading=current) if plan.end == plan.start else None
 
@@ -325,12 +329,16 @@ def _defined(plan: StreamPlan, commit: CommitActions, rules: StreamRules) -> Str
 def _check_readable_by(
     current: VersionDefinition, reading: VersionDefinition, position: StreamOffset, table: str
 ) -> None:
-    """Check that the definitions differ only by compatible changes of the schema."""
-    older, newer = (current, reading) if current.version <= reading.version else (reading, current)
-    reason = incompatibility(older, newer)
+    """Check that ``reading`` represents the rows of ``current``.
+
+    A stream that was started after a change of the schema maps the rows before it to the new schema. One that runs when the
+    schema changes stops, unless the change only adds to it: its consumer expects the columns that it had when it was started.
+    """
+    is_restarted = current.version <= reading.version
+    reason = incompatibility(current, reading) if is_restarted else non_additive_change(reading, current)
     if reason is None:
         return
-    if newer is reading:
+    if is_restarted:
         raise SchemaMismatchError(
             f"The stream of {table} is at version {current.version}, whose rows cannot be read with the schema of version "
             f"{reading.version}: {reason}. To lose no row, read the rows before that change with stream_arrow from the offset "

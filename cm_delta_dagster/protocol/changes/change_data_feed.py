@@ -8,7 +8,6 @@ import typing
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +18,9 @@ from cm_delta_dagster.protocol.actions.actions import AddCdcFile, CommitInfo, De
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, DELETION_VECTOR_TYPE, with_data_change
 from cm_delta_dagster.protocol.actions.paths import file_keys
-from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition, incompatibility
+from cm_delta_dagster.protocol.changes.schema_breaks import DefinitionStep, SchemaBreak, up_to_break
+from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition
+from cm_delta_dagster.protocol.features import change_feed_columns
 from cm_delta_dagster.protocol.features.column_mapping import COLUMN_ID, PHYSICAL_NAME, ColumnMappingMode
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
 from cm_delta_dagster.protocol.features.table_features import check_readable, is_active
@@ -27,10 +28,10 @@ from cm_delta_dagster.protocol.schema.types import LONG, STRING, TIMESTAMP, Stru
 
 FEATURE = "changeDataFeed"
 
-CHANGE_TYPE = "_change_type"
-COMMIT_VERSION = "_commit_version"
-COMMIT_TIMESTAMP = "_commit_timestamp"
-CHANGE_COLUMNS = (CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP)
+CHANGE_TYPE = change_feed_columns.CHANGE_TYPE
+COMMIT_VERSION = change_feed_columns.COMMIT_VERSION
+COMMIT_TIMESTAMP = change_feed_columns.COMMIT_TIMESTAMP
+CHANGE_COLUMNS = change_feed_columns.CHANGE_COLUMNS
 """Columns of a change feed, after those of the table."""
 COMMIT_FIELDS = (StructField(COMMIT_VERSION, LONG), StructField(COMMIT_TIMESTAMP, TIMESTAMP))
 """The columns of a change feed that no file stores."""
@@ -92,19 +93,31 @@ class VectorChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangePlan:
-    """The files to read for the changes of a range of versions, oldest first, and the definition to read them with."""
+    """The files to read for the changes of a range of versions, oldest first, and the definition to read them with.
+
+    Attributes:
+        stopped_before: the version before which the plan ends, although the range goes on; None if it has the whole range.
+    """
 
     definition: VersionDefinition
     parts: tuple[ChangePart | VectorChange, ...]
+    stopped_before: SchemaBreak | None = None
 
 
 def plan_changes(
-    commits: Iterable[Commit], *, start: VersionDefinition, latest: VersionDefinition, location: str, table: str
+    commits: Iterable[Commit],
+    *,
+    start: VersionDefinition,
+    latest: VersionDefinition,
+    location: str,
+    table: str,
+    before: VersionDefinition | None = None,
 ) -> ChangePlan:
     """Plan the changes of ``commits``.
 
-    Rows are read with the schema of the table's latest version or, if column mapping is used, with that of the last commit, as in
-    delta-spark. All schemas in the range must be compatible with it.
+    Rows are mapped to the schema of the last commit or, if the table does not use column mapping, to that of its latest version,
+    as in delta-spark. Unlike there, columns may be renamed, widened or dropped within the range. A plan ends before the first
+    version whose schema cannot represent the rows before it.
 
     Args:
         commits: successive versions from ``start.version`` on.
@@ -112,28 +125,40 @@ def plan_changes(
         latest: definition at the table's latest version.
         location: absolute URI of the table root.
         table: name of the table in messages.
+        before: definition at the version before the first one, if the first commit :func:`replaces_rows`.
 
     Raises:
         InvalidArgumentError: change data feed was not active at one of the versions.
-        SchemaMismatchError: the schema of one of the versions is incompatible.
+        SchemaMismatchError: the first commit removes rows that its own schema cannot represent, or a column of the table has the
+            name of a column of the change feed.
         UnsupportedFeatureError: one of the versions requires an unsupported reader feature.
         CorruptLogError: the actions of a commit contradict each other.
     """
     parts: list[ChangePart | VectorChange] = []
-    definitions = [start]
+    steps = [DefinitionStep(definition=start, removed_from=before)]
     remaining = iter(commits)
     for commit in remaining:
-        current = start if commit.version == start.version else definitions[-1].after(commit.actions)
+        previous = steps[-1].definition
+        current = start if commit.version == start.version else previous.after(commit.actions)
         if current is start or commit.actions.metadata is not None or commit.actions.protocol is not None:
             if not _records_changes(current):
                 raise _not_recorded(current, remaining, start=start, latest=latest, table=table)
             check_readable(current.protocol, f"{table} at version {current.version}")
-            definitions += [] if current is start else [current]
+            if current is not start:
+                removed_from = previous if replaces_rows(commit.actions) else None
+                steps.append(DefinitionStep(definition=current, removed_from=removed_from))
         parts += _changes_of(commit, current, location, table)
-    definition = _read_definition(definitions, latest)
+    readable, stopped_before = up_to_break(steps, table)
+    if stopped_before is not None:
+        parts = [part for part in parts if part.version < stopped_before.version]
+    definition = _read_definition(readable, latest)
     _check_reserved_names(definition, table)
-    _check_compatible(definitions, definition, table)
-    return ChangePlan(definition=definition, parts=tuple(parts))
+    return ChangePlan(definition=definition, parts=tuple(parts), stopped_before=stopped_before)
+
+
+def replaces_rows(actions: CommitActions) -> bool:
+    """Whether a commit changes the metadata and removes files, whose rows were stored under the previous metadata."""
+    return actions.metadata is not None and not actions.cdc and with_data_change(actions.removes).num_rows > 0
 
 
 def change_schema(schema: StructType) -> StructType:
@@ -151,10 +176,11 @@ def is_change_type(item: StructField) -> bool:
     return item.name == CHANGE_TYPE and COLUMN_ID not in item.metadata
 
 
-def _read_definition(definitions: Sequence[VersionDefinition], latest: VersionDefinition) -> VersionDefinition:
-    first, last = definitions[0], definitions[-1]
+def _read_definition(steps: Sequence[DefinitionStep], latest: VersionDefinition) -> VersionDefinition:
+    """The latest definition adds columns that came after the range, if column mapping is not used; else the last of the range."""
+    first, last = steps[0].definition, steps[-1].definition
     is_mapped = any(item.mapping is not ColumnMappingMode.NONE for item in (first, last, latest))
-    return last if is_mapped else latest
+    return last if is_mapped or any(step.conflict(latest) is not None for step in steps) else latest
 
 
 # --- one commit -------------------------------------------------------------------------------------------------------
@@ -353,28 +379,6 @@ def _check_reserved_names(definition: VersionDefinition, table: str) -> None:
                 f"{table} has a column {name!r}, which is the name of a column of the change feed; its changes cannot be "
                 "read. Rename the column."
             )
-
-
-def _check_compatible(definitions: Sequence[VersionDefinition], newer: VersionDefinition, table: str) -> None:
-    for older in definitions:
-        reason = incompatibility(older, newer)
-        if reason is not None:
-            raise SchemaMismatchError(
-                f"The changes of {table} from version {older.version} on cannot be read with the schema of version "
-                f"{newer.version}: {reason}. {_what_to_read(definitions)}"
-            )
-
-
-def _what_to_read(definitions: Sequence[VersionDefinition]) -> str:
-    """What to do about an incompatible schema, for a message."""
-    changed = (later.version for earlier, later in pairwise(definitions) if incompatibility(earlier, later) is not None)
-    version = next(changed, None)
-    if version is not None:
-        return f"Read the changes of the versions before version {version}, and those from it on, separately."
-    return (
-        "The schema changed after the versions of the range, and changes are read with the schema of the latest version. Read the "
-        "rows of the table at these versions (version=...) and compare them."
-    )
 
 
 def without_empty(parts: Iterable[ChangePart]) -> tuple[ChangePart, ...]:

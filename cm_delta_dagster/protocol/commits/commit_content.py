@@ -120,7 +120,7 @@ def _records(stats: pa.ChunkedArray) -> list[int | None]:
 def _records_of(stats: str | None) -> int | None:
     try:
         found = None if stats is None else json.loads(stats).get("numRecords")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return None
     return found if isinstance(found, int) and not isinstance(found, bool) else None
 

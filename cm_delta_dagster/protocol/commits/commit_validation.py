@@ -1,57 +1,195 @@
-"""Validates the actions of a commit before it is written (protocol headings "Delta Log Entries", "Action Reconciliation")."""
+"""Validates a commit before it is written or ratified (protocol headings "Delta Log Entries", "Action Reconciliation").
 
-from collections.abc import Iterable, Sequence
+:func:`encode_checked` is for the actions of a writer, :func:`flaw_of_lines` for the bytes that a writer proposes; both apply the
+rules in :mod:`~cm_delta_dagster.protocol.commits.proposal_rules`. A commit that breaks one of them may make its table unreadable.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from cm_delta_dagster.errors import IllegalCommitError
-from cm_delta_dagster.protocol.actions.actions import (
-    Action,
-    AddCdcFile,
-    AddFile,
-    CommitInfo,
-    DomainMetadata,
-    Metadata,
-    Protocol,
-    RemoveFile,
-    SetTransaction,
-)
+from cm_delta_dagster.protocol.actions.action_fields import to_fields
+from cm_delta_dagster.protocol.actions.actions import Action
+from cm_delta_dagster.protocol.actions.commit_json import encode_fields
+from cm_delta_dagster.protocol.actions.stats_text import MAX_DIGITS
+from cm_delta_dagster.protocol.commits.proposal_rules import flaw_of_action
 
 
-def check_commit(actions: Sequence[Action]) -> None:
-    """Check that no two actions of a commit concern the same object and that commitInfo is the first action.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitFlaw:
+    """Why a commit must not be made.
 
-    Raises:
-        IllegalCommitError: the actions are invalid; the message names the object. Nothing was written.
+    Attributes:
+        action, field: what is wrong, by the names in the log; empty if it is the whole line or the whole action.
+        why: a sentence without a subject, e.g. ``is not a whole number``.
+        line: number of the line, from 1; 0 if several lines contradict each other.
     """
-    seen: set[tuple[str, ...]] = set()
-    for action in actions:
-        for key in _identities(action):
-            if key in seen:
-                raise IllegalCommitError(
-                    f"The commit would contain two actions for {' '.join(key)}, which the protocol forbids. "
-                    "Nothing was written."
-                )
-            seen.add(key)
-    if sum(isinstance(action, CommitInfo) for action in actions) != 1 or not isinstance(actions[0], CommitInfo):
-        raise IllegalCommitError(
-            "The commit must contain exactly one commitInfo, as its first action. Nothing was written."
+
+    action: str
+    field: str
+    why: str
+    line: int = 0
+
+    def __str__(self) -> str:
+        if not self.action:
+            return f"line {self.line} {self.why}" if self.line else self.why
+        return (
+            f"the field {self.field} of the action {self.action} {self.why}"
+            if self.field
+            else f"{self.action} {self.why}"
         )
 
 
-def _identities(action: Action) -> Iterable[tuple[str, ...]]:
+def encode_checked(actions: Sequence[Action]) -> bytes:
+    """The content of a commit file with these actions: one action per line in UTF-8, with a newline after each.
+
+    Raises:
+        IllegalCommitError: the actions are invalid; the message names the action and the field. Nothing was written.
+    """
+    named = [to_fields(action) for action in actions]
+    flaw = _flaw(named)
+    if flaw is not None:
+        raise IllegalCommitError(f"The commit would be invalid: {flaw}. Nothing was written.")
+    return "".join(f"{encode_fields(name, fields)}\n" for name, fields in named).encode()
+
+
+def checked_line(action: Action) -> str:
+    """The line of one action, without its newline. Raises IllegalCommitError as :func:`encode_checked`."""
+    name, fields = to_fields(action)
+    wrong = flaw_of_action(name, fields)
+    if wrong is not None:
+        flaw = CommitFlaw(action=name, field=wrong[0], why=wrong[1])
+        raise IllegalCommitError(f"The commit would be invalid: {flaw}. Nothing was written.")
+    return encode_fields(name, fields)
+
+
+def flaw_of_lines(data: bytes) -> CommitFlaw | None:
+    """The first flaw in the content of a commit that a writer proposes to a catalog; None if it has none.
+
+    It must be in the form in which every implementation reads it: lines that are objects with one action each, without duplicate
+    keys, first of them a commitInfo with ``txnId`` and ``inCommitTimestamp``.
+    """
+    named: list[tuple[str, Mapping[str, Any]]] = []
+    lines = data.split(b"\n")
+    if not lines[-1]:
+        del lines[-1]
+    for number, line in enumerate(lines, 1):
+        try:
+            named.append(_parsed(line))
+        except _LineError as error:
+            return CommitFlaw(action=error.action, field=error.field, why=str(error), line=number)
+    flaw = _flaw(named)
+    if flaw is None:
+        flaw = next(
+            (
+                CommitFlaw(action="commitInfo", field=field, why="is missing", line=1)
+                for field in ("txnId", "inCommitTimestamp")
+                if named[0][1].get(field) is None
+            ),
+            None,
+        )
+    return flaw
+
+
+class _LineError(Exception):
+    def __init__(self, why: str, *, action: str = "", field: str = "") -> None:
+        super().__init__(why)
+        self.action, self.field = action, field
+
+
+class _Duplicates(dict[str, Any]):
+    """An object in which a key occurs twice."""
+
+    def __init__(self, pairs: Iterable[tuple[str, Any]], key: str) -> None:
+        super().__init__(pairs)
+        self.key = key
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    counts = Counter(key for key, _ in pairs)
+    return _Duplicates(pairs, next(key for key, _ in pairs if counts[key] > 1))
+
+
+def _integer(text: str) -> int | float:
+    """An integer of too many digits becomes infinite, which no field may be."""
+    return int(text) if len(text) <= MAX_DIGITS else float("inf")
+
+
+def _parsed(line: bytes) -> tuple[str, Mapping[str, Any]]:
+    """The name and the fields of an action. Raises _LineError."""
+    try:
+        found = json.loads(line.decode(), object_pairs_hook=_object, parse_int=_integer)
+    except RecursionError:
+        raise _LineError("nests too many objects and arrays") from None
+    except ValueError as error:
+        raise _LineError(f"is not JSON ({error})") from None
+    if not isinstance(found, dict) or len(found) != 1 or isinstance(found, _Duplicates):
+        raise _LineError("is not an object with exactly one action")
+    ((name, fields),) = found.items()
+    if not isinstance(fields, dict):
+        raise _LineError("is not an object", action=name)
+    if isinstance(fields, _Duplicates):
+        raise _LineError("occurs twice", action=name, field=fields.key)
+    for field, value in fields.items():
+        key = _duplicate_in(value)
+        if key is not None:
+            raise _LineError(f"has the key {key!r} twice", action=name, field=field)
+    return name, fields
+
+
+def _duplicate_in(value: Any) -> str | None:
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, _Duplicates):
+            return item.key
+        if isinstance(item, dict):
+            pending += item.values()
+        elif isinstance(item, list):
+            pending += item
+    return None
+
+
+def _flaw(named: Sequence[tuple[str, Mapping[str, Any]]]) -> CommitFlaw | None:
+    """The first flaw of the actions, each with its name and its fields."""
+    seen: set[tuple[str, ...]] = set()
+    for line, (action, fields) in enumerate(named, 1):
+        wrong = flaw_of_action(action, fields)
+        if wrong is not None:
+            return CommitFlaw(action=action, field=wrong[0], why=wrong[1], line=line)
+        for key in _identities(action, fields):
+            if key in seen:
+                return CommitFlaw(action="", field="", why=f"it contains two actions for {' '.join(key)}")
+            seen.add(key)
+    if not named or named[0][0] != "commitInfo":
+        return CommitFlaw(action="", field="", why="its first action is not commitInfo")
+    return None
+
+
+def _identities(action: str, fields: Mapping[str, Any]) -> Iterable[tuple[str, ...]]:
+    """What an action is about. A commit must not contain two actions about one object."""
     match action:
-        case AddFile() | RemoveFile():
-            vector = "" if action.deletion_vector is None else action.deletion_vector.unique_id
-            yield ("add" if isinstance(action, AddFile) else "remove", "of", action.path)
-            yield ("file", action.path, vector)
-        case AddCdcFile():
-            yield ("cdc", "of", action.path)
-        case Metadata():
-            yield ("metaData",)
-        case Protocol():
-            yield ("protocol",)
-        case SetTransaction():
-            yield ("txn", action.app_id)
-        case DomainMetadata():
-            yield ("domainMetadata", action.domain)
-        case _:
-            return
+        case "add" | "remove":
+            vector = fields.get("deletionVector")
+            unique_id = "" if vector is None else _unique_id(vector)
+            yield (action, "of", fields["path"])
+            yield ("file", fields["path"], unique_id)
+        case "cdc":
+            yield ("cdc", "of", fields["path"])
+        case "metaData" | "protocol" | "commitInfo":
+            yield (action,)
+        case "txn":
+            yield ("txn", fields["appId"])
+        case "domainMetadata":
+            yield ("domainMetadata", fields["domain"])
+
+
+def _unique_id(vector: Mapping[str, Any]) -> str:
+    base, offset = f"{vector['storageType']}{vector['pathOrInlineDv']}", vector.get("offset")
+    return base if offset is None else f"{base}@{offset}"

@@ -17,13 +17,13 @@ from cm_delta_dagster.protocol.actions.paths import file_keys
 from cm_delta_dagster.protocol.commits.candidate_files import KnownFiles
 from cm_delta_dagster.protocol.features import row_tracking
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, stored_names
+from cm_delta_dagster.protocol.features.identity_columns import same_columns
 from cm_delta_dagster.protocol.features.table_features import FEATURES, is_active, reader_features, writer_features
 from cm_delta_dagster.protocol.features.table_properties import DELETION_VECTORS_KEY
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, short_sql
-from cm_delta_dagster.protocol.schema.types import StructField, StructType, parse_schema
+from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.protocol.statistics.data_skipping import keep_mask
 
-_HIGH_WATER_MARK = "delta.identity.highWaterMark"
 _MERGED_DOMAINS = frozenset({row_tracking.DOMAIN})
 """Domains that do not conflict, because each commit attempt computes their content again (the row id high-water mark)."""
 _FEATURES_WITHOUT_FILE_RULES = frozenset(("domainMetadata", "vacuumProtocolCheck", "v2Checkpoint"))
@@ -192,15 +192,7 @@ def _is_harmless(before: Metadata, after: Metadata, protocol: Protocol) -> bool:
         return False
     if replace(before, schema_string="", configuration={}) != replace(after, schema_string="", configuration={}):
         return False
-    return before.schema_string == after.schema_string or _without_marks(before) == _without_marks(after)
-
-
-def _without_marks(metadata: Metadata) -> tuple[StructField, ...]:
-    """The columns without the high-water marks of identity columns."""
-    return tuple(
-        replace(item, metadata={key: value for key, value in item.metadata.items() if key != _HIGH_WATER_MARK})
-        for item in parse_schema(metadata.schema_string).fields
-    )
+    return same_columns(before, after)
 
 
 def _transactions(pending: PendingCommit, winner: CommitActions, location: str) -> Conflict | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from cm_delta_dagster.errors import IllegalCommitError
 from cm_delta_dagster.protocol.features.column_mapping import COLUMN_ID, PHYSICAL_NAME, field_id
+from cm_delta_dagster.protocol.schema.former_names import FORMER_NAMES, with_name_taken
 from cm_delta_dagster.protocol.schema.types import (
     ArrayType,
     DataType,
@@ -52,10 +53,16 @@ def assign_column_ids(schema: StructType, ids: ColumnIds) -> StructType:
 
 def highest_column_id(schema: StructType, configuration: Mapping[str, str]) -> int:
     """The highest id that the table has given to a column; 0 if it has given none."""
-    recorded = configuration.get(MAX_COLUMN_ID, "")
-    known = [int(recorded)] if recorded.isascii() and recorded.isdigit() else []
+    recorded = recorded_column_id(configuration)
+    known = [] if recorded is None else [recorded]
     known += [field_id(item) for _, item in walk_fields(schema) if COLUMN_ID in item.metadata]
     return max(known, default=0)
+
+
+def recorded_column_id(configuration: Mapping[str, str]) -> int | None:
+    """The value of ``MAX_COLUMN_ID``; None if the table has none, or another client wrote a text that is not a number."""
+    recorded = configuration.get(MAX_COLUMN_ID, "")
+    return int(recorded) if recorded.isascii() and recorded.isdigit() else None
 
 
 def strip_metadata(schema: StructType, prefixes: tuple[str, ...]) -> StructType:
@@ -69,11 +76,14 @@ def strip_metadata(schema: StructType, prefixes: tuple[str, ...]) -> StructType:
 
 
 def with_ids_of(schema: StructType, earlier: StructType) -> StructType:
-    """``schema``, which replaces ``earlier``, with the ids and physical names of columns of the same name and type.
+    """``schema``, which replaces ``earlier``, with the ids, the physical and the former names of columns of the same name and type.
 
     A column whose type differs is another column and gets new ones.
     """
-    return StructType(tuple(_kept(item, earlier.field(item.name)) for item in schema.fields))
+    kept = StructType(tuple(_kept(item, earlier.field(item.name)) for item in schema.fields))
+    for name in schema.names:
+        kept = with_name_taken(kept, name)
+    return kept
 
 
 def _kept(item: StructField, earlier: StructField | None) -> StructField:
@@ -82,7 +92,7 @@ def _kept(item: StructField, earlier: StructField | None) -> StructField:
     kept = _kept_type(item.type, earlier.type)
     if kept is None:
         return item
-    ids = {key: value for key, value in earlier.metadata.items() if key.startswith(MAPPING_PREFIX)}
+    ids = {key: value for key, value in earlier.metadata.items() if key.startswith((MAPPING_PREFIX, FORMER_NAMES))}
     return replace(item, type=kept, metadata={**item.metadata, **ids})
 
 

@@ -12,10 +12,11 @@ from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 from cm_delta_dagster.protocol.features.table_features import supports
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
+from cm_delta_dagster.protocol.schema import former_names
 from cm_delta_dagster.protocol.schema.types import StructField, StructType, map_fields
 
 COLUMN_ID = "delta.columnMapping.id"
-PHYSICAL_NAME = "delta.columnMapping.physicalName"
+PHYSICAL_NAME = former_names.PHYSICAL_NAME
 
 _MAX_ID = 2**31 - 1
 

@@ -7,11 +7,17 @@ true for every row; NULL is a violation. Spark evaluates them when rows are writ
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from cm_delta_dagster.deferred_module import DeferredModule
 from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError
-from cm_delta_dagster.protocol.features.expressions import check_deterministic
 from cm_delta_dagster.protocol.features.table_properties import CONSTRAINT_PREFIX
 from cm_delta_dagster.protocol.schema.types import StructType, walk_fields
+
+if TYPE_CHECKING:
+    from cm_delta_dagster.protocol.features import expressions
+else:  # The catalog reads the names of constraints. Only a new constraint needs the SQL parser.
+    expressions = DeferredModule("cm_delta_dagster.protocol.features.expressions")
 
 INVARIANTS = "delta.invariants"
 """Key of an invariant in the metadata of a field."""
@@ -76,7 +82,8 @@ def with_constraint(configuration: Mapping[str, str], name: str, expression: str
             f"The table has a constraint {name!r} already: {configuration[taken]}. Nothing was changed. Choose another name, or "
             "drop that constraint first."
         )
-    check_deterministic(expression, what=f"the CHECK constraint {name!r}")
+    expressions.check_deterministic(expression, what=f"the CHECK constraint {name!r}", allows_clock=True)
+    expressions.check_clock_brackets(expression, what=f"the CHECK constraint {name!r}")
     return {**configuration, CONSTRAINT_PREFIX + name.lower(): expression}
 
 
@@ -89,7 +96,7 @@ def constraint_key(configuration: Mapping[str, str], name: str) -> str | None:
 def _invariant(text: object, name: str) -> str:
     try:
         expression = json.loads(text)["expression"]["expression"] if isinstance(text, str) else None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         expression = None
     if not isinstance(expression, str):
         raise CorruptLogError(

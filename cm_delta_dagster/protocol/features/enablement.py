@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 from cm_delta_dagster.protocol.features import row_tracking
+from cm_delta_dagster.protocol.features.change_feed_columns import CHANGE_COLUMNS
 from cm_delta_dagster.protocol.features.column_ids import (
     MAPPING_PREFIX,
     MAX_COLUMN_ID,
@@ -40,6 +41,7 @@ from cm_delta_dagster.protocol.features.protocol_evolution import (
 from cm_delta_dagster.protocol.features.table_features import feature_list, supports
 from cm_delta_dagster.protocol.features.table_properties import FEATURE_PREFIX, TableProperties
 from cm_delta_dagster.protocol.features.type_widening import TYPE_CHANGES
+from cm_delta_dagster.protocol.schema.former_names import FORMER_NAMES
 from cm_delta_dagster.protocol.schema.types import StructField, StructType, parse_schema, schema_to_json, walk_fields
 
 COLUMN_MAPPING_MODE = "delta.columnMapping.mode"
@@ -82,11 +84,11 @@ class TableDefinition:
 
 
 def without_own_metadata(schema: StructType) -> StructType:
-    """Offered columns without what only the log of a table may say of them: ids, physical names and changes of types.
+    """Offered columns without what only the log of a table may say of them: ids, physical and former names and changes of types.
 
     Rows that were read from a Delta table may carry it.
     """
-    return strip_metadata(schema, (MAPPING_PREFIX, TYPE_CHANGES))
+    return strip_metadata(schema, (MAPPING_PREFIX, TYPE_CHANGES, FORMER_NAMES))
 
 
 def new_definition(wanted: TableDefinition, *, new_name: NewName, features: Collection[str] = ()) -> TableDefinition:
@@ -98,11 +100,12 @@ def new_definition(wanted: TableDefinition, *, new_name: NewName, features: Coll
         features: features to list besides those that are used.
 
     Raises:
-        InvalidArgumentError: properties contradict each other.
+        InvalidArgumentError: properties contradict each other, or a column has a name that the change data feed needs.
         UnsupportedFeatureError: a feature is needed that this client does not support.
     """
     plain = wanted.with_schema(without_own_metadata(wanted.schema))
     result = _listed(_with_row_tracking(_with_ids(plain, new_name), new_name), features)
+    _check_change_feed_names(result)
     _check_iceberg(result)
     return result
 
@@ -120,7 +123,7 @@ def changed_definition(
 
     Raises:
         InvalidArgumentError: the mode of column mapping cannot change in that way, or a column takes the name of a row
-            tracking column.
+            tracking column or of one of the change data feed.
         UnsupportedFeatureError: a feature is needed that this client does not support.
     """
     check_mapping_change(before, wanted)
@@ -130,6 +133,8 @@ def changed_definition(
     mapped = _with_ids(plain, new_name, files_exist=is_upgrade)
     result = _listed(_with_row_tracking(mapped, new_name), features)
     _check_row_tracking_names(result)
+    if not _change_feed_names(before):
+        _check_change_feed_names(result)
     _check_iceberg(result)
     _check_partitioning(before, result)
     return before if (result.protocol, result.metadata) == (before.protocol, before.metadata) else result
@@ -268,6 +273,22 @@ def _check_row_tracking_names(result: TableDefinition) -> None:
                     f"No column can be named {name!r}: data files store row ids under that name. Nothing was changed. Choose "
                     "another name."
                 )
+
+
+def _change_feed_names(table: TableDefinition) -> list[str]:
+    """The columns that have the names of columns of the change data feed, if the feed is enabled."""
+    if not table.properties.change_data_feed_enabled:
+        return []
+    return [name for name in table.schema.names if name.lower() in CHANGE_COLUMNS]
+
+
+def _check_change_feed_names(result: TableDefinition) -> None:
+    """Raises InvalidArgumentError if the change data feed is enabled and a column has the name of one of its own."""
+    for name in _change_feed_names(result):
+        raise InvalidArgumentError(
+            f"A table with the change data feed cannot have the column {name!r}: the feed has a column of that name. Nothing was "
+            "changed. Choose another name for the column, or leave delta.enableChangeDataFeed off."
+        )
 
 
 def _listed(wanted: TableDefinition, features: Collection[str]) -> TableDefinition:

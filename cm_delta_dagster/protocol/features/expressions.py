@@ -12,9 +12,10 @@ from sqlglot import TokenType, exp
 from sqlglot.errors import SqlglotError
 
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.protocol.predicates.sql_functions import OVER_ROWS, VARYING
+from cm_delta_dagster.protocol.predicates.sql_functions import CLOCK, OVER_ROWS, SESSION, VARYING
 from cm_delta_dagster.protocol.predicates.sql_tokens import (
     Token,
+    bare_clock_names,
     source_of,
     tokens_of,
     varying_functions,
@@ -42,17 +43,20 @@ def checked_text(text: str) -> str:
     return source_of(tokens, text)
 
 
-def check_deterministic(text: str, *, what: str) -> None:
+def check_deterministic(text: str, *, what: str, allows_clock: bool = False) -> None:
     """Refuse an expression over several rows, or one whose value differs from one evaluation to the next.
 
     Args:
         what: what the expression defines, for the message.
+        allows_clock: it may call functions that return the current time, which Spark evaluates once in a query.
 
     Raises:
         InvalidArgumentError: names the functions.
     """
     checked_text(text)
     varying = varying_functions(text)
+    if allows_clock:
+        varying = [name for name in varying if name.lower() not in CLOCK]
     if varying:
         raise InvalidArgumentError(
             f"The expression {text!r} of {what} calls {_calls(varying)}, whose value differs from one evaluation to the next. "
@@ -63,6 +67,37 @@ def check_deterministic(text: str, *, what: str) -> None:
         raise InvalidArgumentError(
             f"The expression {text!r} of {what} calls {_calls(over_rows)}, which computes a value from several rows. Nothing was "
             "written. Use an expression of one row."
+        )
+
+
+def check_same_in_every_session(text: str, *, what: str) -> None:
+    """Refuse an expression whose value depends on the session that evaluates it, such as ``current_user()``.
+
+    Args:
+        what: what the expression defines, for the message.
+
+    Raises:
+        InvalidArgumentError: names the functions.
+    """
+    called = sorted(name for name in _called(text) if name in SESSION)
+    if called:
+        raise InvalidArgumentError(
+            f"The expression {text!r} of {what} calls {_calls(called)}, whose value differs between sessions, so another client "
+            "could not check the stored values. Nothing was written. Compute the value before the write and store it in an "
+            "ordinary column."
+        )
+
+
+def check_clock_brackets(text: str, *, what: str) -> None:
+    """Refuse functions that return the current time without brackets: delta-spark takes the name alone for a column.
+
+    Raises:
+        InvalidArgumentError: names the function.
+    """
+    for name in bare_clock_names(text):
+        raise InvalidArgumentError(
+            f"The expression {text!r} of {what} names {name} without brackets, which other writers take for a column. Nothing was "
+            f"written. Write {name}()."
         )
 
 

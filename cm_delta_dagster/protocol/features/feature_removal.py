@@ -159,7 +159,8 @@ def _deletion_vectors(table: TableDefinition, files: FilesOfTable) -> TableDefin
             f"{files.deletion_vectors} files have a deletion vector",
             "Rewrite these files with Spark: table.alter.drop_feature('deletionVectors') in Python.",
         )
-    return table.with_properties(**{DELETION_VECTORS_KEY: None})
+    # delta-spark unsets the property, which means the same; new tables have it as "true", so that "false" is clearer.
+    return table.with_properties(**{DELETION_VECTORS_KEY: "false"})
 
 
 def _type_widening(table: TableDefinition, files: FilesOfTable) -> TableDefinition:

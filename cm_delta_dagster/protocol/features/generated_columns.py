@@ -5,7 +5,12 @@ that expression; a value that is given must equal it.
 """
 
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.protocol.features.expressions import check_deterministic, has_lambda, known_columns
+from cm_delta_dagster.protocol.features.expressions import (
+    check_deterministic,
+    check_same_in_every_session,
+    has_lambda,
+    known_columns,
+)
 from cm_delta_dagster.protocol.schema.evolution import CURRENT_DEFAULT, GENERATION_EXPRESSION, IDENTITY_PREFIX
 from cm_delta_dagster.protocol.schema.types import VARIANT, StructField, StructType, walk_fields, walk_types
 
@@ -51,6 +56,7 @@ def check_generated_columns(schema: StructType) -> None:
                 "them."
             )
         check_deterministic(text, what=f"the generated column {name!r}")
+        check_same_in_every_session(text, what=f"the generated column {name!r}")
         if has_lambda(text):
             raise InvalidArgumentError(
                 f"The expression {text!r} of the generated column {name!r} has a lambda function (x -> ..., or array_sort, which "

@@ -4,12 +4,22 @@ The values are ``start + k * step`` and beyond the high-water mark in the direct
 writes the furthest value to the metadata of the field.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, InvalidDataError
+from cm_delta_dagster.protocol.actions.actions import Metadata
+from cm_delta_dagster.protocol.features.column_mapping import PHYSICAL_NAME
 from cm_delta_dagster.protocol.schema.evolution import CURRENT_DEFAULT, IDENTITY_PREFIX
-from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType, data_type_text, walk_fields
+from cm_delta_dagster.protocol.schema.types import (
+    LONG,
+    StructField,
+    StructType,
+    data_type_text,
+    parse_schema,
+    schema_to_json,
+    walk_fields,
+)
 
 START = IDENTITY_PREFIX + "start"
 STEP = IDENTITY_PREFIX + "step"
@@ -168,6 +178,57 @@ def check_not_given(schema: StructType, names: tuple[str, ...], *, action: str) 
                 f"The write {action} values of {name!r}, an identity column that is always generated. Nothing was written. Leave "
                 "the column out."
             )
+
+
+def same_columns(before: Metadata, after: Metadata) -> bool:
+    """Whether two definitions of a table have the same columns and partition columns; high-water marks do not count."""
+    if before.partition_columns != after.partition_columns:
+        return False
+    return before.schema_string == after.schema_string or _without_marks(before) == _without_marks(after)
+
+
+def _without_marks(metadata: Metadata) -> tuple[StructField, ...]:
+    return tuple(
+        replace(item, metadata={key: value for key, value in item.metadata.items() if key != HIGH_WATER_MARK})
+        for item in parse_schema(metadata.schema_string).fields
+    )
+
+
+def with_furthest_marks(current: StructType, new: StructType) -> StructType:
+    """``new`` with the high-water marks of ``current`` where they are further in the direction of the step.
+
+    The column of ``current`` is the one of the same name, and the one of the same name in files, which a renamed column keeps.
+    """
+    by_name = {item.name.lower(): item.metadata.get(HIGH_WATER_MARK) for item in current.fields}
+    in_files = {_name_in_files(item): item.metadata.get(HIGH_WATER_MARK) for item in current.fields}
+    return StructType(
+        tuple(
+            _with_furthest(item, (by_name.get(item.name.lower()), in_files.get(_name_in_files(item))))
+            for item in new.fields
+        )
+    )
+
+
+def with_marks_kept(current: Metadata, new: Metadata) -> Metadata:
+    """``new`` with :func:`with_furthest_marks` of its columns."""
+    if HIGH_WATER_MARK not in current.schema_string or new.schema_string == current.schema_string:
+        return new
+    schema = parse_schema(new.schema_string)
+    kept = with_furthest_marks(parse_schema(current.schema_string), schema)
+    return new if kept == schema else replace(new, schema_string=schema_to_json(kept))
+
+
+def _name_in_files(item: StructField) -> str:
+    return str(item.metadata.get(PHYSICAL_NAME, item.name)).lower()
+
+
+def _with_furthest(item: StructField, marks: Iterable[object]) -> StructField:
+    step, own = item.metadata.get(STEP), item.metadata.get(HIGH_WATER_MARK)
+    known = [mark for mark in (own, *marks) if isinstance(mark, int)]
+    if not isinstance(step, int) or not known:
+        return item
+    furthest = max(known) if step > 0 else min(known)
+    return item if furthest == own else replace(item, metadata={**item.metadata, HIGH_WATER_MARK: furthest})
 
 
 def with_high_water_marks(schema: StructType, marks: Mapping[str, int]) -> StructType:

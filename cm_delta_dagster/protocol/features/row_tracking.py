@@ -8,6 +8,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from cm_delta_dagster.errors import CorruptLogError, IllegalCommitError, InvalidArgumentError
 from cm_delta_dagster.protocol.actions.actions import AddFile, DomainMetadata, Metadata, Protocol
 from cm_delta_dagster.protocol.features.column_mapping import column_mapping_mode, physical_name
@@ -31,6 +34,8 @@ ROW_COMMIT_VERSION = "_row_commit_version"
 """Column of a scan with the version of the commit that last changed the row."""
 ROW_TRACKING_FIELDS = (StructField(ROW_ID, LONG), StructField(ROW_COMMIT_VERSION, LONG))
 """Both columns, in the order in which scans return them."""
+
+_MAX_ROW_ID = 2**63 - 1
 
 _HIGH_WATER_MARK_KEYS = ("rowIdHighWaterMark", "highWaterMark")
 """The first is the key that delta-spark writes, the second that of the protocol text."""
@@ -129,10 +134,45 @@ def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
     return int(max(found))
 
 
+def known_high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
+    """As :func:`high_water_mark`; -1 if the domain is damaged, so that the ids of files decide about the next ones."""
+    try:
+        return high_water_mark(domains)
+    except CorruptLogError:
+        return -1
+
+
+def flaw_of_mark(domain: DomainMetadata) -> str | None:
+    """Why writers cannot continue from the high-water mark in ``domain``, as a sentence; None if they can."""
+    try:
+        mark = high_water_mark({domain.domain: domain})
+    except CorruptLogError as error:
+        return str(error)
+    return f"the high-water mark is {mark}, so that no row ids are left." if mark == _MAX_ROW_ID else None
+
+
 def high_water_mark_domain(highest_row_id: int) -> DomainMetadata:
     """The domain that records ``highest_row_id`` as the high-water mark."""
     content = json.dumps({_HIGH_WATER_MARK_KEYS[0]: highest_row_id}, separators=(",", ":"))
     return DomainMetadata(domain=DOMAIN, configuration=content)
+
+
+def highest_row_id(base_row_ids: pa.ChunkedArray | pa.Array, num_records: pa.Array) -> int:
+    """The highest row id that any of the files has; -1 if none has ids.
+
+    The high-water mark in the log should be at least as high. If a writer lowered it, ids above it would be given again.
+
+    Args:
+        base_row_ids: of each file, null without ids.
+        num_records: rows of each file; where it is null, the file counts with its first id only.
+    """
+    array = base_row_ids.combine_chunks() if isinstance(base_row_ids, pa.ChunkedArray) else base_row_ids
+    if array.null_count == len(array):
+        return -1
+    following = pc.max_element_wise(pc.subtract(pc.fill_null(num_records, 1), 1), 0)
+    # Damaged numbers must not overflow.
+    largest = pc.subtract(pa.scalar(_MAX_ROW_ID, pa.int64()), pc.max_element_wise(array, 0, skip_nulls=False))
+    return int(pc.max(pc.add(array, pc.min_element_wise(following, largest, skip_nulls=False))).as_py())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,13 +192,18 @@ def assign_row_ids(adds: Sequence[AddFile], *, high_water_mark: int, version: in
         version: version of the commit.
 
     Raises:
-        IllegalCommitError: the statistics of a file lack the number of rows.
+        IllegalCommitError: the statistics of a file lack the number of rows, or the ids do not fit into 64 bits.
     """
     highest = high_water_mark
     numbered = []
     for add in adds:
         if add.base_row_id is None:
             first, highest = highest + 1, highest + _physical_rows(add)
+            if max(first, highest) > _MAX_ROW_ID:
+                raise IllegalCommitError(
+                    f"The file {add.path} cannot be added: row ids up to {first - 1} are taken, and the ids of its rows would not "
+                    "fit into 64 bits (row tracking). Nothing was committed. Copy the table to a new one."
+                )
             add = replace(add, base_row_id=first)
         if add.default_row_commit_version is None:
             add = replace(add, default_row_commit_version=version)

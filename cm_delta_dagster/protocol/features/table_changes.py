@@ -6,7 +6,7 @@ Refusals are those of delta-spark.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from cm_delta_dagster.errors import InvalidArgumentError
@@ -39,14 +39,19 @@ STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 INVARIANTS = "delta.invariants"
 
 
-def add_column(
-    table: TableDefinition, path: Sequence[str], item: StructField, position: Position | None = None
+def add_columns(
+    table: TableDefinition, columns: Iterable[tuple[Sequence[str], StructField, Position | None]]
 ) -> TableDefinition:
-    """Add the field ``item`` under the last name of ``path``."""
-    named = replace(item, name=path[-1])
-    schema = alterations.add_column(table.schema, path[:-1], named, position)
+    """Add columns one after the other.
+
+    Args:
+        columns: for each its path, the field without the names above, and its position among its neighbours.
+    """
+    schema = table.schema
+    for path, item, position in columns:
+        schema = alterations.add_column(schema, path[:-1], item, position)
+        check_writable_types(StructType((item,)))
     check_column_names(schema, any_characters=table.mapping is not ColumnMappingMode.NONE)
-    check_writable_types(StructType((named,)))
     return table.with_schema(schema)
 
 
@@ -210,7 +215,7 @@ def _invariant(text: str) -> str:
     """The SQL of an invariant, which the log holds as JSON."""
     try:
         return str(json.loads(text)["expression"]["expression"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return text
 
 

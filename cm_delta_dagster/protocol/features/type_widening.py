@@ -97,6 +97,11 @@ def is_widening(before: str, after: str) -> bool:
     return digits is not None and new.precision - new.scale >= digits
 
 
+def can_read_as(before: DataType, after: DataType) -> bool:
+    """Whether values of type ``before`` can be read as ``after`` without loss: the two are equal, or ``after`` is wider."""
+    return before == after or is_widening(_log_name(before), _log_name(after))
+
+
 def _decimal(name: str) -> DecimalType | None:
     if not name.startswith("decimal"):
         return None

@@ -17,9 +17,11 @@ from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.actions.actions import DomainMetadata, Metadata, Protocol, SetTransaction
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, REMOVE_SCHEMA, size_of
+from cm_delta_dagster.protocol.features.row_tracking import highest_row_id
 from cm_delta_dagster.protocol.log.checkpoint_content import CheckpointContent
 from cm_delta_dagster.protocol.log.file_set import FileSet, KeyedFiles
 from cm_delta_dagster.protocol.statistics.file_index import FileIndex
+from cm_delta_dagster.protocol.statistics.statistics import num_records
 
 NO_VERSION = -1
 """Version of a table before its first commit: each commit makes the version after that of its predecessor, the first one 0."""
@@ -75,7 +77,10 @@ class FileState:
         """The same state without references to the states it was derived from, so that they can be freed."""
         if self._base is None or not self.is_reconciled:
             return self
-        return FileState(location=self.location, _given=self._sets, index=self.index)
+        detached = FileState(location=self.location, _given=self._sets, index=self.index)
+        if "highest_row_id" in self.__dict__:
+            detached.__dict__["highest_row_id"] = self.highest_row_id
+        return detached
 
     @property
     def is_reconciled(self) -> bool:
@@ -108,6 +113,22 @@ class FileState:
     @property
     def size_bytes(self) -> int:
         return size_of(self.adds)
+
+    @cached_property
+    def highest_row_id(self) -> int:
+        """The highest row id of the files, -1 without ids. Of files that later commits removed it may count ids too.
+
+        It needs no reconciliation, and parses only what ``index`` has not parsed before.
+        """
+        if self._given is None:
+            assert self._base is not None
+            layers = (
+                highest_row_id(layer.adds["baseRowId"], num_records(layer.adds["stats"])) for layer in self._layers
+            )
+            return max(self._base.highest_row_id, *layers)
+        adds = self.adds
+        has_ids = adds["baseRowId"].null_count < adds.num_rows
+        return highest_row_id(adds["baseRowId"], self.index.statistics(adds, {}).num_records) if has_ids else -1
 
 
 def _newest(layers: Sequence[_Layer], location: str) -> tuple[KeyedFiles, KeyedFiles, KeyedFiles]:
@@ -148,7 +169,10 @@ def _rows_of_equal_hashes(hashes: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class TableState:
-    """The state of a table at ``version``, or before its first commit. ``domains`` contains no removed domains."""
+    """The state of a table at ``version``, or before its first commit. ``domains`` contains no removed domains.
+
+    ``metadata_version`` is that of the commit that set ``metadata``; None if a checkpoint has it.
+    """
 
     version: int
     protocol: Protocol
@@ -156,6 +180,7 @@ class TableState:
     files: FileState
     transactions: Mapping[str, SetTransaction] = field(default_factory=lambda: MappingProxyType({}))
     domains: Mapping[str, DomainMetadata] = field(default_factory=lambda: MappingProxyType({}))
+    metadata_version: int | None = field(default=None, compare=False)
 
     @classmethod
     def before_creation(
@@ -183,9 +208,11 @@ def replay(base: TableState | None, commits: Iterable[CommitActions], *, locatio
     metadata = None if base is None else base.metadata
     transactions = {} if base is None else dict(base.transactions)
     domains = {} if base is None else dict(base.domains)
+    metadata_version = None if base is None else base.metadata_version
     for commit in ordered:
         protocol = commit.protocol or protocol
-        metadata = commit.metadata or metadata
+        if commit.metadata is not None:
+            metadata, metadata_version = commit.metadata, commit.version
         transactions.update((transaction.app_id, transaction) for transaction in commit.transactions)
         domains.update((domain.domain, domain) for domain in commit.domains)
     if protocol is None or metadata is None:
@@ -203,6 +230,7 @@ def replay(base: TableState | None, commits: Iterable[CommitActions], *, locatio
         files=files.apply(ordered),
         transactions=MappingProxyType(transactions),
         domains=MappingProxyType({name: domain for name, domain in domains.items() if not domain.removed}),
+        metadata_version=metadata_version,
     )
 
 
@@ -234,6 +262,5 @@ def state_from_checkpoint(contents: Sequence[CheckpointContent], *, version: int
         )
         for content in contents
     ]
-    return replace(
-        replay(None, small, location=location), files=FileState.of(adds, removes, location=location), version=version
-    )
+    files = FileState.of(adds, removes, location=location)
+    return replace(replay(None, small, location=location), files=files, version=version, metadata_version=None)

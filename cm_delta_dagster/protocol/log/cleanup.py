@@ -69,41 +69,52 @@ class LogCleanupPlan:
     kept_checkpoints: tuple[str, ...] = ()
 
 
+def needed_files(
+    location: str, *, adds: pa.Table, tombstones: pa.Table, deletion_vector_files: Collection[str]
+) -> pa.Array:
+    """Keys of the files that the table at ``location`` needs.
+
+    Args:
+        adds: live files of the latest version.
+        tombstones: as of :func:`unexpired_tombstones`.
+        deletion_vector_files: absolute decoded locations of the deletion vectors of both.
+    """
+    vectors = pa.array([normalise_location(file) for file in deletion_vector_files], pa.string())
+    return pa.concat_arrays([file_keys(location, adds["path"]), file_keys(location, tombstones["path"]), vectors])
+
+
+def unlisted_files(needed: pa.Array, files: pa.Table, *, location: str) -> pa.Array:
+    """Those of the ``needed`` files that are not among the listed ``files`` of the table under the location that they have."""
+    return needed.filter(pc.invert(pc.is_in(needed, value_set=_listed_keys(location, files["path"]))))
+
+
 def unreferenced_files(
     files: pa.Table,
     *,
     location: str,
-    adds: pa.Table,
-    removes: pa.Table,
-    deletion_vector_files: Collection[str],
+    needed: pa.Array,
+    kept: Collection[str] = (),
     partition_columns: Sequence[str],
     now_ms: int,
     retention_ms: int,
 ) -> UnreferencedFiles:
-    """Select the listed files that neither live files nor unexpired tombstones refer to.
+    """Select the listed files that are neither needed nor young.
 
     Args:
         files: all files below the table root, columns of :data:`FILES_SCHEMA`.
         location: absolute URI of the table root.
-        adds: live files of the latest version.
-        removes: tombstones, expired or not.
-        deletion_vector_files: absolute decoded locations of the deletion vectors of ``adds`` and unexpired ``removes``.
+        needed: keys, as of :func:`needed_files`.
+        kept: further paths of ``files`` that stay.
         partition_columns: names as in directories, i.e. physical names in tables with column mapping.
         now_ms: current time in epoch milliseconds.
-        retention_ms: files and tombstones younger than this many milliseconds are kept.
+        retention_ms: files younger than this many milliseconds are kept.
     """
-    oldest_kept = now_ms - retention_ms
-    unexpired = unexpired_tombstones(removes, now_ms=now_ms, retention_ms=retention_ms)
-    needed = pa.concat_arrays(
-        [
-            file_keys(location, adds["path"]),
-            file_keys(location, unexpired["path"]),
-            pa.array([normalise_location(file) for file in deletion_vector_files], pa.string()),
-        ]
-    )
-    expired = files.filter(pc.less(files["modification_time"], oldest_kept))
+    expired = files.filter(pc.less(files["modification_time"], now_ms - retention_ms))
     visible = expired.filter(_is_candidate(expired, partition_columns))
     unreferenced = visible.filter(pc.invert(pc.is_in(_listed_keys(location, visible["path"]), value_set=needed)))
+    if kept:
+        stays = pc.is_in(unreferenced["path"], value_set=pa.array(sorted(kept), pa.string()))
+        unreferenced = unreferenced.filter(pc.invert(stays))
     unreferenced = _without_needed_directories(files, unreferenced).sort_by("path")
     return UnreferencedFiles(
         paths=tuple(unreferenced["path"].to_pylist()), size_bytes=int(pc.sum(unreferenced["size"], min_count=0).as_py())
@@ -119,6 +130,11 @@ def cut_off_timestamp(now_ms: int, retention_ms: int) -> int:
     """Midnight UTC of the day of ``now_ms - retention_ms``, in epoch milliseconds."""
     moment = now_ms - retention_ms
     return moment - moment % _DAY_MS
+
+
+def next_cut_off(timestamp: int, *, retention_ms: int) -> int:
+    """The earliest time at which a commit of ``timestamp`` has expired; all in epoch milliseconds."""
+    return timestamp + -timestamp % _DAY_MS + retention_ms
 
 
 def log_cleanup_plan(

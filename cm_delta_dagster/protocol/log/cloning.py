@@ -64,19 +64,22 @@ def shallow_files(files: pa.Table, *, location: str) -> pa.Table:
     return _cloned(files, absolute_paths(location, files["path"]), _absolute_vectors(files["deletionVector"], location))
 
 
-def source_directories(location: str, files: Sequence[pa.Table]) -> frozenset[str]:
-    """Directories with files that the table at ``location`` names and that lie elsewhere, and all directories above them.
+def named_files(location: str, files: Sequence[pa.Table]) -> pa.Array:
+    """Keys of the files that the table at ``location`` names, with the files of its deletion vectors.
 
     Args:
         files: add or remove actions of the table.
     """
-    own = f"{normalise_location(location)}/"
-    keys: set[str] = set()
+    keys = [pa.array([], pa.string())]
     for part in files:
-        named = file_keys(location, part["path"])
-        keys.update(named.filter(pc.invert(pc.starts_with(named, own))).to_pylist())
-        keys.update(normalise_location(vector) for vector in vector_files(location, part))
-    found = {key.rpartition("/")[0] for key in keys if not key.startswith(own)}
+        vectors = [normalise_location(vector) for vector in vector_files(location, part)]
+        keys += [file_keys(location, part["path"]), pa.array(vectors, pa.string())]
+    return pa.concat_arrays(keys).unique()
+
+
+def directories_above(locations: pa.Array) -> frozenset[str]:
+    """The directories of the files at these locations, and all directories above them."""
+    found = pc.replace_substring_regex(locations.drop_null(), "(?s)/[^/]*$", "").unique().to_pylist()
     steps = (directory.split("/") for directory in found)
     return frozenset("/".join(parts[:depth]) for parts in steps for depth in range(1, len(parts) + 1))
 

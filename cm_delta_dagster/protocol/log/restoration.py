@@ -4,9 +4,7 @@ The state of an older version becomes the next version. A logical file is identi
 that has another deletion vector since is removed with the new one and added with the old one.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +12,8 @@ import pyarrow.compute as pc
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 from cm_delta_dagster.protocol.actions.file_columns import dv_ids
 from cm_delta_dagster.protocol.actions.paths import file_keys
+from cm_delta_dagster.protocol.features.column_ids import MAX_COLUMN_ID, recorded_column_id
+from cm_delta_dagster.protocol.features.identity_columns import with_marks_kept
 from cm_delta_dagster.protocol.features.protocol_evolution import with_features
 from cm_delta_dagster.protocol.features.table_features import reader_features, writer_features
 from cm_delta_dagster.protocol.features.table_properties import (
@@ -22,10 +22,7 @@ from cm_delta_dagster.protocol.features.table_properties import (
     IN_COMMIT_TIMESTAMPS_KEY,
     TABLE_ID_KEY,
 )
-from cm_delta_dagster.protocol.schema.evolution import IDENTITY_PREFIX
-from cm_delta_dagster.protocol.schema.types import StructField, StructType, parse_schema, schema_to_json
 
-MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
 _CHECKPOINT_PROTECTION = "delta.requireCheckpointProtectionBeforeVersion"
 _OF_THE_LOG = (
     IN_COMMIT_TIMESTAMPS_KEY,
@@ -36,9 +33,6 @@ _OF_THE_LOG = (
 )
 """Properties that describe the log itself, which a RESTORE continues, and the catalog's id of the table: a version before a catalog
 managed the table has none or another one."""
-
-_HIGH_WATER_MARK = f"{IDENTITY_PREFIX}highWaterMark"
-_STEP = f"{IDENTITY_PREFIX}step"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,42 +75,20 @@ def restored_metadata(current: Metadata, target: Metadata) -> Metadata:
     """
     configuration = {key: value for key, value in target.configuration.items() if key not in _OF_THE_LOG}
     configuration |= log_properties(current)
-    ids = [item.configuration[MAX_COLUMN_ID] for item in (current, target) if MAX_COLUMN_ID in item.configuration]
-    if ids:
-        configuration[MAX_COLUMN_ID] = str(max(map(int, ids)))
-    return replace(
-        target,
-        id=current.id,
-        created_time=current.created_time,
-        name=current.name,
-        configuration=configuration,
-        schema_string=_restored_schema(current.schema_string, target.schema_string),
+    recorded = (recorded_column_id(item.configuration) for item in (current, target))
+    if ids := [number for number in recorded if number is not None]:
+        configuration[MAX_COLUMN_ID] = str(max(ids))
+    return with_marks_kept(
+        current,
+        replace(
+            target, id=current.id, created_time=current.created_time, name=current.name, configuration=configuration
+        ),
     )
 
 
 def log_properties(metadata: Metadata) -> dict[str, str]:
     """The properties that describe the log itself, and the catalog's id of the table."""
     return {key: value for key, value in metadata.configuration.items() if key in _OF_THE_LOG}
-
-
-def _restored_schema(current: str, target: str) -> str:
-    if _HIGH_WATER_MARK not in current:
-        return target
-    marks = {item.name.lower(): item.metadata for item in parse_schema(current).fields}
-    schema = parse_schema(target)
-    restored = StructType(tuple(_with_furthest_mark(item, marks.get(item.name.lower(), {})) for item in schema.fields))
-    return target if restored == schema else schema_to_json(restored)
-
-
-def _with_furthest_mark(item: StructField, current: Mapping[str, Any]) -> StructField:
-    """``item`` with the high-water mark of ``current`` if that is further in the direction of its step."""
-    step, mark = item.metadata.get(_STEP), current.get(_HIGH_WATER_MARK)
-    if not isinstance(step, int) or not isinstance(mark, int):
-        return item
-    known = item.metadata.get(_HIGH_WATER_MARK)
-    if isinstance(known, int):
-        mark = max(known, mark) if step > 0 else min(known, mark)
-    return replace(item, metadata={**item.metadata, _HIGH_WATER_MARK: mark})
 
 
 def restored_protocol(current: Protocol, target: Protocol) -> Protocol:

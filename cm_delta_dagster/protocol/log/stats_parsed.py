@@ -127,11 +127,11 @@ def _json_text(values: pa.Array) -> pa.Array:
 
 def _json_object(values: pa.Array) -> pa.Array:
     members = []
-    for item in values.type:
+    for item, children in zip(values.type, values.flatten(), strict=True):
         # nullCounts is a misspelling of nullCount in an example of the protocol text; the field has no meaning.
         if item.name == "nullCounts":
             continue
-        text = _json_text(pc.struct_field(values, item.name))
+        text = _json_text(children)
         member = pc.binary_join_element_wise(json.dumps(item.name, ensure_ascii=False) + ":", text, ",", "")
         members.append(pc.fill_null(member, ""))
     # Joining with null_handling="skip" would drop the rows in which every member is null.

@@ -108,13 +108,15 @@ class Opaque:
 
     ``columns`` are the columns that it mentions, or None if they are unknown. If ``expression`` is given, the engine evaluates
     that object, which belongs to the engine, and ``sql`` describes it. ``needs_zone``: it would be understood with a time zone for
-    times that name none. ``invalid_time``: a text in it that has the form of a date or time and is none.
+    times that name none. ``disputed_zone``: it would be understood if the rules of this zone were the same everywhere.
+    ``invalid_time``: a text in it that has the form of a date or time and is none.
     """
 
     sql: str
     columns: frozenset[str] | None = None
     expression: Any = field(default=None, compare=False, repr=False)
     needs_zone: bool = field(default=False, compare=False, repr=False)
+    disputed_zone: str | None = field(default=None, compare=False, repr=False)
     invalid_time: str | None = field(default=None, compare=False, repr=False)
 
 

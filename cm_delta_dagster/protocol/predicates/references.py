@@ -8,15 +8,29 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlglot import exp
+from sqlglot import TokenType, exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.boolean_structure import Operand, boolean_structure
 from cm_delta_dagster.protocol.predicates.predicates import Opaque, Predicate, conjuncts, quote_column, to_sql
-from cm_delta_dagster.protocol.predicates.sql_tokens import source_of, tokens_of
+from cm_delta_dagster.protocol.predicates.sql_tokens import Token, source_of, tokens_of
 from cm_delta_dagster.protocol.schema.types import StructType
+
+_COMPARISONS = frozenset(
+    (
+        TokenType.EQ,
+        TokenType.NULLSAFE_EQ,
+        TokenType.NEQ,
+        TokenType.LT,
+        TokenType.LTE,
+        TokenType.GT,
+        TokenType.GTE,
+    )
+)
+_OPENING = frozenset((TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE))
+_CLOSING = frozenset((TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +63,23 @@ class JoinCondition:
 
     keys: tuple[KeyPair, ...] = ()
     on_target: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedValue:
+    """A value of the source that a condition compares with a column of the target, at ``start`` to ``end`` of the text.
+
+    Attributes:
+        target: path of the column or field, as the condition spells it.
+        text: of the value.
+        column: name of the top-level column that the value is, as the schema spells it; None for another expression.
+    """
+
+    target: tuple[str, ...]
+    text: str
+    column: str | None
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +127,77 @@ def join_condition(text: str, *, target: Side, source: Side) -> JoinCondition:
     return JoinCondition(keys=tuple(keys), on_target=tuple(on_target))
 
 
-def _key_pair(text: str, target: Side, source: Side) -> KeyPair | None:
+def compared_values(text: str, *, target: Side, source: Side) -> tuple[ComparedValue, ...]:
+    """The values of the source in comparisons ``target column = value``, also with other operators and in other order, in order.
+
+    Raises:
+        InvalidArgumentError: as :func:`join_condition`.
+    """
+    tokens = tokens_of(text)
+    found: list[ComparedValue] = []
+
+    def leaf(part: Operand, negated: bool) -> Predicate:
+        sides = _compared_sides(part.tokens)
+        for column, value in (sides, sides[::-1]) if sides else ():
+            path = _target_path(source_of(column, text), target, source)
+            pair = None if path is None else _source_value(source_of(value, text), target, source)
+            if path is not None and pair is not None:
+                written, name = pair
+                found.append(
+                    ComparedValue(target=path, text=written, column=name, start=value[0].start, end=value[-1].end + 1)
+                )
+        return Opaque(source_of(part.tokens, text))
+
+    boolean_structure(tokens, text, leaf)
+    return tuple(found)
+
+
+def bare_column(text: str, target: Side, source: Side) -> str | None:
+    """The name of the top-level column of the source that ``text`` is, as the schema spells it; None for another expression."""
+    found = _column(_without_brackets(_parsed(text)), target, source)
+    return None if found is None or found[0] != "source" else found[1]
+
+
+def _compared_sides(tokens: Sequence[Token]) -> tuple[Sequence[Token], Sequence[Token]] | None:
+    """What stands on both sides of the only comparison of an operand; None without one."""
+    depth, places = 0, []
+    for place, token in enumerate(tokens):
+        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+        if not depth and token.token_type in _COMPARISONS:
+            places.append(place)
+    if len(places) != 1 or places[0] in (0, len(tokens) - 1):
+        return None
+    return tokens[: places[0]], tokens[places[0] + 1 :]
+
+
+def _target_path(text: str, target: Side, source: Side) -> tuple[str, ...] | None:
+    node = _without_brackets(_parsed(text))
+    if not isinstance(node, exp.Column):
+        return None
+    side, path = _resolved(tuple(part.name for part in node.parts), target, source)
+    return path if side == "target" else None
+
+
+def _source_value(text: str, target: Side, source: Side) -> tuple[str, str | None] | None:
+    """The text of an expression over the source, and the name of its column if it is one; None for another expression."""
     node = _parsed(text)
+    if node is None or node.find(exp.Query, exp.Lambda) is not None:
+        return None
+    references = tuple(_found(node))
+    if not references or any(_resolved(each.names, target, source)[0] != "source" for each in references):
+        return None
+    column = _column(_without_brackets(node), target, source)
+    return text, None if column is None else column[1]
+
+
+def _without_brackets(node: Any) -> Any:
     while isinstance(node, exp.Paren):
         node = node.this
+    return node
+
+
+def _key_pair(text: str, target: Side, source: Side) -> KeyPair | None:
+    node = _without_brackets(_parsed(text))
     if not isinstance(node, exp.EQ):
         return None
     ends = [_column(end, target, source) for end in (node.this, node.expression)]

@@ -26,11 +26,13 @@ from cm_delta_dagster.protocol.predicates.predicates import (
     Or,
     Predicate,
     StartsWith,
+    column_path,
     conjunction,
     quote_column,
 )
 from cm_delta_dagster.protocol.predicates.sql_literals import (
     CONVERSIONS,
+    DisputedZoneError,
     InvalidTimeError,
     NeedsZoneError,
     NotUnderstoodError,
@@ -43,7 +45,9 @@ from cm_delta_dagster.protocol.predicates.sql_literals import (
     number_of,
     refuse,
 )
+from cm_delta_dagster.protocol.predicates.sql_strings import LikePattern, like_pattern
 from cm_delta_dagster.protocol.predicates.sql_tokens import shown
+from cm_delta_dagster.protocol.schema.char_types import char_width, char_widths
 from cm_delta_dagster.protocol.schema.types import (
     BOOLEAN,
     TIMESTAMP,
@@ -91,6 +95,7 @@ _MOMENT_TYPES = frozenset(
 )
 _DATE_LENGTH = len("2020-01-01")
 _MOMENT_ZONE = re.compile(r"(Z|[+-]\d\d:\d\d)$", re.ASCII)
+_LIKE_ARGUMENTS = frozenset({"this", "expression", "negate"})
 _UNDERSTOOD_ARGUMENTS = frozenset({"this", "expression", "expressions", "low", "high"})
 
 
@@ -103,12 +108,12 @@ def _surplus_arguments(node: Node) -> bool:
 class ExpressionReader:
     """Translates the syntax tree of one text over a table of ``schema``.
 
-    ``has_plain_strings``: the string literals of the text contain no escapes and no substitutions. ``zone``: time zone of
-    literals that name none; None if only the engine knows it.
+    ``knows_strings``: the string literals of the tree are their values. ``zone``: time zone of literals that name none; None if
+    only the engine knows it.
     """
 
     schema: StructType
-    has_plain_strings: bool
+    knows_strings: bool
     zone: tzinfo | None = None
 
     def leaf(self, node: Node, text: str, *, negated: bool) -> Predicate:
@@ -131,6 +136,7 @@ class ExpressionReader:
                 text,
                 columns,
                 needs_zone=isinstance(error, NeedsZoneError),
+                disputed_zone=error.zone if isinstance(error, DisputedZoneError) else None,
                 invalid_time=error.text if isinstance(error, InvalidTimeError) else None,
             )
         # Where the text is NULL, the implied predicate may be false, and NOT would turn that into true.
@@ -215,7 +221,9 @@ class ExpressionReader:
             case exp.StartsWith():
                 return self._starts_with(node.this, self._string(node.expression))
             case exp.Like():
-                return self._like(node)
+                return self._matches(node.this, self._pattern(node))
+            case exp.Escape():
+                return self._like_with_escape(node)
         operator = _COMPARISONS.get(type(node))
         if operator is None:
             raise NotUnderstoodError
@@ -244,7 +252,7 @@ class ExpressionReader:
     def _implied_leaf(self, node: Node) -> Predicate:
         match node:
             case exp.Like():
-                prefix = re.split("[%_]", self._string(node.expression))[0]
+                prefix = self._pattern(node).prefix
                 return self._starts_with(node.this, prefix) if prefix else refuse()
             case exp.Between():
                 low = self._near(node.this, _Op.GE, node.args["low"])
@@ -314,14 +322,29 @@ class ExpressionReader:
         column, data_type = self._column(node.this)
         return In(column, tuple(self._value(item.unnest(), data_type) for item in node.expressions))
 
-    def _like(self, node: exp.Like) -> Predicate:
-        pattern = self._string(node.expression)
-        body = pattern.removesuffix("%")
-        if "%" in body or "_" in body:
+    def _like_with_escape(self, node: exp.Escape) -> Predicate:
+        like, escape = node.this, self._string(node.expression)
+        if not isinstance(like, exp.Like) or len(escape) != 1:
             raise NotUnderstoodError
-        if body != pattern:
-            return self._starts_with(node.this, body)
-        return self._comparison(node.this, _Op.EQ, node.expression)
+        if any(value for name, value in like.args.items() if name not in _LIKE_ARGUMENTS):
+            raise NotUnderstoodError
+        found = self._matches(like.this, self._pattern(like, escape))
+        return Not(found) if like.args.get("negate") else found
+
+    def _matches(self, node: Node, pattern: LikePattern) -> Predicate:
+        if pattern.rest == "%":
+            return self._starts_with(node, pattern.prefix)
+        path = column_path(self._column(node)[0])
+        item = self.schema.field(path[0])
+        # LIKE sees the blanks of a char(n), which a comparison ignores.
+        if pattern.rest or (
+            item is not None and char_widths(item) and (path[1:] or len(pattern.prefix) < char_width(item))
+        ):
+            raise NotUnderstoodError
+        return self._comparison(node, _Op.EQ, exp.Literal.string(pattern.prefix))
+
+    def _pattern(self, node: exp.Like, escape: str = "\\") -> LikePattern:
+        return like_pattern(self._string(node.expression), escape) or refuse()
 
     def _starts_with(self, node: Node, prefix: str) -> Predicate:
         column, data_type = self._column(node)
@@ -347,7 +370,7 @@ class ExpressionReader:
 
     def _string(self, node: Node) -> str:
         node = node.unnest()
-        if isinstance(node, exp.Literal) and node.is_string and self.has_plain_strings:
+        if isinstance(node, exp.Literal) and node.is_string and self.knows_strings:
             return str(node.this)
         raise NotUnderstoodError
 

@@ -77,6 +77,11 @@ VARYING = words(
 CLOCK = words("curdate current_date current_time current_timestamp localtimestamp now unix_timestamp")
 """Built-in functions that return the time of the evaluation; ``unix_timestamp`` does so without arguments."""
 
+SESSION = words(
+    "current_catalog current_database current_schema current_timezone current_user session_user user version"
+)
+"""Built-in functions whose value depends on the session that evaluates them: its user, names, time zone or release of Spark."""
+
 OVER_ROWS = words(
     """
     any_value approx_count_distinct approx_percentile approx_top_k approx_top_k_accumulate approx_top_k_combine

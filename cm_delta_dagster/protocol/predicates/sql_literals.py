@@ -6,13 +6,17 @@ A literal whose value depends on a setting of Spark is refused with :class:`NotU
 import re
 import struct
 from collections.abc import Callable, Mapping
-from datetime import UTC, date, datetime, tzinfo
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal
 from typing import Any, NoReturn
 
 from sqlglot import exp
 
 from cm_delta_dagster.protocol.predicates.timestamps import parse_timestamp
+from cm_delta_dagster.protocol.predicates.zone_rules import DisputedTimeError, instant_micros
+
+_EPOCH = datetime(1970, 1, 1)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class NotUnderstoodError(Exception):
@@ -21,6 +25,14 @@ class NotUnderstoodError(Exception):
 
 class NeedsZoneError(NotUnderstoodError):
     """A time without a time zone is compared with a ``timestamp`` column, and no zone is given for such times."""
+
+
+class DisputedZoneError(NotUnderstoodError):
+    """A time before 1970 without a time zone, and sources differ in the rules of the zone that is given for such times."""
+
+    def __init__(self, zone: str) -> None:
+        super().__init__(zone)
+        self.zone = zone
 
 
 class InvalidTimeError(NotUnderstoodError):
@@ -137,6 +149,7 @@ def moment_in(text: str, zone: tzinfo | None) -> datetime:
 
     Raises:
         NeedsZoneError: the text names no time zone, and ``zone`` is None.
+        DisputedZoneError: the rules of ``zone`` at that time are not the same in Spark and Python.
         NotUnderstoodError: other text.
     """
     try:
@@ -151,8 +164,11 @@ def moment_in(text: str, zone: tzinfo | None) -> datetime:
         raise NotUnderstoodError
     if zone is None:
         raise NeedsZoneError
+    local = (found - _EPOCH) // _MICROSECOND
     try:
-        return found.replace(tzinfo=zone).astimezone(UTC)
+        return (_EPOCH + instant_micros(local, zone) * _MICROSECOND).replace(tzinfo=UTC)
+    except DisputedTimeError as error:
+        raise DisputedZoneError(error.zone) from error
     except OverflowError:
         raise NotUnderstoodError from None
 

@@ -18,6 +18,7 @@ from cm_delta_dagster.protocol.predicates.boolean_structure import Operand, bool
 from cm_delta_dagster.protocol.predicates.normal_forms import flattened
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.predicates.sql_expressions import ExpressionReader, Node
+from cm_delta_dagster.protocol.predicates.sql_strings import with_joined_strings
 from cm_delta_dagster.protocol.predicates.sql_tokens import (
     Clock,
     Token,
@@ -56,11 +57,12 @@ def parse_predicate(
     if clock is not None and calls_clock(tokens, text, names):
         text = at_moment(text, clock(), names)
         tokens = tokens_of(text)
-    reader = ExpressionReader(schema=schema, has_plain_strings="\\" not in text, zone=zone)
     parser = Dialect.get_or_raise("spark").parser()
 
     def leaf(part: Operand, negated: bool) -> Predicate:
-        node = _parsed(parser, part.tokens, text)
+        joined = with_joined_strings(part.tokens, text)
+        node = _parsed(parser, part.tokens if joined is None else joined, text)
+        reader = ExpressionReader(schema=schema, knows_strings=joined is not None, zone=zone)
         return reader.leaf(node, source_of(part.tokens, text), negated=negated)
 
     try:

@@ -139,6 +139,18 @@ def varying_functions(text: str, known_columns: frozenset[str] = frozenset()) ->
     return list(dict.fromkeys(found))
 
 
+def bare_clock_names(text: str) -> list[str]:
+    """The names of functions in the text that return the current time and are called without brackets."""
+    tokens = tokens_of(text)
+    calls = list(_clock_calls(tokens, text, frozenset()))
+    following = [tokens[last + 1 : last + 2] for _, last in calls]
+    return [
+        tokens[first].text
+        for (first, last), after in zip(calls, following, strict=True)
+        if first == last and not any(token.token_type == TokenType.L_PAREN for token in after)
+    ]
+
+
 def calls_clock(tokens: Sequence[Token], text: str, known_columns: frozenset[str]) -> bool:
     """Whether the text calls a function that returns the current time."""
     return next(_clock_calls(tokens, text, known_columns), None) is not None

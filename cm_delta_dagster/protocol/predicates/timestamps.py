@@ -4,7 +4,7 @@ Partition values have the form that the protocol prescribes; ``protocol.actions.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -15,7 +15,41 @@ _MOMENT = re.compile(
     r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{0,9}))?)?\s*(\S*))?)?)?"
 )
 _FIRST = ("0", "1", "1", "0", "0", "0")
-_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?")
+_OFFSET = re.compile(
+    r"(?:UTC|GMT|UT)?([+-])(?:(\d{1,2})|(\d{1,2}):(\d{1,2})|(\d{1,2}):(\d\d):(\d\d)|(\d\d)(\d\d)(\d\d)?)", re.ASCII
+)
+_LARGEST_OFFSET = timedelta(hours=18)
+_SHORT_NAMES: Mapping[str, str] = {
+    "ACT": "Australia/Darwin",
+    "AET": "Australia/Sydney",
+    "AGT": "America/Argentina/Buenos_Aires",
+    "ART": "Africa/Cairo",
+    "AST": "America/Anchorage",
+    "BET": "America/Sao_Paulo",
+    "BST": "Asia/Dhaka",
+    "CAT": "Africa/Harare",
+    "CNT": "America/St_Johns",
+    "CST": "America/Chicago",
+    "CTT": "Asia/Shanghai",
+    "EAT": "Africa/Addis_Ababa",
+    "ECT": "Europe/Paris",
+    "IET": "America/Indiana/Indianapolis",
+    "IST": "Asia/Kolkata",
+    "JST": "Asia/Tokyo",
+    "MIT": "Pacific/Apia",
+    "NET": "Asia/Yerevan",
+    "NST": "Pacific/Auckland",
+    "PLT": "Asia/Karachi",
+    "PNT": "America/Phoenix",
+    "PRT": "America/Puerto_Rico",
+    "PST": "America/Los_Angeles",
+    "SST": "Pacific/Guadalcanal",
+    "VST": "Asia/Ho_Chi_Minh",
+    "EST": "-05:00",
+    "MST": "-07:00",
+    "HST": "-10:00",
+}
+"""The short names of time zones that Java knows, ``ZoneId.SHORT_IDS``."""
 
 
 def parse_timestamp(text: str) -> datetime | None:
@@ -100,16 +134,23 @@ def utc_text(epoch_ms: int) -> str:
 
 
 def zone_of(name: str) -> tzinfo | None:
-    """The time zone of a region name, ``UTC``, ``Z``, or an offset such as ``+01:00``, ``+1``, ``UTC+8``; None for other text."""
+    """The time zone that Spark takes for a text; None if it knows none.
+
+    A text is the name of a region or a short name of Java, ``UTC``, ``Z``, or an offset of at most 18 hours such as ``+01:00``,
+    ``+1``, ``UTC+8``.
+    """
     if name in ("Z", "UT"):
         return UTC
-    offset = _OFFSET.fullmatch(name)
+    known = _SHORT_NAMES.get(name, name)
+    offset = _OFFSET.fullmatch(known)
     if offset is not None:
-        sign, hours, minutes, seconds = offset.groups()
-        away = timedelta(hours=int(hours), minutes=int(minutes or 0), seconds=int(seconds or 0))
-        with suppress(ValueError):
-            return timezone(-away if sign == "-" else away)
-        return None
+        sign, *parts = offset.groups()
+        hours, minutes, seconds = [int(part) for part in parts if part is not None] + [0] * (
+            3 - sum(part is not None for part in parts)
+        )
+        away = timedelta(hours=hours, minutes=minutes, seconds=seconds)
+        is_valid = minutes < 60 and seconds < 60 and away <= _LARGEST_OFFSET
+        return timezone(-away if sign == "-" else away) if is_valid else None
     with suppress(ZoneInfoNotFoundError, ValueError, OSError):
-        return ZoneInfo(name)
+        return ZoneInfo(known)
     return None

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.schema.column_paths import path_text
+from cm_delta_dagster.protocol.schema.former_names import with_name_taken, with_new_name
 from cm_delta_dagster.protocol.schema.types import (
     ArrayType,
     DataType,
@@ -142,13 +143,13 @@ def add_column(
         raise _taken("added", path, taken)
 
     def insert(struct: StructType) -> StructType:
-        return _inserted(struct, item, position, path)
+        return _inserted(with_name_taken(struct, item.name), item, position, path)
 
     return _edit_struct(schema, parent, insert)
 
 
 def rename_column(schema: StructType, path: Sequence[str], to: str) -> StructType:
-    """Rename a field. Raises InvalidArgumentError if it does not exist, or another field has the name."""
+    """Rename a field; its metadata keeps the old name. Raises InvalidArgumentError if it does not exist, or the name is taken."""
     found = _found_field(schema, path, "renamed")
     parent, old = found.path[:-1], found.path[-1]
     if not to:
@@ -160,7 +161,8 @@ def rename_column(schema: StructType, path: Sequence[str], to: str) -> StructTyp
         other = struct.field(to)
         if other is not None:  # Also if it is the column itself in other case, as for delta-spark.
             raise _taken(f"renamed to {to!r}", found.path, other)
-        return StructType(tuple(replace(item, name=to) if item.name == old else item for item in struct.fields))
+        others = with_name_taken(struct, to)
+        return StructType(tuple(with_new_name(item, to) if item.name == old else item for item in others.fields))
 
     return _edit_struct(schema, parent, rename)
 

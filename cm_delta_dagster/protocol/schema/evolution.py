@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from cm_delta_dagster.errors import SchemaMismatchError
+from cm_delta_dagster.protocol.schema.former_names import FORMER_NAMES, renamed_since
 from cm_delta_dagster.protocol.schema.types import (
     BINARY,
     BYTE,
@@ -43,7 +44,7 @@ IDENTITY_PREFIX = "delta.identity."
 """Prefix of the keys in the metadata of an identity column."""
 
 
-_TABLE_METADATA = ("delta.", CURRENT_DEFAULT, "EXISTS_DEFAULT")
+_TABLE_METADATA = ("delta.", CURRENT_DEFAULT, "EXISTS_DEFAULT", FORMER_NAMES)
 
 
 class SchemaMode(StrEnum):
@@ -52,20 +53,26 @@ class SchemaMode(StrEnum):
     STRICT = "strict"
     """Not at all: every offered column must exist and have a type that fits."""
     MERGE = "merge"
-    """New columns and nested fields are appended as nullable."""
+    """New columns and nested fields are appended as nullable, unless a column of the table had their name before it was renamed."""
     OVERWRITE = "overwrite"
     """The offered schema replaces the schema of the table. Only for writes that replace all rows."""
 
 
 # Every value of the key type can be stored unchanged in a column of each of the listed types.
 _HOLDS_UNCHANGED: dict[DataType, tuple[DataType, ...]] = {
-    BYTE: (SHORT, INTEGER, LONG),
-    SHORT: (INTEGER, LONG),
-    INTEGER: (LONG,),
+    BYTE: (SHORT, INTEGER, LONG, FLOAT, DOUBLE),
+    SHORT: (INTEGER, LONG, FLOAT, DOUBLE),
+    INTEGER: (LONG, DOUBLE),
     FLOAT: (DOUBLE,),
+    DATE: (TIMESTAMP_NTZ,),
 }
+_DIGITS: dict[DataType, int] = {BYTE: 3, SHORT: 5, INTEGER: 10, LONG: 19}
+"""Digits of the greatest value of each integer type."""
 
 _TIMES = (DATE, TIMESTAMP, TIMESTAMP_NTZ)
+
+
+_RENAMED = "Offer renamed columns under their new names; a further column with a former name must be added to the table first. "
 
 
 def _never(column: DataType, offered: DataType) -> bool:
@@ -79,12 +86,14 @@ class _Rules:
     Attributes:
         faults: columns whose type or absence does not fit.
         clashes: those of them whose values Spark does not convert implicitly.
+        renamed: columns that are offered under a former name.
     """
 
     mode: SchemaMode
     widens: Callable[[DataType, DataType], bool] = _never
     faults: list[str] = field(default_factory=list)
     clashes: list[str] = field(default_factory=list)
+    renamed: list[str] = field(default_factory=list)
 
 
 def reconcile_schemas(
@@ -117,7 +126,9 @@ def reconcile_schemas(
             "The offered columns do not fit the table:\n"
             + "\n".join(f"  - {fault}" for fault in rules.faults)
             + f"\nSchema of the table:\n{schema_text(table)}\nOffered schema:\n{schema_text(offered)}\n"
-            + "Nothing was written. Cast or drop the columns, or allow the schema to be merged where columns are new."
+            + "Nothing was written. "
+            + (_RENAMED if rules.renamed else "")
+            + "Cast or drop the columns, or allow the schema to be merged where columns are new."
         )
     return result
 
@@ -134,11 +145,17 @@ def evolved_by_merge(
         offered: the columns of the source that the clauses assign, see :func:`assigned_fields`.
 
     Raises:
-        SchemaMismatchError: a type of the source is not converted implicitly to that of the table, e.g. a nested one to a text.
+        SchemaMismatchError: a type of the source is not converted implicitly to that of the table, e.g. a nested one to a text; or
+            a column is offered under a former name.
     """
     check_unique_names(offered)
     rules = _Rules(mode=SchemaMode.MERGE, widens=widens)
     result = _reconcile_struct(table, without_table_metadata(offered), "", rules)
+    if rules.renamed:
+        raise SchemaMismatchError(
+            f"The source does not fit the table: {'; '.join(rules.renamed)}. Schema evolution does not add a column under a former "
+            "name. Nothing was written. Rename the column of the source, or add the column to the table first."
+        )
     if rules.clashes:
         raise SchemaMismatchError(
             f"The source does not fit the table: {'; '.join(rules.clashes)}. Schema evolution does not convert them. Nothing was "
@@ -202,7 +219,12 @@ def _reconcile_struct(table: StructType, offered: StructType, path: str, rules: 
     for item in offered.fields:
         if table.field(item.name) is not None:
             continue
-        if rules.mode is SchemaMode.STRICT:
+        now = renamed_since(table.fields, item.name)
+        if now is not None:
+            fault = f"column {_join(path, item.name)!r} was renamed to {_join(path, now.name)!r}"
+            rules.faults.append(fault)
+            rules.renamed.append(fault)
+        elif rules.mode is SchemaMode.STRICT:
             rules.faults.append(f"column {_join(path, item.name)!r} does not exist in the table")
         else:
             # Existing files have no value for the column, so it must be nullable.
@@ -245,10 +267,18 @@ def _reconcile_type(column: DataType, offered: DataType, path: str, rules: _Rule
 def _value_fits(offered: DataType, column: DataType) -> bool:
     if offered in (column, VOID) or column in _HOLDS_UNCHANGED.get(offered, ()):
         return True
-    if isinstance(offered, DecimalType) and isinstance(column, DecimalType):
-        whole = offered.precision - offered.scale
-        return offered.scale <= column.scale and whole <= column.precision - column.scale
-    return False
+    if isinstance(column, DecimalType):
+        whole = column.precision - column.scale
+        if isinstance(offered, DecimalType):
+            return offered.scale <= column.scale and offered.precision - offered.scale <= whole
+        return offered in _DIGITS and _DIGITS[offered] <= whole
+    # One digit less than the greatest value has.
+    return (
+        isinstance(offered, DecimalType)
+        and offered.scale == 0
+        and column in _DIGITS
+        and offered.precision < _DIGITS[column]
+    )
 
 
 def _is_converted(offered: DataType, column: DataType) -> bool:

@@ -67,8 +67,15 @@ class StructField:
     metadata: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
+class _FieldIndex:
+    """Holds the fields of a struct by name, from the first time that one is looked up; no part of its value."""
+
+    __slots__ = ("_by_name",)
+    _by_name: dict[str, StructField]
+
+
 @dataclass(frozen=True, slots=True)
-class StructType:
+class StructType(_FieldIndex):
     """The fields of a table or of a nested struct, in order."""
 
     fields: tuple[StructField, ...] = ()
@@ -80,8 +87,13 @@ class StructType:
 
     def field(self, name: str) -> StructField | None:
         """The field with that name ignoring case, or None."""
-        wanted = name.lower()
-        return next((item for item in self.fields if item.name.lower() == wanted), None)
+        known = getattr(self, "_by_name", None)
+        if known is None:
+            # The first of two fields of one name counts.
+            known = {item.name.lower(): item for item in reversed(self.fields)}
+            object.__setattr__(self, "_by_name", known)
+        found: StructField | None = known.get(name.lower())
+        return found
 
 
 DataType: TypeAlias = PrimitiveType | DecimalType | ArrayType | MapType | StructType
@@ -134,7 +146,7 @@ def parse_schema(text: str) -> StructType:
                 "The table's schema is not the JSON of a struct; the metadata of the table is damaged."
             )
         return _parse_struct(value, "")
-    except (json.JSONDecodeError, TypeError) as error:
+    except (ValueError, TypeError) as error:  # ValueError for more digits than Python parses, too.
         raise CorruptLogError(
             f"The table's schema is not readable JSON ({error}); the metadata of the table is damaged."
         ) from error

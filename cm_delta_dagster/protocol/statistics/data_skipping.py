@@ -10,7 +10,7 @@ names. The scan applies the predicate to the rows of the remaining files.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
 from functools import reduce
 from typing import Any, TypeAlias
@@ -43,7 +43,7 @@ from cm_delta_dagster.protocol.predicates.predicates import (
     partition_only,
     quote_column,
 )
-from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA, COLLATIONS_METADATA
+from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA, COLLATIONS_METADATA, char_width
 from cm_delta_dagster.protocol.schema.types import (
     TIMESTAMP,
     DataType,
@@ -141,8 +141,11 @@ def data_columns(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PartitionColumn:
+    """``width`` is that of a ``char(n)`` column, 0 of any other."""
+
     name: str
     type: DataType
+    width: int = 0
 
 
 _Column: TypeAlias = _PartitionColumn | DataColumn | None
@@ -164,17 +167,24 @@ class _Columns:
         field: StructField | None = None
         for segment in path:
             field = found.field(segment) if isinstance(found, StructType) else None
-            if field is None or not is_ordered_by_bytes(field):
+            if field is None or not self._is_comparable(field, path):
                 return None
             names.append(physical_name(field, self.mapping))
             found = field.type
         # Writers count nulls of lists and maps differently, and structs have no statistics.
         if not isinstance(found, DecimalType | PrimitiveType):
             return None
-        for name in self.partition_columns:
-            if len(path) == 1 and name.casefold() == path[0].casefold():
-                return _PartitionColumn(name=names[0], type=found)
+        if field is not None and self._is_partition(path):
+            return _PartitionColumn(name=names[0], type=found, width=char_width(field))
         return DataColumn(path=tuple(names), type=found, was_float=field is not None and was_float(field))
+
+    def _is_partition(self, path: Sequence[str]) -> bool:
+        return len(path) == 1 and path[0].casefold() in {name.casefold() for name in self.partition_columns}
+
+    def _is_comparable(self, field: StructField, path: Sequence[str]) -> bool:
+        """Whether values are compared bytewise, or as those of a ``char(n)``, of which statistics may lack the blanks."""
+        is_char = COLLATIONS_METADATA not in field.metadata and char_width(field) > 0
+        return is_ordered_by_bytes(field) or (is_char and self._is_partition(path))
 
     def with_statistics(self, predicate: Predicate) -> Mapping[ColumnPath, DataType]:
         """The data columns of the predicate."""
@@ -265,11 +275,28 @@ class _Evaluation:
             parsed = partition_value_array(texts, column.type, zone=self.columns.zone or UTC)
             self.values[column.name] = texts, comparable(parsed, column.type)
         distinct, values = self.values[column.name]
+        if column.width:
+            values, leaf = _with_blanks(values, leaf, column.width)
         answers = _answer_values(values, column.type, leaf)
         if column.type == TIMESTAMP and self.columns.zone is None:
             # A text without a zone is in the time zone of the writer, which is not known.
             answers = pc.if_else(states_zone(distinct), answers, pa.scalar(None, pa.bool_()))
         return answers.take(encoded.indices.fill_null(len(distinct) - 1))
+
+
+def _with_blanks(values: pa.Array, leaf: Predicate, width: int) -> tuple[pa.Array, Predicate]:
+    """Values of a ``char(n)`` column and a test of them: SQL compares as if both texts ended in the same number of blanks."""
+    test = leaf.part if isinstance(leaf, Not) else leaf
+    match test:
+        case Comparison(value=str(text)):
+            width = max(width, len(text))
+            test = replace(test, value=text.ljust(width))
+        case In(values=listed):
+            width = max(width, *[len(value) for value in listed if isinstance(value, str)])
+            test = replace(
+                test, values=tuple(value.ljust(width) if isinstance(value, str) else value for value in listed)
+            )
+    return pc.utf8_rpad(values, width), Not(test) if isinstance(leaf, Not) else test
 
 
 def _answer_values(values: pa.Array, data_type: DataType, leaf: Predicate) -> pa.BooleanArray:

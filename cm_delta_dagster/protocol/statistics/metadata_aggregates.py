@@ -6,6 +6,7 @@ known exactly are left out; the caller then reads rows.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from typing import Any
@@ -103,7 +104,8 @@ def metadata_aggregates(
         path = (physical_name(item, mapping),)
         if item.name in partition_columns and _is_exact_partition(item):
             values = partition_value_array(partition_column(files.filter(has_rows), path[0]), item.type)
-            bounds[item.name] = pc.min_max(values).as_py()
+            with suppress(OverflowError, ValueError):  # Python has no years after 9999.
+                bounds[item.name] = pc.min_max(values).as_py()
         elif path in exact:
             bounds[item.name] = _exact_bounds(statistics, path, has_rows, item.type)
     minimums = {name: known["min"] for name, known in bounds.items() if "min" in known}

@@ -5,7 +5,7 @@ Parses only the requested columns. Invalid texts and values become null and are 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -76,13 +76,17 @@ def _parse_all(chunks: Sequence[pa.Array], kinds: Mapping[ColumnPath, pa.DataTyp
     """As :func:`_parse_leaves`, without the fast path."""
     texts = [chunk.cast(pa.large_string()) for chunk in chunks] or [pa.array([], pa.large_string())]
     rows = _parse_rows(texts[0] if len(texts) == 1 else pa.concat_arrays(texts), _nested_type(kinds))
-    return {path: _field(rows, path) for path in kinds}
+    return dict(_leaves(rows, ()))
 
 
-def _field(rows: pa.Array, path: ColumnPath) -> pa.Array:
-    for name in path:
-        rows = pc.struct_field(rows, name)
-    return rows
+def _leaves(rows: pa.StructArray, prefix: ColumnPath) -> Iterator[tuple[ColumnPath, pa.Array]]:
+    """The values of all leaves, each level flattened at once: access to a field by its name compares the names of all fields."""
+    for item, values in zip(rows.type, rows.flatten(), strict=True):
+        path = (*prefix, item.name)
+        if pa.types.is_struct(item.type):
+            yield from _leaves(values, path)
+        else:
+            yield path, values
 
 
 _JSON_KINDS = {

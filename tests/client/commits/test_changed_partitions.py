@@ -13,11 +13,15 @@ from cm_delta_dagster.client.commits.changed_partitions import (
     PARTITION_FIGURES_TAG,
     ChangedPartition,
     PartitionFigures,
+    changed_partitions,
     feed_tags,
 )
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.protocol.actions.actions import AddFile, DeletionVectorDescriptor, RemoveFile
+from cm_delta_dagster.protocol.actions.actions import AddFile, DeletionVectorDescriptor, Metadata, RemoveFile
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
+from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
+from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA
+from cm_delta_dagster.protocol.schema.types import STRING, StructField, StructType
 
 NewTable = Callable[..., Table]
 
@@ -77,3 +81,46 @@ def test_figures_are_of_a_limited_size(number: int, has_figures: bool) -> None:
     assert (PARTITION_FIGURES_TAG in tags) == has_figures
     assert len(tags.get(PARTITION_FIGURES_TAG, "")) < 24 * 1024
     assert len(json.loads(tags[CHANGED_PARTITIONS_TAG])) == number
+
+
+def metadata_of(table: Table, **columns: str) -> Metadata:
+    """The metadata of the table as another writer spells it, with further columns."""
+    metadata = table.snapshot().metadata
+    schema = json.loads(metadata.schema_string)
+    for name, kind in columns.items():
+        schema["fields"].append({"name": name, "type": kind, "nullable": True, "metadata": {}})
+    return replace(metadata, schema_string=json.dumps(schema, indent=1))
+
+
+def test_the_partitions_of_files_are_known_though_the_commit_writes_the_same_columns_again(
+    new_table: NewTable, client: DeltaClient
+) -> None:
+    """As RESTORE and writes with identity columns do. Another column, or metadata without files, changes all partitions."""
+    table = new_table()
+    same = metadata_of(table)
+    properties = replace(same, configuration={**same.configuration, "custom.owner": "us"})
+    for number, (metadata, file, known) in enumerate(
+        (
+            (same, True, True),
+            (properties, True, True),
+            (properties, False, False),
+            (metadata_of(table, extra="string"), True, False),
+        )
+    ):
+        transaction = table.start_transaction(table.snapshot(), operation="WRITE")
+        transaction.set_metadata(metadata)
+        transaction.add_files([a_file("2026-01-01", rows=number)] if file else [])
+        transaction.commit()
+        tags = list(client.catalog.feed(after=0, limit=100))[-1].summary.tags
+        assert json.loads(tags.get(CHANGED_PARTITIONS_TAG, "null")) == ([{"day": "2026-01-01"}] if known else None), (
+            number
+        )
+
+
+def test_a_char_has_no_blanks_in_the_feed() -> None:
+    """So that the text is that of a partition key."""
+    schema = StructType((StructField("c", STRING, metadata={CHAR_METADATA: "char(5)"}), StructField("s", STRING)))
+    file = replace(a_file("x"), partition_values={"c": "ab   ", "s": "ab   "})
+    found = changed_partitions([file], [], columns=("c", "s"), schema=schema, mapping=ColumnMappingMode.NONE)
+    assert found is not None
+    assert [dict(each.values) for each in found] == [{"c": "ab", "s": "ab   "}]

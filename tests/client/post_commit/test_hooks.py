@@ -1,13 +1,12 @@
 """Asynchronous post-commit work: failures, missing threads, processes that fork or exit."""
 
-import itertools
 import logging
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,7 +60,7 @@ def append(path):
 append("before.parquet")
 child = os.fork()
 if child == 0:
-    signal.alarm(30)
+    signal.alarm(300)
     append("child.parquet")
     client.close()
     os._exit(0)
@@ -73,7 +72,7 @@ client.close()
 
 def python(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", script, *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500, check=False)
 
 
 @pytest.mark.slow
@@ -197,7 +196,8 @@ def test_checksums_of_contended_writers_equal_their_snapshots(tmp_path: Path) ->
     """CRC-7, CRC-8: of own commits and of other writers' commits."""
     lake = Lake(tmp_path, publish_delay_seconds=1000)
     table = lake.new_table()
-    other = lake.reopened().table("main.test.t")
+    others = lake.reopened(publish_delay_seconds=1000)  # Else its checksums would appear meanwhile.
+    other = others.table("main.test.t")
     stale = lake.append(table).snapshot
     lake.client.wait_for_background()
     own = [stale]
@@ -209,13 +209,11 @@ def test_checksums_of_contended_writers_equal_their_snapshots(tmp_path: Path) ->
         own.append(stale)
     lake.store.calls.clear()
     lake.client.wait_for_background()
-    # Which of those between are there depends on how fast the machine is: a table is contended for a second.
-    written = set(crcs(lake, table))
-    assert {0, 1, 7} <= written <= {0, 1, 3, 5, 7}
+    assert crcs(lake, table) == [0, 1, 7]
     assert not [name for method, name in lake.store.calls if method == "read" and str(name).endswith(".crc")]
-    for snapshot in own:
-        if snapshot.version in written:
-            assert read_checksum(lake.memory, table.location, snapshot.version) == checksum_of(lake, snapshot)
+    for snapshot in (own[0], own[-1]):
+        assert read_checksum(lake.memory, table.location, snapshot.version) == checksum_of(lake, snapshot)
+    others.close()
     lake.client.close()
 
 
@@ -281,14 +279,10 @@ def test_a_close_tries_once_and_leaves_the_rest_to_the_next_client(
     until(lambda: tries(lake) >= 4)
     caplog.clear()
     tried = tries(lake)
-    begun = time.monotonic()
     lake.client.background.close()
-    assert time.monotonic() - begun < 20
-    assert tries(lake) > tried
+    assert tried < tries(lake) <= tried + 2
     assert "Publication of main.test.t up to version 1 failed" in caplog.text
-    tried = tries(lake)
-    time.sleep(1)
-    assert tries(lake) == tried
+    assert not lake.client.background._timers
     lake.store.fails = lambda method, location: None
     other = lake.reopened()
     assert lake.append(other.table("main.test.t")).version == 2
@@ -300,26 +294,34 @@ class Failing:
     """Work that fails until ``fails`` is reset."""
 
     def __init__(self) -> None:
-        self.at: list[float] = []
+        self.num_tries = 0
         self.fails = True
 
     def __call__(self) -> None:
-        self.at.append(time.monotonic())
+        self.num_tries += 1
         if self.fails:
             raise ConnectionError("No answer.")
 
 
-def test_the_backoff_grows_and_the_retries_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_backoff_grows_and_the_retries_end(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """CM-P4: only the first failure and the last are warnings."""
+    seconds: list[float] = []
+
+    class ShortTimer(threading.Timer):
+        def __init__(self, interval: float, *arguments: Any) -> None:
+            seconds.append(interval)
+            super().__init__(0, *arguments)
+
+    monkeypatch.setattr(threading, "Timer", ShortTimer)
     caplog.set_level(logging.INFO, "cm_delta_dagster")
     background, work = BackgroundWork(), Failing()
-    background.schedule("table", 1, "publication", work, seconds=0.02, tries=5)
-    until(lambda: len(work.at) == 5)
-    waits = [later - earlier for earlier, later in itertools.pairwise(work.at)]
-    assert all(wait >= least for wait, least in zip(waits, (0.04, 0.08, 0.16, 0.32), strict=True))
-    time.sleep(1)
+    background.schedule("table", 1, "publication", work, seconds=4, tries=5)
+    until(lambda: work.num_tries == 5 and not background._timers)
+    assert seconds == [4, 8, 16, 30, 30]
     background.close()
-    assert len(work.at) == 5
+    assert work.num_tries == 5
     said = [record for record in caplog.records if record.getMessage().startswith("publication ")]  # Not other tests'.
     levels = [record.levelname for record in said]
     assert levels == ["WARNING", "INFO", "INFO", "INFO", "WARNING"]
@@ -332,10 +334,10 @@ def test_a_flush_does_not_wait_for_the_backoff() -> None:
     background.flush("table")
     work.fails = False
     background.flush("another table")
-    assert len(work.at) == 1
+    assert work.num_tries == 1
     background.flush("table")
     background.flush("table")
-    assert len(work.at) == 2
+    assert work.num_tries == 2
     background.close()
 
 
@@ -346,19 +348,21 @@ def test_the_next_commit_does_not_wait_for_the_backoff() -> None:
     background.flush()
     work.fails = False
     background.schedule("table", 1, "publication", work, seconds=0.01, tries=5)
-    until(lambda: len(work.at) == 2)
+    until(lambda: work.num_tries == 2)
     background.close()
-    assert len(work.at) == 2
+    assert work.num_tries == 2
 
 
 _WAITING = """
 import sys
+from cm_delta_dagster.client.post_commit import scheduler
 from cm_delta_dagster.client.post_commit.scheduler import BackgroundWork
 
 def fails():
     print("tried", flush=True)
     raise ConnectionError("No answer.")
 
+scheduler._MAX_BACKOFF_SECONDS = 2000.0
 work = BackgroundWork()
 work.schedule("table", 1, "publication", fails, seconds=1000, tries=20)
 work.flush()
@@ -366,11 +370,9 @@ work.flush()
 
 
 def test_the_backoff_does_not_keep_a_process_from_exiting() -> None:
-    """CM-P4: the next try is due in half a minute."""
-    begun = time.monotonic()
+    """CM-P4: the next try is due in half an hour."""
     run = python(_WAITING)
     assert (run.returncode, run.stdout) == (0, "tried\n")
-    assert time.monotonic() - begun < 25
 
 
 # Processes that exit

@@ -298,7 +298,7 @@ def test_metadata_that_was_replaced_may_lack_its_schema(log: ForeignLog) -> None
     log.commit(7, info(), old)
     log.commit(8, info(), metadata())
     assert log.table.snapshot().num_files == log.table.snapshot(version=6).num_files
-    with pytest.raises(CorruptLogError, match="at version 7 cannot be read: its metadata has no schemaString"):
+    with pytest.raises(CorruptLogError, match=r"at version 7 cannot be read because of metaData\.schemaString"):
         log.table.snapshot(version=7)
     log.classic_checkpoint(8)
     log.delete(log_files.commit_file_name(0))
@@ -496,6 +496,16 @@ def test_a_log_that_did_not_change_is_loaded_once(log: ForeignLog, counting: _Co
 
     counting.write(f"{log.directory}/{log_files.commit_file_name(7)}", lines(info(), add("f7")))
     assert (table.snapshot().version, table.snapshot().num_files) == (7, 7)
+
+
+def test_a_history_reads_the_newest_commits_only(log: ForeignLog, counting: _CountingStore) -> None:
+    """HIST-1: of a table without in-commit timestamps, as its newest commit shows. A gap is found all the same."""
+    table = open_path_table(Stores({"memory": counting}), log.location)
+    assert [entry.version for entry in history(table, limit=2)] == [6, 5]
+    assert counting.times_read() == [0, 0, 0, 0, 0, 1, 2]
+    counting.delete(f"{log.directory}/{log_files.commit_file_name(4)}")
+    with pytest.raises(CorruptLogError, match="commits of 4 are missing"):
+        history(table, limit=2)
 
 
 def test_another_table_with_an_equal_listing_is_not_the_one_before(log: ForeignLog) -> None:

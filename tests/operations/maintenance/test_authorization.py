@@ -1,6 +1,6 @@
 """Maintenance needs the permission of the catalog and a lease on the table."""
 
-import time
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +34,7 @@ from cm_delta_dagster.operations.maintenance.optimize import optimize
 from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, vacuum
 from cm_delta_dagster.operations.tables.purge import plan_purge, purge
 from tests.support.lake import DAY_MS, Lake
+from tests.support.waiting import until
 
 KIND = MaintenanceKind.DATA_CLEANUP
 
@@ -174,25 +175,38 @@ def test_two_runs_of_one_process_are_two_owners(lake: Lake) -> None:
         pass
 
 
-def test_a_long_run_renews_its_lease(lake: Lake) -> None:
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Its last value is the time by the clock of this machine, in seconds."""
+    values: list[float] = []
+    monkeypatch.setattr(authorization, "seconds_since_boot", lambda: values[-1])
+    return values
+
+
+def renewals(lake: Lake) -> int:
+    return sum(method == "renew_lease" for method, _ in lake.catalog.calls)
+
+
+def test_a_long_run_renews_its_lease(lake: Lake, now: list[float]) -> None:
     table = lake.new_table()
+    now.append(0.0)
     with maintenance_lease(table, KIND, duration_ms=300) as lease:
-        time.sleep(0.8)
+        until(lambda: renewals(lake) >= 2)
         lease.check()
-    calls = [method for method, _ in lake.catalog.calls if method == "renew_lease"]
-    assert len(calls) >= 2
 
 
-def test_a_run_that_cannot_renew_its_lease_stops_when_the_lease_expires(lake: Lake) -> None:
+def test_a_run_that_cannot_renew_its_lease_stops_when_the_lease_expires(lake: Lake, now: list[float]) -> None:
     table = lake.new_table()
+    now.append(0.0)
+    lake.catalog.fails = lambda method, _: CatalogUnavailableError("no") if method == "renew_lease" else None
     with maintenance_lease(table, KIND, duration_ms=200) as lease:
-        lake.catalog.fails = lambda method, _: CatalogUnavailableError("no") if method == "renew_lease" else None
+        until(lambda: renewals(lake) >= 1)
         lease.check()
-        time.sleep(0.4)
+        now.append(0.2)
         with pytest.raises(MaintenanceInProgressError, match="expired"):
             lease.check()
         lake.catalog.fails = lambda method, _: None
-        time.sleep(0.2)
+        until(lambda: not any(thread.name == "cm-delta-maintenance-lease" for thread in threading.enumerate()))
         with pytest.raises(MaintenanceInProgressError):
             lease.check()
 

@@ -11,6 +11,10 @@ from cm_delta_dagster.errors import CmDeltaError, StorageError
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.maintenance.clean_log import clean_log, plan_clean_log
 from cm_delta_dagster.operations.maintenance.compact_log import compact_log
+from cm_delta_dagster.operations.maintenance.log_obstacles import NOTHING_KEPT, LogObstacle
+from cm_delta_dagster.operations.reading.history import history
+from cm_delta_dagster.protocol.log.cleanup import next_cut_off
+from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 from tests.support.lake import DAY_MS, Lake, broken_storage
 
 LOG = "_delta_log"
@@ -115,6 +119,44 @@ def test_without_an_old_checkpoint_nothing_is_deleted(lake: Lake, table: Table) 
     checkpoint(table)
     assert clean_log(table).num_files == 0
     assert before <= lake.files(table)
+
+
+def test_a_cleanup_that_deletes_nothing_says_why(lake: Lake, table: Table) -> None:
+    """In the plan, in the result, and in a text for people."""
+
+    def why() -> tuple[LogObstacle | None, str]:
+        plan, result = plan_clean_log(table), clean_log(table)
+        assert plan.num_files == result.num_files == 0 and plan.kept == result.kept
+        assert str(plan.kept) in repr(plan)
+        return plan.kept.obstacle, str(plan.kept)
+
+    grow(lake, table, 3)
+    obstacle, text = why()
+    assert obstacle is LogObstacle.RETENTION and "delta.logRetentionDuration is 30 days, and the oldest commit" in text
+    oldest = commit_time(lake, table, 0)
+    expiry = next_cut_off(oldest, retention_ms=30 * DAY_MS)
+    assert f"version 0 of {utc_text(oldest)}, expires at {utc_text(expiry)}" in text
+    lake.clock.now = expiry - 1
+    assert why()[0] is LogObstacle.RETENTION
+    lake.clock.now = expiry
+    assert why()[0] is not LogObstacle.RETENTION
+    lake.clock.pass_days(1)
+    obstacle, text = why()
+    assert obstacle is LogObstacle.NO_CHECKPOINT and "The commits up to version 3 have expired, and there is no" in text
+    name = checkpoint(table).file_name
+    content = lake.memory.read(f"{table.location}/{LOG}/{name}")
+    lake.memory.write(f"{table.location}/{LOG}/{name}", b"PAR1 damaged PAR1")
+    obstacle, text = why()
+    assert obstacle is LogObstacle.UNREADABLE_CHECKPOINT and f"{name} cannot be used" in text
+    lake.memory.write(f"{table.location}/{LOG}/{name}", content)
+    cleaned = clean_log(table)
+    assert cleaned.num_files > 0 and cleaned.kept == NOTHING_KEPT and not str(cleaned.kept)
+    assert why()[0] is LogObstacle.ALREADY_CLEAN
+
+
+def commit_time(lake: Lake, table: Table, version: int) -> int:
+    (entry,) = [entry for entry in history(table) if entry.version == version]
+    return entry.timestamp_ms
 
 
 def test_a_young_log_is_kept(lake: Lake, table: Table) -> None:

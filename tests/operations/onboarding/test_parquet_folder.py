@@ -249,6 +249,22 @@ def test_a_link_whose_files_a_listing_leaves_out_is_refused(target: str, tmp_pat
         assert lake.adopt(str(folder), NAME).to_arrow()["id"].to_pylist() == [1, 1], "a link to a file is read"
 
 
+def test_a_link_to_another_file_of_the_folder_is_refused(tmp_path: Path) -> None:
+    """Its rows would be in the table twice. A hidden file has one visible name."""
+    folder = tmp_path / "raw"
+    (folder / "_hidden").mkdir(parents=True)
+    for name in ("a.parquet", "_hidden/c.parquet"):
+        pq.write_table(pa.table({"id": [1]}), folder / name)
+    link = folder / "b.parquet"
+    link.symlink_to("a.parquet")
+    (folder / "c.parquet").symlink_to(folder / "_hidden" / "c.parquet")
+    with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse") as lake:
+        with pytest.raises(InvalidArgumentError, match=r"b\.parquet is a symbolic link to a\.parquet"):
+            lake.adopt(str(folder), NAME)
+        link.unlink()
+        assert lake.adopt(str(folder), NAME).to_arrow()["id"].to_pylist() == [1, 1]
+
+
 @pytest.mark.parametrize(
     ("wrong", "text"), [(["day"], "in the order of the directories"), ({"day": "array<int>"}, "array")]
 )

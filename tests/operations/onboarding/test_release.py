@@ -25,7 +25,7 @@ from cm_delta_dagster.operations.onboarding.adopt import adopt
 from cm_delta_dagster.operations.onboarding.export import explain as explain_export
 from cm_delta_dagster.operations.onboarding.export import export, plan_export
 from cm_delta_dagster.operations.onboarding.release import explain, plan_release, release
-from cm_delta_dagster.operations.tables.clone import CloneRequest, clone
+from cm_delta_dagster.operations.tables.clone import CloneMode, CloneRequest, clone
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.storage.stores import Stores
 from tests.operations.onboarding.worlds import NAME, objects, path_table, put_commit, put_file
@@ -151,6 +151,18 @@ def test_a_clone_that_is_made_during_the_release_prevents_it(lake: Lake) -> None
     with pytest.raises(RecoveryError, match=r"main\.test\.c"):
         release(lake.client, identifier="main.test.t")
     assert lake.reopened().table("main.test.t").snapshot().commit_policy.through_catalog
+
+
+def test_the_release_of_a_shallow_clone_warns_of_the_vacuum_of_its_source(lake: Lake) -> None:
+    table = lake.new_table("t")
+    lake.append(table)
+    clone(lake.client, table, identifier="main.test.c", request=CloneRequest())
+    clone(lake.client, table, identifier="main.test.d", request=CloneRequest(mode=CloneMode.DEEP))
+    plan = plan_release(lake.client, identifier="main.test.c")
+    assert "may read files of main.test.t" in str(plan.warning) and str(plan.warning) in list(explain(plan))[-1]
+    assert release(lake.client, identifier="main.test.c").warning == plan.warning
+    assert release(lake.client, identifier="main.test.d").warning is None
+    assert release(lake.client, identifier="main.test.t").warning is None
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True])

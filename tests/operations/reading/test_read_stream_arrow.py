@@ -345,6 +345,42 @@ def test_a_schema_that_changes_otherwise_stops_the_stream(tmp_path: Path) -> Non
     assert read(stream_of(table.open(), offset=late.offset.to_json())) == [[2]]
 
 
+def test_a_stream_that_is_started_again_maps_unread_rows_to_the_new_schema(tmp_path: Path) -> None:
+    """STREAM-4: a stream that runs stops at a renamed or widened column, also if its consumer only continues the loop."""
+    key, note = mapped("id", "integer", 1, "c1"), mapped("note", "string", 2, "c2")
+    table = ForeignTable(
+        tmp_path / "t",
+        key,
+        note,
+        features=("columnMapping", "typeWidening"),
+        properties={"delta.columnMapping.mode": "name"},
+    )
+    stream = stream_of(table.open())
+    table.add("a.parquet", pa.table({"c1": pa.array([1], pa.int32()), "c2": ["x"]}))
+    assert read(stream) == [[1]]
+    read_up_to = stream.offset.to_json()
+    table.add("b.parquet", pa.table({"c1": pa.array([2], pa.int32()), "c2": ["y"]}))
+    wide = mapped("id", "long", 1, "c1")
+    table.evolve(wide, {**note, "name": "text"}, mapped("note", "string", 3, "c3"))
+    table.add("c.parquet", pa.table({"c1": [2**40], "c2": ["z"], "c3": ["w"]}))
+    for _ in range(2):
+        with pytest.raises(SchemaMismatchError, match=r"Version 3 of file:.*the type of 'id' changed.*restart"):
+            read(stream)
+    assert stream.offset.version == 3
+    (batch,) = stream_of(table.open(), offset=read_up_to)
+    assert batch.to_arrow().to_pylist() == [
+        {"id": 2, "text": "y", "note": None},
+        {"id": 2**40, "text": "z", "note": "w"},
+    ]
+    table.evolve(wide, {**note, "name": "text"})
+    table.evolve(wide, {**note, "name": "text"}, mapped("note", "string", 4, "c4"))
+    again = stream_of(table.open(), offset=read_up_to)
+    with pytest.raises(SchemaMismatchError, match=r"is at version 3, .*another column of that name"):
+        read(again)
+    rest = next(iter(stream_of(table.open(), offset=again.offset.to_json())))
+    assert rest.to_arrow().to_pylist() == [{"id": 2**40, "text": "z", "note": "w"}]
+
+
 def test_a_feature_that_readers_do_not_know_stops_the_stream(tmp_path: Path) -> None:
     """STREAM-4."""
     table = ForeignTable(tmp_path / "t", field("id", "long"))

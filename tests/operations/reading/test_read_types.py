@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster.errors import InvalidDataError
+from cm_delta_dagster.errors import InvalidArgumentError, InvalidDataError
 from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
 from cm_delta_dagster.protocol.predicates.predicates import Comparison, ComparisonOperator, In, Not, Predicate, raw_sql
@@ -327,6 +327,22 @@ def test_blanks_at_the_end_of_a_char_count_for_nothing(
     table.add("f.parquet", pa.table({"c": ["a", "b", None]}), values={"p": "x"})
     by_spark = [row.c for row in read(table.open(), spark=spark, where=where).collect()]
     assert sorted(by_spark) == read_arrow(table.open(), where=where)["c"].to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"), [("c LIKE 'a'", []), ("c NOT LIKE 'a'", ["a  ", "b  "]), ("c LIKE 'a  '", ["a  "])]
+)
+def test_like_sees_the_blanks_of_a_char(spark: SparkSession, tmp_path: Path, where: str, expected: list[str]) -> None:
+    """LIKE compares the blanks, unlike "="; without Spark a shorter pattern is refused."""
+    width = {"__CHAR_VARCHAR_TYPE_STRING": "char(3)"}
+    table = ForeignTable(tmp_path, field("c", "string", **width))
+    table.add("f.parquet", pa.table({"c": ["a", "b", None]}))
+    assert sorted(row.c for row in read(table.open(), spark=spark, where=where).collect()) == expected
+    if where == "c LIKE 'a  '":
+        assert read_arrow(table.open(), where=where)["c"].to_pylist() == expected
+    else:
+        with pytest.raises(InvalidArgumentError, match="only Spark"):
+            read_arrow(table.open(), where=where)
 
 
 CHARS = "__CHAR_VARCHAR_TYPE_STRING"

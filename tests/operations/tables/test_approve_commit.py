@@ -235,6 +235,14 @@ def test_maintenance_keeps_the_files_of_a_commit_that_waits(lake: Lake, table: T
     assert approve_commit(lake.client, waiting.approval_id).version == 5
 
 
+def test_files_of_a_commit_that_waited_are_removed_when_it_is_made(lake: Lake, table: Table) -> None:
+    """FILE-10: clients that go by the tombstones keep the files of the version before for the whole retention."""
+    waiting = parked(lake, table, "a.parquet", "b.parquet")
+    lake.clock.pass_days(6.9)
+    approve_commit(lake.client, waiting.approval_id)
+    assert table.snapshot().tombstones["deletionTimestamp"].to_pylist() == [lake.clock()] * 2
+
+
 def test_a_commit_whose_files_are_gone_is_not_made(lake: Lake, table: Table) -> None:
     waiting = parked(lake, table, "a.parquet", "b.parquet", adds="new.parquet")
     lake.store.delete(f"{table.location}/new.parquet")

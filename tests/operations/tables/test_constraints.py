@@ -1,5 +1,6 @@
 """CHECK constraints and invariants: adding, dropping, and what writes do with them."""
 
+import datetime as dt
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,7 @@ from cm_delta_dagster.errors import CommitConflictError, CorruptLogError, Invali
 from cm_delta_dagster.operations.tables.constraints import add_constraint, drop_constraint
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import merge
+from cm_delta_dagster.operations.writing.update import update
 from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.protocol.features.constraints import INVARIANTS
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
@@ -98,6 +100,7 @@ def test_a_constraint_is_added_only_if_all_rows_satisfy_it(
     ("check", "message"),
     [
         ("rand() < 2", "rand"),
+        ("DATE '2020-01-01' < current_date", r"Write current_date\(\)"),
         ("id IN (SELECT 1)", "query"),
         ("missing > 1", "missing"),
         ("id + 1", "not boolean"),
@@ -115,6 +118,26 @@ def test_a_condition_that_cannot_be_checked_is_refused(
     with pytest.raises(InvalidArgumentError, match=message):
         add_constraint(builder.table, spark=spark, name="c", check=check)
     assert builder.table.snapshot().version == 0
+
+
+def test_a_constraint_may_call_what_is_constant_within_a_query(
+    build: Callable[..., TableBuilder], spark: SparkSession
+) -> None:
+    """CHK-2: as in delta-spark, the current time; every kind of write checks it."""
+    builder = build("id long, day date")
+    builder.append((1, dt.date(2020, 1, 1)))
+    calls = ("current_date()", "curdate()", "now()", "current_timestamp()", "localtimestamp()", "CURRENT_DATE()")
+    for place, call in enumerate(calls):
+        add_constraint(builder.table, spark=spark, name=f"c{place}", check=f"day <= {call}")
+    add_constraint(builder.table, spark=spark, name="t", check="unix_timestamp() > id AND current_timezone() <> 'x'")
+    builder.append((2, dt.date(2020, 1, 2)))
+    with pytest.raises(InvalidDataError, match="c0"):
+        builder.append((3, dt.date(9999, 1, 1)))
+    with pytest.raises(InvalidDataError, match="c0"):
+        update(builder.table, spark=spark, assignments={"day": "DATE '9999-01-01'"}, where="id = 1")
+    with pytest.raises(InvalidDataError, match="c0"):
+        merge(builder.table, frame=builder.frame((2, dt.date(9999, 1, 1))), keys=["id"])
+    assert builder.rows() == [(1, dt.date(2020, 1, 1)), (2, dt.date(2020, 1, 2))]
 
 
 def test_a_dropped_constraint_is_not_checked(build: Callable[..., TableBuilder], spark: SparkSession) -> None:

@@ -142,8 +142,8 @@ def test_an_overwrite_replaces_the_partitions_or_the_keys_of_the_new_rows(build:
     builder.append((1, "a"), (2, "b"), (3, None), (3, "b"))
     overwrite(builder.table, frame=builder.frame((7, "a"), (8, None)), partitions="dynamic")
     assert builder.rows() == [(2, "b"), (3, "b"), (7, "a"), (8, None)]
-    overwrite(builder.table, frame=builder.frame((3, "c"), (3, "d"), (7, "c"), (None, "x")), keys=["ID"])
-    assert builder.rows() == [(None, "x"), (2, "b"), (3, "c"), (3, "d"), (7, "c"), (8, None)]
+    overwrite(builder.table, frame=builder.frame((3, "c"), (3, "d"), (7, "c"), (9, "x")), keys=["ID"])
+    assert builder.rows() == [(2, "b"), (3, "c"), (3, "d"), (7, "c"), (8, None), (9, "x")]
     plain = build("id long")
     plain.append((1,), (2,))
     overwrite(plain.table, frame=plain.frame((3,)), partitions="dynamic")

@@ -9,7 +9,11 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidDataError
 from cm_delta_dagster.operations.reading.read import read
+from cm_delta_dagster.operations.reading.read_arrow import read_arrow
+from cm_delta_dagster.operations.tables.alter import alter_table
+from cm_delta_dagster.operations.tables.alterations import ChangeColumn
 from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.write import append
 from cm_delta_dagster.protocol.features.column_specs import Column, schema_of_columns
 from tests.support.builders import rows_of
@@ -58,3 +62,29 @@ def test_longer_strings_are_refused(table: Table, spark: SparkSession, column: s
     with pytest.raises(InvalidDataError, match=f"a string in column '{column}' that is longer"):
         append(table, frame=spark.createDataFrame([row], DDL))
     assert table.snapshot().version == 0
+
+
+@pytest.mark.parametrize("wider", ["varchar(9)", "string"])
+def test_a_char_that_becomes_longer_has_the_text_that_was_written(
+    client: DeltaClient, spark: SparkSession, wider: str
+) -> None:
+    """As in delta-spark: only a char has blanks. Also after rows were moved to another file, and in partition columns."""
+    columns = (Column("id", "int"), Column("c", "char(4)"), Column("p", "char(3)"))
+    table = create_table(
+        client,
+        identifier=f"main.chars.t{next(_numbers)}",
+        schema=schema_of_columns(columns),
+        partition_columns=["p"],
+        properties={"delta.enableDeletionVectors": "false"},
+    )
+    rows = [(1, "ab", "x"), (2, "abcd", "x"), (3, None, "x"), (4, "ab", ""), (5, "z", "x")]
+    append(table, frame=spark.createDataFrame(rows, "id int, c string, p string").coalesce(1))
+    delete(table, spark=spark, where="c = 'z'")
+    kept = [(1, "ab  ", "x  "), (2, "abcd", "x  "), (3, None, "x  "), (4, "ab  ", "   ")]
+    assert rows_of(read(table, spark=spark)) == kept
+    for column in ("c", "p"):
+        alter_table(table, ChangeColumn(column=column, type=wider))
+    assert rows_of(read(table, spark=spark)) == [
+        (1, "ab", "x"), (2, "abcd", "x"), (3, None, "x"), (4, "ab", "   ")
+    ]  # fmt: skip
+    assert sorted(read_arrow(table, where="c = 'ab'")["id"].to_pylist()) == [1, 4]

@@ -314,6 +314,7 @@ class _Interleaved:
         (Column("g", "int", generated="id", default="1"), "also has a default"),
         (Column("g", "int", generated="size(filter(array(id), x -> x > 1))"), "lambda function"),
         (Column("g", "array<int>", generated="array_sort(array(id))"), "lambda function"),
+        (Column("g", "string", generated="current_user()"), "differs between sessions"),
         (Column("g", "struct<a: variant>", generated="named_struct('a', parse_json('1'))"), "has the type variant"),
         (Column("g", "string", default="uuid()"), r"calls uuid\(\), so it is not a constant"),
         (Column("g", "array<int>", default="transform(array(1), x -> x + 1)"), "has a lambda function"),

@@ -10,6 +10,7 @@ from cm_delta_dagster.api.merge_builder import MergeBuilder
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.operations.writing import merge_rows
 from cm_delta_dagster.operations.writing.row_change import RowChange
+from cm_delta_dagster.protocol.statistics import file_forecast
 from cm_delta_dagster.spark.session import temporary_settings
 from tests.support.builders import TableBuilder
 
@@ -121,6 +122,7 @@ def test_a_large_merge_shuffles_only_the_rows_that_change(
 ) -> None:
     """The other rows of the files are copied by the tasks that read them."""
     monkeypatch.setattr(merge_rows, "SMALL_SOURCE", 0)
+    monkeypatch.setattr(file_forecast, "SMALL_BYTES", 0)
     builder = TableBuilder(client, spark, "id long, v string")
     builder = builder.with_properties({"delta.enableDeletionVectors": "false"})
     builder.append(*[(number, f"v{number}") for number in range(1000)])

@@ -71,6 +71,9 @@ def test_rows_keep_their_ids(build: Callable[[str], TableBuilder], client: Delta
     expected = {**expected, 2: found[2], 9: found[9]}
     assert found == expected
 
+    version = builder.append((20, "z")).version  # A second file, so that there is something to compact.
+    expected[20] = ("z", _ids(builder)[20][1], version)
+
     client.catalog.set_maintenance_rule(
         MaintenanceRule(scope="main", kind=MaintenanceKind.DATA_REORGANIZATION, allowed=True)
     )

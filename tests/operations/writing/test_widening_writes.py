@@ -1,13 +1,13 @@
 """Writes with schema evolution make columns wider where type widening permits it, as delta-spark does."""
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from cm_delta_dagster import Connection, DeltaTable, connect
+from cm_delta_dagster import Connection, DeltaTable, Idempotency, connect
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.schema.types import data_type_text
 from tests.support.widenings import COLUMNS, OFFERED, OFFERED_AS, STORED, STORED_AS, WIDENINGS
@@ -55,6 +55,34 @@ def test_schema_evolution_widens_each_type_that_may_be_widened(lake: Connection,
     assert sorted(map(tuple, table.to_df().collect())) == sorted(map(tuple, expected.collect()))
     by_arrow = sorted((row["k"], row["c6"], row["c12"], row["c14"]) for row in table.to_arrow().to_pylist())
     assert by_arrow == sorted(map(tuple, expected.select("k", "c6", "c12", "c14").collect()))
+
+
+_OLD_WRITES: dict[str, Callable[[DeltaTable, DataFrame], object]] = {
+    "append": lambda table, rows: table.append(rows),
+    "append that merges schemas": lambda table, rows: table.append(rows, schema_mode="merge"),
+    "overwrite of a condition": lambda table, rows: table.overwrite(rows, where="k = 3"),
+    "overwrite of keys": lambda table, rows: table.overwrite(rows, replace_using=["k"]),
+    "merge": lambda table, rows: table.merge(rows, on="k"),
+    "stream batch": lambda table, rows: table.append(rows, idempotency=Idempotency(app_id="q", version=0)),
+}
+
+
+@pytest.mark.parametrize("write", _OLD_WRITES)
+def test_values_of_the_type_before_a_widening_are_written_as_before(lake: Connection, write: str) -> None:
+    """UP-TW-5: of every type that can become wider, also inside structs, arrays and maps; the columns stay wide."""
+    wider = [one for one in WIDENINGS if one.before != one.after]
+    columns = ", ".join(f"c{place} {one.after}" for place, one in enumerate(wider))
+    old = ", ".join(f"{one.value} AS c{place}" for place, one in enumerate(wider))
+    nested = "s struct<x: double>, a array<decimal(20,2)>, m map<smallint, timestamp_ntz>"
+    table = _table(lake, f"k int, {columns}, {nested}", feature__timestampNtz="supported")
+    inside = "named_struct('x', 1) AS s, array(1, 2) AS a, map(1Y, DATE '2020-01-01') AS m"
+    before = table.snapshot().schema
+    _OLD_WRITES[write](table, lake.sql(f"SELECT 3 AS k, {old}, {inside}"))
+    assert table.snapshot().schema == before
+    as_wide = ", ".join(f"CAST({one.value} AS {one.after})" for one in wider)
+    wide_inside = "named_struct('x', 1D), array(1.00BD, 2.00BD), map(1S, CAST(DATE '2020-01-01' AS timestamp_ntz))"
+    expected = lake.sql(f"SELECT 3, {as_wide}, {wide_inside}")
+    assert list(map(tuple, table.to_df().collect())) == list(map(tuple, expected.collect()))
 
 
 @pytest.mark.parametrize("write", _WRITES)

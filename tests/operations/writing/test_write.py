@@ -184,6 +184,15 @@ def test_a_full_overwrite_may_replace_the_schema(build: Callable[..., TableBuild
         overwrite(builder.table, frame=builder.frame((1,), columns="id long"), schema_mode=SchemaMode.OVERWRITE)
 
 
+def test_an_append_cannot_change_the_partition_columns(build: Callable[..., TableBuilder]) -> None:
+    """PART-8."""
+    builder = build("id long, p string", "p")
+    for columns in (["id"], [], ["p", "id"]):
+        with pytest.raises(InvalidArgumentError, match="an append cannot change that"):
+            append(builder.table, frame=builder.frame((1, "a")), partition_by=columns)
+    assert append(builder.table, frame=builder.frame((1, "a")), partition_by=["P"]).version == 1
+
+
 def test_an_overwrite_of_the_schema_may_replace_the_partition_columns(build: Callable[..., TableBuilder]) -> None:
     """SCHEVO-4."""
     builder = build("id long, p string", "p")

@@ -19,10 +19,16 @@ from cm_delta_dagster.orchestration import (
     CommitSensor,
     DeltaTableProps,
     DeltaTables,
+    FirstTick,
+    LaunchFor,
+    MaintenanceTask,
     SparkSqlAsset,
     TableMaintenance,
 )
+from cm_delta_dagster.orchestration.components.connection import SparkSettings
+from tests.orchestration.assets import raised
 from tests.orchestration.log_tables import commit, make_table, report
+from tests.orchestration.sensor_bench import Ticker
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning"),
@@ -181,6 +187,44 @@ def test_the_sensor_of_discovered_tables_reports_their_commits_by_partition(sand
 
 
 @pytest.mark.slow
+def test_tables_are_discovered_with_the_connection_of_another_component(sandbox, catalog, tmp_path):
+    """So that the catalog stands in one file: its path, or an expression."""
+    make_table(catalog.client, "main.sales.orders")
+    add(sandbox, CatalogManagedDelta, "lake", catalog=location_of(tmp_path))
+    for catalog_of in ("lake", "{{ context.load_component('lake').catalog }}", location_of(tmp_path)):
+        add(sandbox, DeltaTables, "tables", catalog=catalog_of, scope="main.sales")
+        refresh(sandbox, "tables")
+        assert [spec.key.to_user_string() for spec in load(sandbox).resolve_all_asset_specs()] == ["sales/orders"]
+    for path, message in (("nowhere", "no component can be loaded"), ("sensor", "CommitSensor without a catalog")):
+        add(sandbox, CommitSensor, "sensor", tables={"a": "main.s.a"})
+        add(sandbox, DeltaTables, "tables", catalog=path, scope="main.sales")
+        with pytest.raises(Exception) as caught:
+            load(sandbox)
+        assert message in str(raised(caught.value))
+
+
+def test_checks_of_tables_are_launched_after_a_foreign_commit_if_a_component_says_so(
+    sandbox, catalog, instance, tmp_path
+):
+    table = make_table(catalog.client, "main.sales.orders")
+    add(sandbox, CatalogManagedDelta, "lake", catalog=location_of(tmp_path))
+    given = {"scope": "main.sales", "commit_sensor": True, "launch_checks": True}
+    with pytest.raises(InvalidArgumentError, match="needs 'commit_sensor' and 'checks'"):
+        DeltaTables(catalog=CatalogSettings(**location_of(tmp_path)), **given).build_defs_from_state(None, None)
+    add(sandbox, DeltaTables, "tables", catalog="lake", checks=True, **given)
+    refresh(sandbox, "tables")
+    defs = load(sandbox)
+    ticker = Ticker(defs.resolve_sensor_def("commits_of_main_sales"), catalog, instance, defs)
+    ticker.tick()
+    commit(table)
+    (request,) = ticker.tick().run_requests
+    assert request.job_name == "commits_of_main_sales_checks" and request.run_key == f"{table.table_id}:1:checks"
+    assert {key.asset_key.to_user_string() for key in request.asset_check_keys} == {"sales/orders"}
+    job = defs.resolve_job_def(request.job_name).get_subset(asset_check_selection=set(request.asset_check_keys))
+    done = job.execute_in_process(instance=instance).get_asset_check_evaluations()
+    assert {each.asset_check_key for each in done} == set(request.asset_check_keys)
+
+
 def test_a_subclass_changes_the_assets_in_python(tmp_path):
     class Mine(DeltaTables):
         def get_asset_spec(self, props: DeltaTableProps) -> dg.AssetSpec:
@@ -257,6 +301,39 @@ def test_a_commit_sensor_watches_the_assets_of_other_files_with_their_partitions
 def test_a_commit_sensor_that_cannot_work_is_an_error_of_the_load(attributes, message):
     with pytest.raises(InvalidArgumentError, match=message):
         CommitSensor(**attributes).build_defs(dg.ComponentTree.for_test().load_context)
+
+
+@pytest.mark.parametrize("value", ["from_beginning", "FROM_BEGINNING"])
+def test_values_of_attributes_are_written_in_either_case(sandbox, value):
+    tables = {"a": "main.s.a"}
+    add(sandbox, CommitSensor, "sensor", tables=tables, first_tick=value, launch_for="FOREIGN_COMMITS")
+    add(sandbox, TableMaintenance, "maintenance", tables=["main.s.a"], tasks=["PUBLISH", "vacuum"])
+    with sandbox.build_component_tree() as tree:
+        sensor = tree.load_component(sandbox.defs_folder_path / "sensor")
+        maintenance = tree.load_component(sandbox.defs_folder_path / "maintenance")
+    assert (sensor.first_tick, sensor.launch_for) == (FirstTick.FROM_BEGINNING, LaunchFor.FOREIGN_COMMITS)
+    assert maintenance.tasks == [MaintenanceTask.PUBLISH, MaintenanceTask.VACUUM]
+    with pytest.raises(ValueError):
+        FirstTick("from_beginnings")
+
+
+def listed_attributes(page, heading):
+    """The names in the table of that section of the page, and those that are required."""
+    section = page.split(f"\n### {heading}\n")[1].split("\n#")[0]
+    rows = [line.split("|")[1:3] for line in section.splitlines() if line.startswith("| `")]
+    return {name.strip().strip("`"): default.strip() == "required" for name, default in rows}
+
+
+def test_the_page_lists_every_attribute_of_every_component():
+    page = (Path(__file__).parents[3] / "docs" / "components.md").read_text()
+    sections = {f"`{component.__name__}`": component for component in COMPONENTS}
+    sections |= {
+        "`catalog` of `CatalogManagedDelta`": CatalogSettings,
+        "`spark` of `CatalogManagedDelta`": SparkSettings,
+    }
+    for heading, model in sections.items():
+        found = {name: field.is_required() for name, field in model.model_fields.items()}
+        assert listed_attributes(page, heading) == found, heading
 
 
 def test_maintenance_has_a_schedule_for_each_table_and_shows_results_on_its_asset(sandbox, tmp_path):

@@ -16,8 +16,10 @@ from cm_delta_dagster.protocol.actions.file_columns import (
     removes_of,
     removes_to_table,
     table_to_adds,
+    table_to_new_adds,
     table_to_removes,
 )
+from cm_delta_dagster.protocol.commits.commit_validation import checked_line
 from tests.support.actions import add_file as _add
 
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=6)
@@ -124,3 +126,59 @@ def test_a_field_of_the_wrong_type_does_not_become_a_column() -> None:
     """FILE-1."""
     with pytest.raises((pa.ArrowInvalid, pa.ArrowTypeError)):
         adds_to_table([_add("a", size="big")])
+
+
+def test_live_files_of_other_writers_can_be_added_again() -> None:
+    """Statistics that are not JSON, and fields that were left out, do not stop a restoration."""
+    files = adds_to_table(
+        [
+            AddFile(path="a", partition_values={}, size=1, modification_time=1, stats='{"numRecords":1}'),
+            AddFile(path="b", partition_values={}, size=1, modification_time=1, stats="{"),
+            AddFile(path="c", partition_values={}, size=1, modification_time=1, stats="[" * 5000),
+        ]
+    )
+    for name in ("dataChange", "modificationTime"):
+        index = files.column_names.index(name)
+        files = files.set_column(
+            index, files.schema.field(name), pa.nulls(files.num_rows, files.schema.field(name).type)
+        )
+    adds = table_to_new_adds(files)
+    assert [(add.stats, add.data_change, add.modification_time) for add in adds] == [
+        ('{"numRecords":1}', True, 0),
+        (None, True, 0),
+        (None, True, 0),
+    ]
+    assert all(checked_line(add) for add in adds)
+
+
+@pytest.mark.parametrize(
+    ("stats", "repeatable"),
+    [
+        (None, None),
+        ("", None),
+        ("null", None),
+        ("[]", None),
+        ('{"numRecords":2, "maxValues":{"x":1.50}}', '{"numRecords":2, "maxValues":{"x":1.50}}'),
+        (
+            '{"numRecords":2,"maxValues":{"x":NaN,"d":0.10,"s":"NaN"}}',
+            '{"numRecords":2,"maxValues":{"x":null,"d":0.10,"s":"NaN"}}',
+        ),
+        ('{"minValues":{"x":-Infinity},"numRecords":2}', '{"numRecords":2,"minValues":{"x":null}}'),
+        ('{"numRecords":2.0,"maxValues":{"i":[1,true]}}', '{"numRecords":2,"maxValues":{"i":[1,true]}}'),
+        ('{"numRecords":2e0}', '{"numRecords":2}'),
+        ('{"numRecords":1.5,"a":1}', '{"a":1}'),
+        ('{"numRecords":"x"}', "{}"),
+        ('{"numRecords":-1}', "{}"),
+        ('{"numRecords":' + "9" * 5000 + "}", "{}"),
+        ('{"numRecords":NaN,"maxValues":{"d":' + "9" * 5000 + "}}", '{"maxValues":{"d":' + "9" * 5000 + "}}"),
+    ],
+)
+def test_statistics_of_other_writers_are_committed_again_without_what_readers_ignore(
+    stats: str | None, repeatable: str | None
+) -> None:
+    files = adds_to_table(
+        [AddFile(path="a", partition_values={}, size=1, modification_time=1_700_000_000_000_000_000, stats=stats)]
+    )
+    (add,) = table_to_new_adds(files)
+    assert (add.stats, add.modification_time) == (repeatable, 0)
+    assert checked_line(add)

@@ -13,6 +13,7 @@ from cm_delta_dagster.protocol.actions.commit_json import LARGE_COMMIT_BYTES, Co
 from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, REMOVE_SCHEMA
 from cm_delta_dagster.protocol.actions.json_columns import parse_file_actions
 from cm_delta_dagster.protocol.actions.json_fast_path import MIN_ROWS, parse_uniform
+from cm_delta_dagster.protocol.actions.paths import flaw_of_log_path
 
 Fields = dict[str, typing.Any]
 
@@ -59,7 +60,7 @@ _WORDS = st.text(st.characters(codec="utf-8", exclude_characters='"\\', exclude_
 _JSON = st.dictionaries(_WORDS, st.integers() | _WORDS, max_size=2).map(json.dumps)
 _ROW = st.fixed_dictionaries(
     {
-        "path": _WORDS.map(lambda word: word + "x"),
+        "path": _WORDS.map(lambda word: word + "x").filter(lambda path: flaw_of_log_path(path) is None),
         "partitionValues": st.fixed_dictionaries({"p": _WORDS, "q": _WORDS}),
         "size": st.integers(0, 10**17),
         "modificationTime": st.integers(0, 10**13),

@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.actions.paths import (
+    canonical_location,
     decode_path,
     encode_path,
     file_key,
     file_keys,
+    folded_name,
+    folded_names,
     hive_unescape,
     normalise_location,
     partition_directory,
@@ -159,6 +162,42 @@ def test_other_locations_keep_their_host_and_case() -> None:
     assert normalise_location("s3a://Bucket/A") == normalise_location("s3://Bucket/A") == "s3://Bucket/A"
     assert normalise_location("s3://Bucket/A") != normalise_location("s3://Bucket/a")
     assert normalise_location("memory://n/") == "memory://n"
+
+
+@pytest.mark.parametrize(
+    ("canonical", "spellings"),
+    [
+        ("file:///a/b", ("/a/b", "file:/a//b/", "FILE://localhost/a/./b", "file:///a/b")),
+        ("s3://Bucket/a", ("s3a://Bucket/a", "s3n://Bucket//a", "s3://key:secret@Bucket/a/")),
+        ("gs://bucket/a", ("gcs://bucket/a", "GS://bucket/a")),
+        (
+            "az://c@account/a",
+            tuple(
+                f"{scheme}://c@{host}/a"
+                for scheme in ("abfs", "abfss", "wasb", "wasbs", "az")
+                for host in ("Account.dfs.core.windows.net", "account.blob.core.windows.net:443", "account")
+            ),
+        ),
+        ("az://c/a", ("az://c/a", "abfss://c/a/")),
+        ("hdfs://nn/a", ("hdfs://nn:8020/a", "HDFS://nn/a")),
+        ("hdfs://nn:9000/a", ("hdfs://nn:9000/a",)),
+        ("memory://n/a", ("memory://n//a",)),
+    ],
+)
+def test_spellings_of_a_location_have_one_canonical_form(canonical: str, spellings: tuple[str, ...]) -> None:
+    """REC-14."""
+    assert {canonical_location(spelled) for spelled in spellings} == {canonical}
+    assert canonical_location(canonical) == canonical
+
+
+_NAMES = st.text(st.sampled_from("aAéÉe\u0301ßẞ%20Cc3 "), max_size=10)
+
+
+@given(st.lists(_NAMES.filter(lambda name: "/" not in name), max_size=5))
+def test_folded_names_are_those_of_each(names: list[str]) -> None:
+    located = pa.array([f"file:///d/{name}" for name in names], pa.string())
+    assert folded_names(located).to_pylist() == [folded_name(name) for name in names]
+    assert [folded_name(folded_name(name)) for name in names] == [folded_name(name) for name in names]
 
 
 @settings(deadline=None)

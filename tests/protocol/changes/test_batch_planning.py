@@ -313,7 +313,10 @@ def test_an_incompatible_schema_change_stops_the_stream(
 
     late = before.after(commits[1])
     assert paths(plan(commits, at(1), reading=late, current=late)) == ["b", "c"]
-    # A stream with the latest schema cannot read the rows before the change either.
+    # A stream that was started again maps the rows before the change to its schema, if column mapping identifies the columns.
+    if "renamed" in reason:
+        assert paths(plan(commits, at(0), reading=late, current=before)) == ["a", "b", "c"]
+        return
     with pytest.raises(SchemaMismatchError, match=r"is at version 0, .* schema of version 1"):
         plan(commits, at(0), reading=late, current=before)
 

@@ -53,7 +53,7 @@ def test_the_base_indexes_of_both_formats_of_delta_spark_are_equal(index: int) -
         ({"index": -2}, "not a valid position"),
         ({"index": -100}, "not a valid position"),
         ({"index": True}, "index is not a whole number"),
-        ({"index": 1.0}, "index is not a whole number"),
+        ({"index": 1.5}, "index is not a whole number"),
         ({"index": 2**63}, "index is not a whole number"),
         ({"reservoirVersion": -1}, "not a valid position"),
         ({"reservoirVersion": "7"}, "reservoirVersion is not a whole number"),

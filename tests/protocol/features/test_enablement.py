@@ -203,3 +203,28 @@ def test_the_mode_of_a_definition_is_that_of_its_property() -> None:
     assert plain(**{MODE: "id"}).mapping is ColumnMappingMode.ID
     with pytest.raises(InvalidArgumentError, match="columnMapping"):
         created(**{MODE: "both"})
+
+
+FEED = "delta.enableChangeDataFeed"
+
+
+@pytest.mark.parametrize("name", ["_change_type", "_commit_version", "_commit_timestamp", "_CHANGE_TYPE"])
+def test_a_table_with_a_change_feed_has_no_column_named_like_one_of_the_feed(name: str) -> None:
+    """CDF-9: neither when it is created nor later, as in delta-spark; a field of a struct may have the name."""
+    named = StructType((StructField("a", LONG), StructField(name, LONG)))
+    inside = StructType((StructField("a", LONG), StructField("s", named)))
+    with pytest.raises(InvalidArgumentError, match=f"cannot have the column '{name}'"):
+        new_definition(plain(named, **{FEED: "true"}), new_name=Names())
+    without = new_definition(plain(named), new_name=Names())
+    with pytest.raises(InvalidArgumentError, match=r"leave delta\.enableChangeDataFeed off"):
+        changed_definition(without, without.with_properties(**{FEED: "true"}), new_name=Names())
+    enabled = new_definition(plain(inside, **{FEED: "true"}), new_name=Names())
+    with pytest.raises(InvalidArgumentError, match=f"cannot have the column '{name}'"):
+        changed_definition(enabled, enabled.with_schema(named), new_name=Names())
+
+
+def test_a_table_of_another_writer_that_has_such_a_column_can_be_changed() -> None:
+    named = StructType((StructField("a", LONG), StructField("_change_type", LONG)))
+    table = new_definition(plain(named), new_name=Names()).with_properties(**{FEED: "true"})
+    changed = changed_definition(table, table.with_properties(**{"delta.appendOnly": "true"}), new_name=Names())
+    assert changed.metadata.configuration["delta.appendOnly"] == "true"

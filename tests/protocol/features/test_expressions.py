@@ -1,9 +1,12 @@
 """Expressions in the metadata of a table: the columns that they use, and the functions that they may call."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.features.expressions import (
+    check_clock_brackets,
     check_deterministic,
     checked_text,
     columns_of_expression,
@@ -59,6 +62,18 @@ def test_an_expression_of_several_rows_or_moments_is_refused(text: str) -> None:
     # Only conditions of reads and writes can be passed to Spark unchecked.
     assert "raw_sql" not in str(caught.value)
     assert str(caught.value).startswith("The expression ")
+
+
+@pytest.mark.parametrize(
+    ("text", "bare"), [("x < now()", False), ("x < current_date", True), ("x < current_time(3)", False)]
+)
+def test_the_current_time_may_be_called_where_a_query_evaluates_it_once(text: str, bare: bool) -> None:
+    """CHK-2: with its brackets, without which delta-spark looks for a column."""
+    check_deterministic(text, what="a test", allows_clock=True)
+    with pytest.raises(InvalidArgumentError, match="rand"):
+        check_deterministic(f"{text} AND rand() < 2", what="a test", allows_clock=True)
+    with pytest.raises(InvalidArgumentError, match="Write current_date") if bare else nullcontext():
+        check_clock_brackets(text, what="a test")
 
 
 def test_comments_are_removed() -> None:

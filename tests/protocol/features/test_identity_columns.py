@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, InvalidDataError
+from cm_delta_dagster.protocol.actions.actions import Metadata
 from cm_delta_dagster.protocol.features.identity_columns import (
     HIGH_WATER_MARK,
     START,
@@ -12,8 +13,9 @@ from cm_delta_dagster.protocol.features.identity_columns import (
     IdentityColumn,
     identity_column,
     identity_metadata,
+    same_columns,
 )
-from cm_delta_dagster.protocol.schema.types import INTEGER, LONG, StructField
+from cm_delta_dagster.protocol.schema.types import INTEGER, LONG, StructField, StructType, schema_to_json
 
 SMALL = st.integers(-1000, 1000)
 
@@ -54,3 +56,15 @@ def test_metadata_of_an_identity_column() -> None:
     full = IdentityColumn(name="c", identity=Identity(), high_water_mark=2**63 - 1)
     with pytest.raises(InvalidDataError, match="64-bit"):
         _ = full.next_value
+
+
+def test_a_write_that_moves_a_mark_leaves_the_columns_as_they_are() -> None:
+    def defined(*names: str, by: tuple[str, ...] = (), **properties: object) -> Metadata:
+        columns = tuple(StructField(name, LONG, metadata=properties) for name in names)
+        return Metadata(id="t", schema_string=schema_to_json(StructType(columns)), partition_columns=by)
+
+    before, mark = defined("a", "b"), "delta.identity.highWaterMark"
+    assert same_columns(before, defined("a", "b", **{mark: 7}))
+    assert not same_columns(before, defined("a", "b", comment="another"))
+    assert not same_columns(before, defined("a", "c"))
+    assert not same_columns(before, defined("a", "b", by=("a",)))

@@ -4,11 +4,12 @@ import itertools
 import json
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError
+from cm_delta_dagster.errors import CorruptLogError, IllegalCommitError, InvalidArgumentError
 from cm_delta_dagster.protocol.actions.actions import AddFile, DomainMetadata, Metadata, Protocol
 from cm_delta_dagster.protocol.features.column_mapping import COLUMN_ID, PHYSICAL_NAME
 from cm_delta_dagster.protocol.features.row_tracking import (
@@ -20,6 +21,7 @@ from cm_delta_dagster.protocol.features.row_tracking import (
     assign_row_ids,
     high_water_mark,
     high_water_mark_domain,
+    highest_row_id,
     is_enabled,
     is_supported,
     row_id_columns,
@@ -146,6 +148,32 @@ def test_no_id_is_given_twice(commits: list[list[int]]) -> None:
     assert all(one < other for one, other in itertools.pairwise(given_ids))
     assert mark == (given_ids[-1] if given_ids else -1)
     assert high_water_mark({DOMAIN: high_water_mark_domain(mark)}) == mark
+
+
+@pytest.mark.parametrize(
+    ("ids", "rows", "highest"),
+    [
+        ([], [], -1),
+        ([None, None], [5, None], -1),
+        ([0, 10, None], [10, 5, 99], 14),
+        ([0, 10], [100, 5], 99),
+        ([7, 3], [None, 0], 7),
+        ([2**63 - 2, -5], [10, 3], 2**63 - 1),
+    ],
+)
+def test_the_highest_row_id_of_files(ids: list[int | None], rows: list[int | None], highest: int) -> None:
+    """ROWTRK-3: also of files that overlap, without a number of rows, and with damaged numbers."""
+    assert highest_row_id(pa.array(ids, pa.int64()), pa.array(rows, pa.int64())) == highest
+    chunks = pa.chunked_array([pa.array(ids[:1], pa.int64()), pa.array(ids[1:], pa.int64())])
+    assert highest_row_id(chunks, pa.array(rows, pa.int64())) == highest
+
+
+def test_ids_beyond_64_bits_are_refused() -> None:
+    """ROWTRK-3."""
+    full = assign_row_ids([_file(2)], high_water_mark=2**63 - 3, version=1)
+    assert full.high_water_mark == 2**63 - 1
+    with pytest.raises(IllegalCommitError, match="64 bits"):
+        assign_row_ids([_file(1)], high_water_mark=full.high_water_mark, version=2)
 
 
 def test_a_file_that_is_committed_again_keeps_its_ids() -> None:

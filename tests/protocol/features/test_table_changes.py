@@ -11,7 +11,7 @@ from cm_delta_dagster.protocol.features.enablement import TableDefinition
 from cm_delta_dagster.protocol.features.protocol_evolution import catalog_managed_protocol
 from cm_delta_dagster.protocol.features.table_changes import (
     STATS_COLUMNS,
-    add_column,
+    add_columns,
     change_type,
     check_widened_columns,
     drop_column,
@@ -109,8 +109,8 @@ def test_without_mapping_columns_keep_their_names() -> None:
         with pytest.raises(InvalidArgumentError, match=r"Set the property delta\.columnMapping\.mode = 'name'"):
             change(table())
     with pytest.raises(SchemaMismatchError, match="cannot store"):
-        add_column(table(), ("a b",), field("", "int"))
-    assert add_column(table(**MAPPED), ("a b",), field("", "int")).schema.field("A B") is not None
+        add_columns(table(), [(("a b",), field("a b", "int"), None)])
+    assert add_columns(table(**MAPPED), [(("a b",), field("a b", "int"), None)]).schema.field("A B") is not None
     with pytest.raises(SchemaMismatchError, match="reserved"):
         rename_column(table(**MAPPED), ("m",), "__cm_delta_x")
 

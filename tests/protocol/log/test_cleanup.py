@@ -30,12 +30,14 @@ def _vacuum(
         {"path": path, "size": (sizes or {}).get(path, 10), "modification_time": _NOW - age}
         for path, age in listed.items()
     ]
+    tombstones = cleanup.unexpired_tombstones(removes_to_table(removes), now_ms=_NOW, retention_ms=7 * _DAY)
+    needed = cleanup.needed_files(
+        _LOCATION, adds=adds_to_table(adds), tombstones=tombstones, deletion_vector_files=vectors
+    )
     return cleanup.unreferenced_files(
         pa.Table.from_pylist(rows, FILES_SCHEMA),
         location=_LOCATION,
-        adds=adds_to_table(adds),
-        removes=removes_to_table(removes),
-        deletion_vector_files=vectors,
+        needed=needed,
         partition_columns=partition_columns,
         now_ms=_NOW,
         retention_ms=7 * _DAY,
@@ -256,12 +258,38 @@ def test_no_sidecar_is_deleted_if_a_checkpoint_is_unreadable() -> None:
 
 def test_staged_commits_that_were_not_ratified_are_found() -> None:
     """CLEAN-8, CM-P7, CM-W5."""
-    lost, won, next_one, young = (f"{_v(v)}.{v}d17ac10-5cc3-401b-bd1a-9c82dd2ea032.json" for v in (1, 2, 4, 3))
+    lost, won, next_one, young, last, edge = (
+        f"{_v(version)}.{number}d17ac10-5cc3-401b-bd1a-9c82dd2ea032.json"
+        for number, version in enumerate((1, 2, 4, 3, 3, 1))
+    )
+    staged = [(last, _NOW - _DAY - 1), (lost, 0), (won, 0), (next_one, 0), (young, _NOW - 10), (edge, _NOW - _DAY)]
     names = cleanup.orphaned_staged_commits(
-        [(lost, 0), (won, 0), (next_one, 0), (young, _NOW - 10), ("junk", 0), (f"{_v(1)}.json", 0)],
+        [*staged, ("junk", 0), (f"{_v(1)}.json", 0)],
         ratified_names={won},
         published_version=3,
         now_ms=_NOW,
         safety_age_ms=_DAY,
     )
-    assert names == (lost,)
+    assert names == (lost, last)
+
+
+def test_a_commit_has_expired_at_the_next_midnight_after_its_retention() -> None:
+    """CLEAN-2."""
+    for timestamp, midnight in ((0, 0), (1, _DAY), (_DAY, _DAY), (_DAY + 1, 2 * _DAY)):
+        expiry = cleanup.next_cut_off(timestamp, retention_ms=5)
+        assert expiry == midnight + 5
+        assert cleanup.cut_off_timestamp(expiry, 5) >= timestamp > cleanup.cut_off_timestamp(expiry - 1, 5)
+
+
+def test_a_file_that_the_caller_keeps_is_not_unreferenced() -> None:
+    rows = [{"path": path, "size": 10, "modification_time": 0} for path in ("a", "b")]
+    plan = cleanup.unreferenced_files(
+        pa.Table.from_pylist(rows, FILES_SCHEMA),
+        location=_LOCATION,
+        needed=pa.array([], pa.string()),
+        kept=frozenset({"a"}),
+        partition_columns=(),
+        now_ms=_NOW,
+        retention_ms=_DAY,
+    )
+    assert plan == UnreferencedFiles(paths=("b",), size_bytes=10)

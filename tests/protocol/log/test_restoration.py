@@ -1,12 +1,16 @@
-"""What a RESTORE changes of metadata and protocol. Files are tested in tests/operations/tables/test_restore.py."""
+"""What a RESTORE changes of files, metadata and protocol."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
-from cm_delta_dagster.protocol.log.restoration import MAX_COLUMN_ID, restored_metadata, restored_protocol
+from cm_delta_dagster.protocol.actions.file_columns import adds_to_table
+from cm_delta_dagster.protocol.features.column_ids import MAX_COLUMN_ID
+from cm_delta_dagster.protocol.log.restoration import file_difference, restored_metadata, restored_protocol
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType, parse_schema, schema_to_json
+from tests.support.actions import add_file
 
 LONG = PrimitiveType("long")
 
@@ -34,6 +38,21 @@ def test_high_water_marks_of_identity_columns_do_not_go_back(
     assert parse_schema(after.schema_string).fields[0].metadata["delta.identity.highWaterMark"] == restored
 
 
+def test_a_renamed_identity_column_keeps_its_mark() -> None:
+    """RESTORE-3: by its name in files, which is its first name where column mapping came later."""
+    old = metadata(identity={"start": 1, "step": 1, "highWaterMark": 5})
+    mapped = metadata(identity={"start": 1, "step": 1, "highWaterMark": 5})
+    renamed = metadata(identity={"start": 1, "step": 1, "highWaterMark": 9})
+    for item, name in ((mapped, "id"), (renamed, "key")):
+        (first, *others) = parse_schema(item.schema_string).fields
+        first = replace(first, name=name, metadata={**first.metadata, "delta.columnMapping.physicalName": "id"})
+        text = schema_to_json(StructType((first, *others)))
+        for target in (old, mapped):
+            after = restored_metadata(replace(renamed, schema_string=text), target)
+            mark = parse_schema(after.schema_string).fields[0].metadata["delta.identity.highWaterMark"]
+            assert mark == (9 if name == "key" else 5)
+
+
 def test_a_column_that_was_no_identity_column_stays_without_a_mark() -> None:
     current, target = metadata(identity={"start": 1, "step": 1, "highWaterMark": 7}), metadata()
     assert restored_metadata(current, target).schema_string == target.schema_string
@@ -44,6 +63,25 @@ def test_the_highest_column_id_does_not_go_back() -> None:
     current, target = metadata(**{MAX_COLUMN_ID: "12"}), metadata(**{MAX_COLUMN_ID: "3"})
     assert restored_metadata(current, target).configuration == {MAX_COLUMN_ID: "12"}
     assert restored_metadata(target, metadata()).configuration == {MAX_COLUMN_ID: "3"}
+    assert restored_metadata(metadata(**{MAX_COLUMN_ID: "9"}), target).configuration == {MAX_COLUMN_ID: "9"}
+
+
+def test_a_highest_column_id_that_is_not_a_number_does_not_prevent_a_restore() -> None:
+    """Another client wrote it; the highest id is then that of the columns."""
+    current, target = metadata(**{MAX_COLUMN_ID: "x"}), metadata(**{MAX_COLUMN_ID: "3"})
+    assert restored_metadata(current, target).configuration == {MAX_COLUMN_ID: "3"}
+    assert restored_metadata(target, current).configuration == {MAX_COLUMN_ID: "3"}
+    assert restored_metadata(current, current).configuration == {MAX_COLUMN_ID: "x"}
+
+
+def test_files_are_compared_by_path_and_deletion_vector() -> None:
+    current = adds_to_table([add_file("same"), add_file("a%20b"), add_file("v", "one"), add_file("gone")])
+    target = adds_to_table([add_file("file:///t/same"), add_file("a%20b"), add_file("v"), add_file("new")])
+    difference = file_difference(current, target, location="file:///t")
+    assert difference.removed["path"].to_pylist() == ["v", "gone"]
+    assert difference.added["path"].to_pylist() == ["v", "new"]
+    assert difference.removed["deletionVector"].to_pylist()[0] is not None
+    assert difference.added["deletionVector"].to_pylist()[0] is None
 
 
 def test_the_table_keeps_the_id_that_the_catalog_gave_it() -> None:

@@ -95,6 +95,11 @@ BYTE, SHORT, INTEGER, FLOAT, DOUBLE, DATE, TIMESTAMP, NTZ, VOID = (
         (BYTE, SHORT), (BYTE, INTEGER), (BYTE, LONG), (SHORT, INTEGER), (SHORT, LONG), (INTEGER, LONG), (FLOAT, DOUBLE),
         (DecimalType(5, 2), DecimalType(7, 4)), (DecimalType(5, 2), DecimalType(6, 2)), (VOID, STRING),
         (ArrayType(INTEGER), ArrayType(LONG)), (MapType(SHORT, FLOAT), MapType(INTEGER, DOUBLE)),
+        (BYTE, FLOAT), (BYTE, DOUBLE), (SHORT, FLOAT), (SHORT, DOUBLE), (INTEGER, DOUBLE), (DATE, NTZ),
+        (BYTE, DecimalType(3, 0)), (SHORT, DecimalType(7, 2)), (INTEGER, DecimalType(12, 2)), (INTEGER, DecimalType(20, 2)),
+        (LONG, DecimalType(19, 0)), (LONG, DecimalType(38, 19)), (DecimalType(18, 0), LONG), (DecimalType(9, 0), INTEGER),
+        (DecimalType(4, 0), SHORT), (DecimalType(2, 0), BYTE), (ArrayType(INTEGER), ArrayType(DOUBLE)),
+        (struct(a=MapType(DATE, LONG)), struct(a=MapType(NTZ, DecimalType(22, 1)))),
     ],
 )  # fmt: skip
 def test_narrower_values_fit_a_wider_column_which_keeps_its_type(offered: DataType, column: DataType) -> None:
@@ -109,8 +114,10 @@ def test_narrower_values_fit_a_wider_column_which_keeps_its_type(offered: DataTy
 @pytest.mark.parametrize(
     ("offered", "column"),
     [
-        (LONG, INTEGER), (DOUBLE, FLOAT), (INTEGER, DOUBLE), (LONG, STRING), (STRING, LONG), (DATE, TIMESTAMP),
-        (TIMESTAMP, NTZ), (NTZ, TIMESTAMP), (INTEGER, DecimalType(20, 0)), (DecimalType(7, 2), DecimalType(7, 4)),
+        (LONG, INTEGER), (DOUBLE, FLOAT), (LONG, DOUBLE), (INTEGER, FLOAT), (LONG, STRING), (STRING, LONG), (DATE, TIMESTAMP),
+        (TIMESTAMP, NTZ), (NTZ, TIMESTAMP), (INTEGER, DecimalType(9, 0)), (DecimalType(7, 2), DecimalType(7, 4)),
+        (LONG, DecimalType(18, 0)), (LONG, DecimalType(20, 2)), (DecimalType(19, 0), LONG), (DecimalType(4, 1), LONG),
+        (DecimalType(3, 0), BYTE), (FLOAT, DecimalType(38, 10)), (DecimalType(5, 2), DOUBLE), (NTZ, DATE),
         (DecimalType(7, 4), DecimalType(9, 2)), (ArrayType(LONG), LONG), (struct(a=LONG), MapType(STRING, LONG)),
         (ArrayType(STRING), ArrayType(LONG)),
     ],

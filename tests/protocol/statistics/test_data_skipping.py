@@ -243,6 +243,27 @@ def test_unknown_and_specially_ordered_columns_exclude_nothing() -> None:
         assert mask.to_pylist() == [keep]
 
 
+@pytest.mark.parametrize(
+    ("predicate", "answer"),
+    [
+        (Comparison("c", Op.EQ, "ab"), [True, True, False, False]),
+        (Comparison("c", Op.EQ, "ab     "), [True, True, False, False]),
+        (Not(Comparison("c", Op.EQ, "ab")), [False, False, True, False]),
+        (Comparison("c", Op.LE, "ab"), [True, True, False, False]),
+        (Comparison("c", Op.NULL_SAFE_EQ, "ab"), [True, True, False, False]),
+        (In("c", ("x", "ab", None)), [True, True, False, False]),
+        (Not(In("c", ("x", "ab   "))), [False, False, True, False]),
+        (IsNull("c"), [False, False, False, True]),
+    ],
+)
+def test_partitions_of_a_char_are_compared_with_their_blanks(predicate: Predicate, answer: list[bool]) -> None:
+    """Whether the log has the blanks or not."""
+    schema = StructType((StructField("c", STRING, True, {"__CHAR_VARCHAR_TYPE_STRING": "char(5)"}),))
+    files = adds(*[({"c": text}, None) for text in ("ab", "ab   ", "ac   ", None)])
+    for decide in (keep_mask, partition_matches_exactly):
+        assert decide(files, predicate, schema=schema, partition_columns=("C",)).to_pylist() == answer
+
+
 PARTITION_FILES = [({"p": "1", "q": "a"}, None), ({"p": "2", "q": ""}, None), ({"p": None, "q": "b"}, None)]
 
 

@@ -1,0 +1,11 @@
+"""Settings with a fixed set of values, which YAML names in lower or upper case."""
+
+from enum import StrEnum
+
+
+class SettingName(StrEnum):
+    """A value of a setting: its text in any case, or its name in Python, which is the text in upper case."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> "SettingName | None":
+        return next((each for each in cls if isinstance(value, str) and each.value == value.lower()), None)

@@ -1,0 +1,65 @@
+"""Durations that users give have a limit, so that the times they lead to are dates, and fit into the database."""
+
+import sqlite3
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cm_delta_dagster.catalog.approvals import ApprovalRequest
+from cm_delta_dagster.catalog.durations import LONGEST_MS, is_duration
+from cm_delta_dagster.catalog.event_feed import EventFilter
+from cm_delta_dagster.catalog.maintenance import MaintenanceConditions, MaintenanceKind
+from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.sql.approvals import check_duration
+from cm_delta_dagster.catalog.sql.schema import MAINTENANCE_LEASES
+from cm_delta_dagster.catalog.webhooks import Webhook
+from cm_delta_dagster.cli.main import main
+from cm_delta_dagster.client.settings import ClientSettings
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.arguments import check_milliseconds, duration_ms
+from tests.contracts.catalog_bench import create
+
+TOO_LONG = (LONGEST_MS + 1, 287_000 * 366 * 24 * 60 * 60 * 1000, 2**63, 10**30)
+
+
+@pytest.mark.parametrize("duration", TOO_LONG)
+def test_no_duration_may_be_longer_than_a_hundred_years(tmp_path: Path, duration: int) -> None:
+    catalog = SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/w")
+    table = create(catalog).table_id
+    catalog.put_webhook(Webhook(name="h", url="https://host/", secret="env:A", wanted=EventFilter(), position=0))
+    for give in (
+        lambda: catalog.acquire_maintenance_lease(table, MaintenanceKind.DATA_CLEANUP, owner="o", duration_ms=duration),
+        lambda: catalog.renew_lease(table, token=1, duration_ms=duration),
+        lambda: catalog.lease_webhook("h", owner="o", duration_ms=duration),
+        lambda: check_duration(ApprovalRequest(intent="{}", duration_ms=duration)),
+        lambda: MaintenanceConditions(min_retention_ms=duration),
+        lambda: check_milliseconds(duration, name="retention_ms"),
+        lambda: duration_ms(timedelta.max, name="retention"),
+        lambda: ClientSettings(maintenance_lease_ms=duration),
+        lambda: ClientSettings(max_clock_difference_ms=duration),
+        lambda: ClientSettings(publish_delay_seconds=duration),
+    ):
+        with pytest.raises(InvalidArgumentError, match=r"hundred years|2\*\*63"):
+            give()
+    assert catalog.leases() == ()
+
+
+def test_a_hundred_years_are_a_duration() -> None:
+    assert is_duration(LONGEST_MS) and is_duration(0) and not is_duration(0, at_least=1)
+    assert not any(map(is_duration, (-1, True, 1.0, "1", None)))
+    assert duration_ms(timedelta(days=36600), name="retention") == LONGEST_MS
+
+
+def test_a_lease_of_another_release_that_ends_after_the_calendar_is_listed_and_ended(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/catalog.db"
+    catalog = SqlCatalog(url, warehouse=f"file://{tmp_path}/w")
+    entry = create(catalog)
+    catalog.acquire_maintenance_lease(entry.table_id, MaintenanceKind.DATA_CLEANUP, owner="o", duration_ms=1000)
+    with sqlite3.connect(tmp_path / "catalog.db") as connection:
+        connection.execute(f"UPDATE {MAINTENANCE_LEASES.name} SET expires_ms = {TOO_LONG[1]}")
+    shown = CliRunner().invoke(main, ["--catalog", url, "leases"])
+    assert shown.exit_code == 0 and f"until {TOO_LONG[1]} ms since 1970" in shown.output
+    ended = CliRunner().invoke(main, ["--catalog", url, "expire-lease", str(entry.identifier), "--owner", "o"])
+    assert ended.exit_code == 0, ended.output

@@ -1,0 +1,343 @@
+"""Commits that make a table unreadable: one table of cases for proposals, readers, doctor and repairs.
+
+Each case is one line of a commit as another writer may write it, or a commitInfo with one wrong field. A case names the action and
+the field that are wrong, and what readers do with the commit.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+TABLE_COLUMNS = ("id", "day")
+DAY = "2026-01-01"
+GOOD_ROWS = 10
+"""Rows of each valid add."""
+
+MANY_DIGITS = "9" * 4301
+DEEP = "[" * 1000 + "]" * 1000
+
+
+class Reading(StrEnum):
+    """FAILS: the version cannot be read. ROWS_FAIL: its rows cannot be read. WORKS: readers ignore what is wrong, and only
+    writers refuse to propose it.
+    """
+
+    FAILS = "fails"
+    ROWS_FAIL = "rows_fail"
+    WORKS = "works"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadableCommit:
+    """One commit.
+
+    Attributes:
+        action, field: what is wrong; the field is empty if the whole action or its line is wrong.
+        line: JSON text of the wrong line; empty if it is the commitInfo, of which ``info`` replaces fields.
+        info: raw JSON text by field of the commitInfo.
+    """
+
+    name: str
+    action: str
+    field: str
+    reading: Reading
+    line: str = ""
+    info: Mapping[str, str] = field(default_factory=dict)
+
+    def data(self, *, txn_id: str, timestamp_ms: int, good: tuple[str, ...] = ()) -> bytes:
+        """The content of the commit, with the lines ``good`` before the wrong one."""
+        fields = {
+            "inCommitTimestamp": str(timestamp_ms),
+            "timestamp": str(timestamp_ms),
+            "operation": '"WRITE"',
+            "txnId": json.dumps(txn_id),
+            "engineInfo": '"other"',
+            **self.info,
+        }
+        members = ",".join(f"{json.dumps(name)}:{text}" for name, text in fields.items())
+        lines = [f'{{"commitInfo":{{{members}}}}}', *good, *([self.line] if self.line else [])]
+        return "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogatepass")
+
+
+ADD: Mapping[str, str] = {
+    "path": '"b.parquet"',
+    "partitionValues": f'{{"day":"{DAY}"}}',
+    "size": "100",
+    "modificationTime": "1700000000000",
+    "dataChange": "true",
+    "stats": '"{\\"numRecords\\":10}"',
+}
+REMOVE: Mapping[str, str] = {"path": '"old.parquet"', "deletionTimestamp": "1700000000000", "dataChange": "true"}
+CDC: Mapping[str, str] = {
+    "path": '"_change_data/c.parquet"',
+    "partitionValues": f'{{"day":"{DAY}"}}',
+    "size": "100",
+    "dataChange": "false",
+}
+TXN: Mapping[str, str] = {"appId": '"app"', "version": "1", "lastUpdated": "1700000000000"}
+DOMAIN: Mapping[str, str] = {"domain": '"user.domain"', "configuration": '"{}"', "removed": "false"}
+_SCHEMA = json.dumps(
+    {
+        "type": "struct",
+        "fields": [
+            {"name": "id", "type": "long", "nullable": True, "metadata": {}},
+            {"name": "day", "type": "date", "nullable": True, "metadata": {}},
+        ],
+    }
+)
+METADATA: Mapping[str, str] = {
+    "id": '"0b3f0e1c-6f5f-4a56-9b3c-6a3c6f2b1e11"',
+    "format": '{"provider":"parquet","options":{}}',
+    "schemaString": json.dumps(_SCHEMA),
+    "partitionColumns": '["day"]',
+    "configuration": "{}",
+    "createdTime": "1700000000000",
+}
+PROTOCOL: Mapping[str, str] = {
+    "minReaderVersion": "3",
+    "minWriterVersion": "7",
+    "readerFeatures": '["catalogManaged"]',
+    "writerFeatures": '["catalogManaged","inCommitTimestamp"]',
+}
+_FIELDS = {
+    "add": ADD,
+    "remove": REMOVE,
+    "cdc": CDC,
+    "txn": TXN,
+    "domainMetadata": DOMAIN,
+    "metaData": METADATA,
+    "protocol": PROTOCOL,
+}
+VECTOR: Mapping[str, str] = {
+    "storageType": '"u"',
+    "pathOrInlineDv": '"ab^-aqEH.-t@S}K{vb[*k^"',
+    "offset": "1",
+    "sizeInBytes": "40",
+    "cardinality": "2",
+}
+
+
+def line_of(action: str, **texts: str | None) -> str:
+    """The line of an action with raw JSON texts in place of its valid fields; None leaves a field out."""
+    fields = {**_FIELDS[action], **texts}
+    members = ",".join(f"{json.dumps(name)}:{text}" for name, text in fields.items() if text is not None)
+    return f'{{"{action}":{{{members}}}}}'
+
+
+def vector_of(**texts: str | None) -> str:
+    """The JSON text of a deletion vector, as :func:`line_of`."""
+    fields = {**VECTOR, **texts}
+    return "{" + ",".join(f'"{name}":{text}' for name, text in fields.items() if text is not None) + "}"
+
+
+def _case(action: str, name: str, reading: Reading, of: str | None = None, **texts: str | None) -> UnreadableCommit:
+    """A case in which one field has another text; ``of`` names the field in messages if it is another one."""
+    wrong = next(iter(texts)) if of is None else of
+    return UnreadableCommit(
+        name=f"{action}.{name}", action=action, field=wrong, reading=reading, line=line_of(action, **texts)
+    )
+
+
+FAILS, ROWS_FAIL, WORKS = Reading.FAILS, Reading.ROWS_FAIL, Reading.WORKS
+
+_BAD_PATHS: Mapping[str, str] = {
+    "above the table": "../x",
+    "absolute with dots": "file:///a/../x",
+    "broken escape": "a%zz",
+    "escape cut off": "a%f",
+    "no UTF-8": "a%ff",
+    "the root": "/",
+    "the table": ".",
+    "empty": "",
+    "dots within": "x/../f",
+    "escaped dots": "x/%2e%2E/f",
+    "a scheme alone": "file:///",
+    "dots before an escaped slash": "..%2Fy",
+    "escaped dots and slash": "%2E%2E%2fy",
+    "dots between escaped slashes": "x%2F..%2Fy",
+    "dots between two kinds of slashes": "a%2F../b",
+    "an escaped slash": "%2F.%2F",
+}
+_WRONG_TEXTS: Mapping[str, str] = {
+    "a number": "5",
+    "an array": "[]",
+    "a lone surrogate": '"\\ud800"',
+}
+_WRONG_LONGS: Mapping[str, str] = {
+    "text": '"5"',
+    "exponent beyond": "1e400",
+    "fraction": "1.5",
+    "beyond 64 bits": "9223372036854775808",
+    "many digits": MANY_DIGITS,
+    "an object": "{}",
+    "NaN": "NaN",
+}
+_WRONG_MAPS: Mapping[str, str] = {"text": '"x"', "a number": "5", "an array": "[1]"}
+
+
+def _cases() -> Iterator[UnreadableCommit]:
+    for action in ("add", "remove", "cdc"):
+        for name, path in _BAD_PATHS.items():
+            yield _case(action, f"path {name}", FAILS, path=json.dumps(path))
+        for name, text in _WRONG_TEXTS.items():
+            yield _case(action, f"path {name}", FAILS, path=text)
+        yield _case(action, "without path", FAILS, path=None)
+        yield _case(action, "size fraction", FAILS, size="1.5")
+        yield _case(action, "size text", FAILS, size='"big"')
+        yield _case(action, "size beyond 64 bits", FAILS, size="9223372036854775808")
+        yield _case(action, "size many digits", FAILS, size=MANY_DIGITS)
+        for name, text in _WRONG_MAPS.items():
+            yield _case(action, f"partitionValues {name}", FAILS, partitionValues=text)
+        yield _case(action, "partitionValues a number within", FAILS, partitionValues='{"day":5}')
+        yield _case(action, "tags a list within", FAILS, tags='{"a":[]}')
+    # A remove may repeat them, because the file could not be removed otherwise.
+    for action in ("add", "cdc"):
+        yield _case(action, "path NUL", WORKS, path='"a%00b"')
+        yield _case(action, "path a directory", WORKS, path='"a/"')
+        yield _case(action, "path of the log", WORKS, path='"_delta_log/x"')
+        yield _case(action, "size negative", WORKS, size="-1")
+    yield _case("add", "baseRowId negative", WORKS, baseRowId="-5")
+    yield _case(
+        "add", "deletionVector numbers negative", WORKS, deletionVector=vector_of(offset="-5", sizeInBytes="-1")
+    )
+    for action in ("add", "remove"):
+        yield _case(action, "stats NaN", WORKS, stats=json.dumps('{"numRecords":10,"maxValues":{"id":NaN}}'))
+        yield _case(action, "stats Infinity", WORKS, stats=json.dumps('{"numRecords":10,"minValues":{"id":-Infinity}}'))
+        yield _case(action, "stats numRecords decimal", WORKS, stats=json.dumps('{"numRecords":10.0}'))
+        yield _case(action, "dataChange text", FAILS, dataChange='"true"')
+        yield _case(action, "stats a number", FAILS, stats="5")
+        yield _case(action, "stats no JSON", WORKS, stats='"{"')
+        yield _case(action, "stats a list", WORKS, stats='"[]"')
+        yield _case(action, "stats nested deeply", WORKS, stats=json.dumps('{"a":' + DEEP + "}"))
+        yield _case(action, "stats numRecords negative", WORKS, stats='"{\\"numRecords\\":-1}"')
+        yield _case(action, "baseRowId text", FAILS, baseRowId='"a"')
+        yield _case(action, "deletionVector text", FAILS, deletionVector='"u"')
+        for name in ("storageType", "pathOrInlineDv", "sizeInBytes", "cardinality"):
+            yield _case(action, f"deletionVector without {name}", FAILS, deletionVector=vector_of(**{name: None}))
+        yield _case(
+            action, "deletionVector size beyond 32 bits", FAILS, deletionVector=vector_of(sizeInBytes="2147483648")
+        )
+        yield _case(action, "deletionVector offset text", FAILS, deletionVector=vector_of(offset='"x"'))
+    yield _case("add", "deletionVector unknown storage", ROWS_FAIL, deletionVector=vector_of(storageType='"x"'))
+    yield _case("add", "deletionVector name too short", ROWS_FAIL, deletionVector=vector_of(pathOrInlineDv='"ab"'))
+    yield _case(
+        "add",
+        "deletionVector above the table",
+        ROWS_FAIL,
+        deletionVector=vector_of(pathOrInlineDv='"../ab^-aqEH.-t@S}K{vb[*k^"'),
+    )
+    yield _case(
+        "add",
+        "deletionVector absolute with dots",
+        ROWS_FAIL,
+        deletionVector=vector_of(storageType='"p"', pathOrInlineDv='"file:///a/../x"'),
+    )
+    yield _case(
+        "add",
+        "deletionVector inline no Z85",
+        ROWS_FAIL,
+        deletionVector=vector_of(storageType='"i"', pathOrInlineDv='"abc"', offset=None),
+    )
+    yield _case("add", "modificationTime text", FAILS, modificationTime='"now"')
+    yield _case("add", "modificationTime beyond year 9999", WORKS, modificationTime="9223372036854775807")
+    yield _case("add", "clusteringProvider a number", FAILS, clusteringProvider="5")
+    yield _case("remove", "deletionTimestamp text", FAILS, deletionTimestamp='"now"')
+    for name, text in _WRONG_LONGS.items():
+        yield _case("txn", f"version {name}", FAILS, version=text)
+        yield _case("txn", f"lastUpdated {name}", FAILS, lastUpdated=text)
+    yield _case("txn", "version exponent", WORKS, version="1e2")
+    yield _case("txn", "lastUpdated exponent", WORKS, lastUpdated="1e2")
+    yield _case("txn", "without version", FAILS, version=None)
+    for name, text in _WRONG_TEXTS.items():
+        yield _case("txn", f"appId {name}", FAILS, appId=text)
+        yield _case("domainMetadata", f"domain {name}", FAILS, domain=text)
+        yield _case("domainMetadata", f"configuration {name}", FAILS, configuration=text)
+    yield _case("domainMetadata", "removed text", FAILS, removed='"no"')
+    yield _case(
+        "domainMetadata",
+        "row tracking no JSON",
+        WORKS,
+        of="configuration",
+        domain='"delta.rowTracking"',
+        configuration='"{"',
+    )
+    yield _case(
+        "domainMetadata",
+        "clustering no columns",
+        WORKS,
+        of="configuration",
+        domain='"delta.clustering"',
+        configuration='"{}"',
+    )
+    yield from _definitions()
+    yield from _infos()
+    yield from _lines()
+
+
+def _definitions() -> Iterator[UnreadableCommit]:
+    yield _case("metaData", "schema no JSON", FAILS, schemaString='"no JSON"')
+    yield _case("metaData", "schema no struct", FAILS, schemaString='"5"')
+    yield _case("metaData", "schema nested deeply", FAILS, schemaString=json.dumps(DEEP))
+    yield _case("metaData", "schema many digits", FAILS, schemaString=json.dumps(MANY_DIGITS))
+    yield _case("metaData", "schema unknown type", FAILS, schemaString=json.dumps(_SCHEMA.replace("long", "wrong")))
+    yield _case("metaData", "schema a number", FAILS, schemaString="5")
+    yield _case("metaData", "without schema", FAILS, schemaString=None)
+    yield _case("metaData", "without id", FAILS, id=None)
+    yield _case("metaData", "format text", FAILS, format='"parquet"')
+    yield _case("metaData", "partitionColumns text", FAILS, partitionColumns='"day"')
+    yield _case("metaData", "partitionColumns unknown", FAILS, partitionColumns='["nowhere"]')
+    yield _case("metaData", "configuration a list within", FAILS, configuration='{"a":[]}')
+    yield _case("metaData", "createdTime text", FAILS, createdTime='"now"')
+    yield _case("protocol", "minReaderVersion text", FAILS, minReaderVersion='"3"')
+    yield _case("protocol", "without minWriterVersion", FAILS, minWriterVersion=None)
+    yield _case("protocol", "writerFeatures text", FAILS, writerFeatures='"catalogManaged"')
+    yield _case("protocol", "readerFeatures of numbers", FAILS, readerFeatures="[5]")
+
+
+def _infos() -> Iterator[UnreadableCommit]:
+    def info(field: str, name: str, reading: Reading, text: str) -> UnreadableCommit:
+        return UnreadableCommit(
+            name=f"commitInfo.{field} {name}", action="commitInfo", field=field, reading=reading, info={field: text}
+        )
+
+    yield info("inCommitTimestamp", "text", FAILS, '"2026-01-01"')
+    yield info("inCommitTimestamp", "fraction", FAILS, "1.5")
+    yield info("inCommitTimestamp", "many digits", FAILS, MANY_DIGITS)
+    yield info("inCommitTimestamp", "null", FAILS, "null")
+    yield info("unknown", "many digits", WORKS, MANY_DIGITS)
+    yield info("unknown", "nested deeply", WORKS, DEEP)
+    yield info("unknown", "NaN", WORKS, "NaN")
+    yield info("unknown", "beyond a double", WORKS, "1e400")
+    yield info("unknown", "a lone surrogate", WORKS, '"\\ud800"')
+    yield info("operation", "a number", WORKS, "5")
+    yield info("operationParameters", "text", WORKS, '"x"')
+    yield info("isBlindAppend", "text", WORKS, '"yes"')
+    yield info("readVersion", "text", WORKS, '"1"')
+    yield info("tags", "text", WORKS, '"x"')
+
+
+def _lines() -> Iterator[UnreadableCommit]:
+    def line(name: str, reading: Reading, text: str, action: str = "", field: str = "") -> UnreadableCommit:
+        return UnreadableCommit(name=f"line {name}", action=action, field=field, reading=reading, line=text)
+
+    add = line_of("add")
+    yield line("no JSON", FAILS, add[:-1])
+    yield line("an array", FAILS, "[]")
+    yield line("a number", FAILS, "5")
+    yield line("action no object", FAILS, '{"add":5}', action="add")
+    yield line("two actions", WORKS, add[:-1] + ',"txn":' + line_of("txn")[7:])
+    yield line("no action", WORKS, "{}")
+    yield line("blank", WORKS, " ")
+    yield line("sidecar", WORKS, '{"sidecar":{"path":"x","sizeInBytes":1,"modificationTime":1}}', action="sidecar")
+    yield line("checkpointMetadata", WORKS, '{"checkpointMetadata":{"version":1}}', action="checkpointMetadata")
+    yield line("a field twice", WORKS, add.replace('"size":100', '"size":100,"size":100'), action="add", field="size")
+    yield line("second commitInfo", WORKS, '{"commitInfo":{}}', action="commitInfo")
+    for name, text in (("many digits", MANY_DIGITS), ("nested deeply", DEEP), ("NaN", "NaN")):
+        yield line(f"unknown field {name}", WORKS, line_of("add", unknown=text), action="add", field="unknown")
+        yield line(f"unknown action {name}", WORKS, f'{{"unknown":{{"a":{text}}}}}', action="unknown", field="a")
+
+
+CASES: tuple[UnreadableCommit, ...] = tuple(_cases())
+BY_NAME: Mapping[str, UnreadableCommit] = {case.name: case for case in CASES}
+assert len(BY_NAME) == len(CASES)
