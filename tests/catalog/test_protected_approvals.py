@@ -115,7 +115,7 @@ def remove(table: Table, *paths: str, work: int | None = None) -> None:
     if work is not None:
         transaction.note_transaction(SetTransaction(app_id="job", version=work))
     gone = snapshot.files.filter([path in paths for path in snapshot.files["path"].to_pylist()])
-    transaction.remove_files(removes_of(gone, deletion_timestamp=1, data_change=True))
+    transaction.remove_files(removes_of(gone, data_change=True))
     transaction.commit()
 
 
@@ -219,7 +219,7 @@ def test_a_request_for_another_commit_closes_nothing(place: Place) -> None:
         table = steward.table(NAME)
         snapshot = table.snapshot()
         forged = table.start_transaction(snapshot, operation="DELETE")
-        forged.remove_files(removes_of(snapshot.files, deletion_timestamp=1, data_change=True))
+        forged.remove_files(removes_of(snapshot.files, data_change=True))
         forged.txn_id, forged.approval_id = of(place, request).txn_id, request
         with pytest.raises(ApprovalClosedError, match="made for another commit"):
             forged.commit()

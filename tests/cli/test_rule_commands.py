@@ -41,7 +41,7 @@ def waiting(lake: Lake) -> str:
     lake.append(table)
     snapshot = table.snapshot()
     transaction = table.start_transaction(snapshot, operation="DELETE")
-    transaction.remove_files(removes_of(snapshot.files, deletion_timestamp=1, data_change=True))
+    transaction.remove_files(removes_of(snapshot.files, data_change=True))
     with pytest.raises(ApprovalRequiredError) as caught:
         transaction.commit()
     return str(caught.value.approval_id)

@@ -59,7 +59,7 @@ def rewrite(table: Table, first_id: int, count: int, path: str) -> None:
     files = snapshot.files.filter([value == path for value in snapshot.files["path"].to_pylist()])
     transaction = table.start_transaction(snapshot, operation="OPTIMIZE")
     new = write_rows(table, first_id, count)
-    transaction.remove_files(removes_of(files, deletion_timestamp=wall_clock_ms(), data_change=False))
+    transaction.remove_files(removes_of(files, data_change=False))
     transaction.add_files([add_of(table, new, first_id, count=count, data_change=False)])
     transaction.commit()
 

@@ -241,8 +241,7 @@ def _delete(table: Table, snapshot: Snapshot, path: str, journal: Journal, tag: 
     with _outcome_of(journal, "delete-", path) as acknowledge:
         files = snapshot.files.filter([live == path for live in snapshot.files["path"].to_pylist()])
         transaction = table.start_transaction(snapshot, operation="DELETE")
-        now_ms = time.time_ns() // 1_000_000
-        transaction.remove_files(removes_of(files, deletion_timestamp=now_ms, data_change=True))
+        transaction.remove_files(removes_of(files, data_change=True))
         acknowledge(transaction.commit().version, tag)
 
 
@@ -360,8 +359,7 @@ def _rearrange(place: Place, table: Table) -> bool:
     rows = sorted(rows_of(place, table, small["path"].to_pylist()).elements())
     added = _put(table, f"{_REARRANGED}{uuid.uuid4()}.parquet", rows)
     transaction = table.start_transaction(snapshot, operation="OPTIMIZE")
-    now_ms = time.time_ns() // 1_000_000
-    transaction.remove_files(removes_of(small, deletion_timestamp=now_ms, data_change=False))
+    transaction.remove_files(removes_of(small, data_change=False))
     transaction.add_files(
         [
             AddFile(

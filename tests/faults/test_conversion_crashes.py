@@ -53,7 +53,7 @@ def exported_world(folder_world: World, tmp_path_factory: pytest.TempPathFactory
         assert export(client, table, target=TARGET).target_version == 0
         snapshot = table.snapshot()
         transaction = table.start_transaction(snapshot, operation="WRITE")
-        transaction.remove_files(removes_of(snapshot.files.slice(0, 1), deletion_timestamp=world.now, data_change=True))
+        transaction.remove_files(removes_of(snapshot.files.slice(0, 1), data_change=True))
         transaction.add_files([add_file("day=2026-03-11/d.parquet", size=10, partition_values={"day": "2026-03-11"})])
         transaction.commit()
     return world

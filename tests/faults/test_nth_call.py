@@ -67,8 +67,7 @@ def commit(table: Table, path: str, remove: str | None = None) -> None:
     transaction.add_files([add])
     if remove is not None:
         files = snapshot.files.filter([value == remove for value in snapshot.files["path"].to_pylist()])
-        time = table.services.now_ms()
-        transaction.remove_files(removes_of(files, deletion_timestamp=time, data_change=True))
+        transaction.remove_files(removes_of(files, data_change=True))
     transaction.commit()
 
 

@@ -290,7 +290,7 @@ def test_vacuum_in_a_versioned_bucket_leaves_old_versions_that_can_be_restored(l
         snapshot = table.snapshot()
         first = snapshot.files.filter([path == "a.parquet" for path in snapshot.files["path"].to_pylist()])
         transaction = table.start_transaction(snapshot, operation="DELETE")
-        transaction.remove_files(removes_of(first, deletion_timestamp=table.services.now_ms() - 1, data_change=True))
+        transaction.remove_files(removes_of(first, data_change=True))
         transaction.commit()
         assert vacuum(table, retention_ms=0, retention_check=RetentionCheck.OFF).num_files == 1
         with pytest.raises(ObjectNotFoundError, match=r"a\.parquet"):

@@ -88,7 +88,7 @@ def transaction_of(table: Table, name: str, *, overwrite: bool = False) -> Trans
     transaction = table.start_transaction(snapshot, operation="WRITE")
     if overwrite:
         transaction.read_whole_table()
-        transaction.remove_files(removes_of(snapshot.files, deletion_timestamp=1, data_change=True))
+        transaction.remove_files(removes_of(snapshot.files, data_change=True))
     transaction.add_files([add_file(row(name), stats='{"numRecords":1}')])
     return transaction
 

@@ -56,9 +56,7 @@ def commit(
     if txn is not None:
         transaction.set_transaction(txn)
     if replace:
-        transaction.remove_files(
-            removes_of(snapshot.files, deletion_timestamp=table.services.now_ms(), data_change=data_change)
-        )
+        transaction.remove_files(removes_of(snapshot.files, data_change=data_change))
     files = [
         AddFile(
             path=f"part-{snapshot.version + 1}-{number}.parquet",

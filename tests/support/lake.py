@@ -153,7 +153,7 @@ class Lake:
         files = snapshot.files.filter([value == path for value in snapshot.files["path"].to_pylist()])
         assert files.num_rows == 1
         transaction = table.start_transaction(snapshot, operation="DELETE")
-        transaction.remove_files(removes_of(files, deletion_timestamp=self.clock(), data_change=True))
+        transaction.remove_files(removes_of(files, data_change=True))
         return transaction.commit()
 
     def replace_commit(self, table: Table, version: int, data: bytes) -> None:

@@ -403,7 +403,7 @@ def _commit(
 ) -> OptimizeResult:
     added_bytes = sum(add.size for add in added)
     transaction.keeps_row_ids = kept_row_ids(plan.snapshot) is not None
-    transaction.remove_files(removes_of(plan.files, deletion_timestamp=table.services.now_ms(), data_change=False))
+    transaction.remove_files(removes_of(plan.files, data_change=False))
     transaction.add_files(added)
     if plan.definition is not None:
         _set_definition(transaction, plan.definition)

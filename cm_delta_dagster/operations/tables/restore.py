@@ -192,7 +192,7 @@ def _commit(table: Table, plan: RestorePlan, parameters: Mapping[str, str], cont
             restored_version=plan.target.version,
         )
     transaction = table.start_transaction(plan.current, operation=OPERATION, parameters=parameters, context=context)
-    _fill(transaction, plan, now_ms=table.services.now_ms())
+    _fill(transaction, plan)
     committed = transaction.commit()
     return RestoreResult(
         outcome=RestoreOutcome.COMMITTED,
@@ -207,7 +207,7 @@ def _commit(table: Table, plan: RestorePlan, parameters: Mapping[str, str], cont
     )
 
 
-def _fill(transaction: Transaction, plan: RestorePlan, *, now_ms: int) -> None:
+def _fill(transaction: Transaction, plan: RestorePlan) -> None:
     difference = plan.difference
     transaction.read_whole_table()
     protocol = restored_protocol(plan.current.protocol, plan.target.protocol)
@@ -219,7 +219,7 @@ def _fill(transaction: Transaction, plan: RestorePlan, *, now_ms: int) -> None:
     clustering = stored_clustering_columns(plan.target.domains)
     if clustering != stored_clustering_columns(plan.current.domains):
         transaction.set_clustering(clustering_domain(clustering))
-    transaction.remove_files(removes_of(difference.removed, deletion_timestamp=now_ms, data_change=True))
+    transaction.remove_files(removes_of(difference.removed, data_change=True))
     transaction.add_files(replace(file, data_change=True) for file in table_to_new_adds(difference.added))
     after = plan.current.num_files - difference.removed.num_rows + difference.added.num_rows
     size = plan.current.size_bytes - size_of(difference.removed) + size_of(difference.added)

@@ -368,7 +368,7 @@ class WriteTransaction:
         return None if before.version < 0 or self.shape.metadata == before.metadata else before.schema
 
     def _fill(self, removed: pa.Table, metrics: Mapping[str, int]) -> None:
-        transaction, now = self.transaction, self.table.services.now_ms()
+        transaction = self.transaction
         for files in self.written:
             transaction.add_files(files.adds)
         for files in self.changes:
@@ -376,14 +376,15 @@ class WriteTransaction:
                 AddCdcFile(path=add.path, partition_values=add.partition_values, size=add.size) for add in files.adds
             )
         if removed.num_rows:
-            transaction.remove_files(removes_of(removed, deletion_timestamp=now, data_change=True))
+            transaction.remove_files(removes_of(removed, data_change=True))
         for marked in self.vectors:
-            transaction.remove_files(removes_of(marked.files, deletion_timestamp=now, data_change=True))
+            transaction.remove_files(removes_of(marked.files, data_change=True))
             transaction.add_files(marked.adds)
         if self.shape.metadata != transaction.snapshot.metadata:
             transaction.set_metadata(self.shape.metadata)
         if self.shape.protocol != transaction.snapshot.protocol:
             transaction.set_protocol(self.shape.protocol)
+        now = self.table.services.now_ms()
         if self.idempotency is not None:
             app_id, version = self.idempotency.app_id, self.idempotency.version
             done = SetTransaction(app_id=app_id, version=version, last_updated=now)

@@ -173,13 +173,13 @@ def table_to_removes(files: pa.Table) -> list[RemoveFile]:
     ]
 
 
-def remove_of(file: AddFile, *, deletion_timestamp: int, data_change: bool) -> RemoveFile:
+def remove_of(file: AddFile, *, data_change: bool, deletion_timestamp: int | None = None) -> RemoveFile:
     """The ``remove`` of a live file, with its extended metadata and deletion vector.
 
     Args:
         file: the live file.
-        deletion_timestamp: epoch milliseconds.
         data_change: false if the same rows are added again by other files of the commit.
+        deletion_timestamp: epoch milliseconds; a transaction sets it when it commits.
     """
     return RemoveFile(
         path=file.path,
@@ -195,10 +195,10 @@ def remove_of(file: AddFile, *, deletion_timestamp: int, data_change: bool) -> R
     )
 
 
-def removes_of(adds: pa.Table, *, deletion_timestamp: int, data_change: bool) -> tuple[RemoveFile, ...]:
+def removes_of(adds: pa.Table, *, data_change: bool, deletion_timestamp: int | None = None) -> tuple[RemoveFile, ...]:
     """:func:`remove_of` each row of ``adds``."""
     files = table_to_adds(adds)
-    return tuple(remove_of(file, deletion_timestamp=deletion_timestamp, data_change=data_change) for file in files)
+    return tuple(remove_of(file, data_change=data_change, deletion_timestamp=deletion_timestamp) for file in files)
 
 
 def partition_column(files: pa.Table, physical_name: str) -> pa.Array:

@@ -65,7 +65,7 @@ def test_a_file_with_another_deletion_vector_is_not_added(new_table: NewTable, c
     )
     for added, figures in (([], [0, 0, 0, 0, 0]), ([other], [1, 1, 5, 0, 0])):
         transaction = table.start_transaction(table.snapshot(), operation="UPDATE")
-        transaction.remove_files(removes_of(table.snapshot().files, deletion_timestamp=1, data_change=True))
+        transaction.remove_files(removes_of(table.snapshot().files, data_change=True))
         transaction.add_files([replace(file, deletion_vector=vector), *added])
         transaction.commit()
         vector = replace(vector, offset=2)

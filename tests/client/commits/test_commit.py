@@ -61,7 +61,7 @@ def overwrite_day(table: Table, day: str) -> Transaction:
     predicate = day_is(day)
     transaction.read(predicate)
     files = transaction.snapshot.matching_files(predicate)
-    transaction.remove_files(removes_of(files, deletion_timestamp=1_700_000_000_000, data_change=True))
+    transaction.remove_files(removes_of(files, data_change=True))
     transaction.add_files([new_file(day)])
     return transaction
 

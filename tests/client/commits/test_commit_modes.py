@@ -209,13 +209,13 @@ def test_a_writer_reads_inline_winners_from_the_catalog(
     append(table)
     reading = table.start_transaction(table.snapshot(), operation="DELETE")
     reading.read_whole_table()
-    reading.remove_files(removes_of(reading.snapshot.files, deletion_timestamp=1, data_change=True))
+    reading.remove_files(removes_of(reading.snapshot.files, data_change=True))
     adding = table.start_transaction(table.snapshot(), operation="WRITE")
     adding.add_files([add_file("p", partition_values={"day": None})])
     assert table.ratified().commits == ()
     willful.fail = "before"
     deleting = table.start_transaction(table.snapshot(), operation="DELETE")
-    deleting.remove_files(removes_of(deleting.snapshot.files, deletion_timestamp=1, data_change=True))
+    deleting.remove_files(removes_of(deleting.snapshot.files, data_change=True))
     assert deleting.commit().version == 2
     assert adding.commit().version == 3
     with pytest.raises(CommitConflictError, match=r"version 2 \(DELETE"):
@@ -363,9 +363,9 @@ def test_a_writer_who_loses_the_creation_rebases_or_conflicts(
     assert append(table) == 3 and table.snapshot().num_files == 3
     reading = table.start_transaction(table.snapshot(), operation="DELETE")
     reading.read_whole_table()
-    reading.remove_files(removes_of(reading.snapshot.files, deletion_timestamp=1, data_change=True))
+    reading.remove_files(removes_of(reading.snapshot.files, data_change=True))
     deleting = other.start_transaction(other.snapshot(), operation="DELETE")
-    deleting.remove_files(removes_of(deleting.snapshot.files, deletion_timestamp=1, data_change=True))
+    deleting.remove_files(removes_of(deleting.snapshot.files, data_change=True))
     willful.before_creation = [deleting.commit]
     with pytest.raises(CommitConflictError, match="version 4"):
         reading.commit()

@@ -375,7 +375,7 @@ def test_a_removed_file_repeats_its_ids_and_the_commit_says_that_rows_lost_their
     _start(tracked, _file("a", 10)).commit()
     rewriting = _start(tracked, _file("b", 10))
     files = rewriting.snapshot.files
-    rewriting.remove_files(removes_of(files, deletion_timestamp=1_700_000_000_000, data_change=False))
+    rewriting.remove_files(removes_of(files, data_change=False))
     rewriting.commit()
     appended, rewritten = _actions(store, tracked, 1), _actions(store, tracked, 2)
     (remove,) = _of(rewritten, "remove")
@@ -406,11 +406,11 @@ def test_rows_that_were_moved_and_then_changed_are_still_rows_that_were_read(new
     unaffected.read(parse_predicate("day = '2024-01-02'", SCHEMA))
     moving = _start(table, replace(_file("ab", 20), data_change=False), operation="OPTIMIZE")
     moved = moving.snapshot.files
-    moving.remove_files(removes_of(moved, deletion_timestamp=1_700_000_000_000, data_change=False))
+    moving.remove_files(removes_of(moved, data_change=False))
     moving.commit()
     deleting = _start(table, operation="DELETE")
     gone = deleting.snapshot.files
-    deleting.remove_files(removes_of(gone, deletion_timestamp=1_700_000_000_000, data_change=True))
+    deleting.remove_files(removes_of(gone, data_change=True))
     version = deleting.commit().version
     with pytest.raises(CommitConflictError) as caught:
         copying.commit()
@@ -424,7 +424,7 @@ def _rewrite(table: Table, low: int, name: str) -> Transaction:
     keys = parse_predicate(f"id >= {low} AND id <= {low + 9}", SCHEMA)
     transaction.read(keys)
     files = transaction.snapshot.matching_files(keys)
-    transaction.remove_files(removes_of(files, deletion_timestamp=1_700_000_000_000, data_change=True))
+    transaction.remove_files(removes_of(files, data_change=True))
     bounds = {"numRecords": 10, "minValues": {"id": low}, "maxValues": {"id": low + 9}, "nullCount": {"id": 0}}
     transaction.add_files([replace(_file(name), stats=json.dumps(bounds), partition_values={})])
     return transaction
@@ -496,7 +496,7 @@ def test_the_level_that_was_used_is_recorded(new_table: NewTable, store: MemoryS
         _start(table, _file("a"), _file("b")).commit()
         compacting = _start(table, replace(_file("ab", 20), data_change=False), operation="OPTIMIZE")
         files = compacting.snapshot.files
-        compacting.remove_files(removes_of(files, deletion_timestamp=1_700_000_000_000, data_change=False))
+        compacting.remove_files(removes_of(files, data_change=False))
         compacting.commit()
         levels = [_of(_actions(store, table, version), "commitInfo")[0]["isolationLevel"] for version in (1, 2)]
         assert levels == [level, "SnapshotIsolation"]

@@ -57,7 +57,7 @@ def overwrite(table: Table, path: str = "new.parquet") -> Transaction:
     transaction = append_to(table, path)
     transaction.read_whole_table()
     files = transaction.snapshot.files
-    transaction.remove_files(removes_of(files, deletion_timestamp=1, data_change=True))
+    transaction.remove_files(removes_of(files, data_change=True))
     return transaction
 
 

@@ -207,7 +207,7 @@ def test_the_data_version_of_an_old_version_is_its_own(new_table: NewTable) -> N
     append(table)
     transaction = start(table, "OPTIMIZE")
     files = transaction.snapshot.files
-    transaction.remove_files(removes_of(files, deletion_timestamp=1_700_000_000_000, data_change=False))
+    transaction.remove_files(removes_of(files, data_change=False))
     transaction.add_files([add_file("f.parquet", data_change=False)])
     transaction.commit()
     append(table)

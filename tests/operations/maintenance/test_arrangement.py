@@ -177,7 +177,7 @@ def test_files_of_other_columns_are_clustered_again_and_those_of_others_are_left
     snapshot = lake.table.snapshot()
     transaction = lake.table.start_transaction(snapshot, operation="OPTIMIZE")
     (add,) = table_to_adds(snapshot.files)
-    transaction.remove_files(removes_of(snapshot.files, deletion_timestamp=1, data_change=False))
+    transaction.remove_files(removes_of(snapshot.files, data_change=False))
     transaction.add_files([replace(add, path=f"./{add.path}", data_change=False, clustering_provider="liquid")])
     transaction.commit()
     assert plan_optimize(lake.table).num_files == 0

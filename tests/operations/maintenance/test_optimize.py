@@ -274,7 +274,7 @@ def test_deleted_rows_are_dropped_and_the_deletion_vector_is_removed(build: Call
     snapshot = lake.table.snapshot()
     (live,) = table_to_adds(snapshot.files)
     transaction = lake.table.start_transaction(snapshot, operation="DELETE")
-    transaction.remove_files(removes_of(snapshot.files, deletion_timestamp=1, data_change=True))
+    transaction.remove_files(removes_of(snapshot.files, data_change=True))
     transaction.add_files(
         [
             AddFile(

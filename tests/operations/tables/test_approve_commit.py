@@ -70,9 +70,7 @@ def removal(lake: Lake, table: Table, *paths: str, adds: str | None = None) -> T
     snapshot = table.snapshot()
     transaction = table.start_transaction(snapshot, operation="DELETE")
     wanted = [path in paths for path in snapshot.files["path"].to_pylist()]
-    transaction.remove_files(
-        removes_of(snapshot.files.filter(wanted), deletion_timestamp=lake.clock(), data_change=True)
-    )
+    transaction.remove_files(removes_of(snapshot.files.filter(wanted), data_change=True))
     if adds is not None:
         lake.put(table, adds)
         transaction.add_files([add_file(adds, partition_values={"day": "2026-01-01"}, stats='{"numRecords":1}')])

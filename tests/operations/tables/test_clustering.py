@@ -92,7 +92,7 @@ def test_altering_refuses_partitioned_tables_and_files_without_statistics(build:
     snapshot = lake.table.snapshot()
     transaction = lake.table.start_transaction(snapshot, operation="TEST")
     (add,) = table_to_adds(snapshot.files)
-    transaction.remove_files(removes_of(snapshot.files, deletion_timestamp=1, data_change=False))
+    transaction.remove_files(removes_of(snapshot.files, data_change=False))
     without = replace(add, path=f"./{add.path}", data_change=False, stats='{"numRecords":1,"nullCount":{"id":0}}')
     transaction.add_files([without])
     transaction.commit()

@@ -41,7 +41,7 @@ def add_vector(lake: Lake, table: Table, path: str, descriptor: DeletionVectorDe
     snapshot = table.snapshot()
     transaction = table.start_transaction(snapshot, operation="DELETE")
     files = snapshot.files.filter([value == path for value in snapshot.files["path"].to_pylist()])
-    transaction.remove_files(removes_of(files, deletion_timestamp=lake.clock(), data_change=True))
+    transaction.remove_files(removes_of(files, data_change=True))
     fields = {"partition_values": {"day": "2026-01-01"}, "size": 100, "stats": '{"numRecords":10}'}
     transaction.add_files([replace(add_file(path, **fields), deletion_vector=descriptor)])
     return transaction.commit().version

@@ -159,7 +159,7 @@ def test_a_wrong_row_count_in_the_log_costs_no_row(build: Build, where: str, ver
     snapshot = builder.table.snapshot()
     (add,) = table_to_adds(snapshot.files)
     transaction = builder.table.start_transaction(snapshot, operation="TEST")
-    transaction.remove_files(removes_of(snapshot.files, deletion_timestamp=1, data_change=False))
+    transaction.remove_files(removes_of(snapshot.files, data_change=False))
     transaction.add_files([replace(add, path=f"./{add.path}", data_change=False, stats='{"numRecords":1}')])
     transaction.commit()
     with pytest.raises(CorruptLogError, match=r"has 2 rows, and the log says that it was written with 1"):

@@ -85,7 +85,7 @@ def commit_that_was_approved(lake: Lake, table: Table) -> None:
     lake.catalog.set_commit_rule(rule)
     snapshot = table.snapshot()
     transaction = table.start_transaction(snapshot, operation="DELETE")
-    transaction.remove_files(removes_of(snapshot.files, deletion_timestamp=lake.clock(), data_change=True))
+    transaction.remove_files(removes_of(snapshot.files, data_change=True))
     lake.put(table, "new.parquet")
     transaction.add_files([add_file("new.parquet", partition_values={"day": "2026-01-01"}, stats='{"numRecords":10}')])
     with pytest.raises(ApprovalRequiredError) as caught:

@@ -128,7 +128,7 @@ def test_a_commit_keeps_the_cached_columns_of_other_files(removed: int, parsed_r
     keep_mask(state.adds, predicate, schema=SCHEMA, partition_columns=["p"], index=state.index)
     state.index.statistics(state.adds, {("i",): LONG})
     assert parsed_rows == 2 * [4 * CHUNK_ROWS]
-    gone = removes_to_table(removes_of(files.slice(70_000, removed), deletion_timestamp=0, data_change=True))
+    gone = removes_to_table(removes_of(files.slice(70_000, removed), data_change=True))
     after = state.apply([commit(1, adds_to_table([file(10**9)]), gone)])
     assert after.adds.num_rows == 4 * CHUNK_ROWS + 1 - removed
     parsed_rows.clear()
