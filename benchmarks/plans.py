@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from benchmarks import row_tables
 from benchmarks.engines import spark_session
 from cm_delta_dagster import Connection, connect
-from cm_delta_dagster.spark import file_index
+from cm_delta_dagster.spark.read import file_index
 
 _ROWS, _FILES = 8000, 20
 _WIDTH = 150

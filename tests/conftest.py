@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
-from cm_delta_dagster.spark import file_index
+from cm_delta_dagster.spark.read import file_index
 from cm_delta_dagster.storage.local_store import LocalStore, place_by_exclusive_rename
 from cm_delta_dagster.storage.store import Store
 from cm_delta_dagster.storage.stores import Stores

@@ -9,8 +9,8 @@ from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.operations.maintenance.authorization import require_permission
 from cm_delta_dagster.operations.maintenance.optimize import OptimizePlan, OptimizeResult, optimize, plan_optimize
-from cm_delta_dagster.spark.errors import spark_errors
-from cm_delta_dagster.spark.session import is_connect, running_session
+from cm_delta_dagster.spark.session.errors import spark_errors
+from cm_delta_dagster.spark.session.session import is_connect, running_session
 
 
 def spark_rows(client: DeltaClient, statement: str, *, limit: int) -> pa.Table:

@@ -38,9 +38,9 @@ from cm_delta_dagster.protocol.features.generated_columns import generated_colum
 from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.protocol.schema.types import StructType
-from cm_delta_dagster.spark.constraints import check_expression_types
-from cm_delta_dagster.spark.schema import from_spark, schema_of
-from cm_delta_dagster.spark.session import check_frame
+from cm_delta_dagster.spark.expressions.schema import from_spark, schema_of
+from cm_delta_dagster.spark.rules.constraints import check_expression_types
+from cm_delta_dagster.spark.session.session import check_frame
 
 AnySchema: TypeAlias = StructType | T.StructType | pa.Schema | Sequence[Column]
 """Columns as a schema of this package, of pyspark or of pyarrow, or as a list of :class:`Column` values."""

@@ -9,9 +9,9 @@ from pyspark.sql import SparkSession
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.maintenance.auto_compaction import compacts_after_writes
-from cm_delta_dagster.spark.java import ensure_java
-from cm_delta_dagster.spark.python_interpreter import same_interpreter, settings_of_environment
-from cm_delta_dagster.spark.session import (
+from cm_delta_dagster.spark.session.java import ensure_java
+from cm_delta_dagster.spark.session.python_interpreter import same_interpreter, settings_of_environment
+from cm_delta_dagster.spark.session.session import (
     REDACTED_NAMES,
     REDACTION,
     default_zone,

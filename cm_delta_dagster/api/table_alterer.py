@@ -29,7 +29,7 @@ from cm_delta_dagster.operations.tables.clustering import cluster_by
 from cm_delta_dagster.protocol.schema.alterations import Position
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath, column_path, path_text
 from cm_delta_dagster.protocol.schema.types import DataType
-from cm_delta_dagster.spark.schema import from_spark
+from cm_delta_dagster.spark.expressions.schema import from_spark
 
 AnyType: TypeAlias = DataType | T.DataType | str
 """A type of this package or of pyspark, or SQL text such as ``bigint`` or ``struct<a: int>``."""

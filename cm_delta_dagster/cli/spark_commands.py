@@ -8,7 +8,7 @@ import click
 from cm_delta_dagster.cli.output import say
 from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.operations.maintenance.sizes import size_text
-from cm_delta_dagster.spark.jars import OTHER_CLOUD, JarStore, MissingCloudError, fetch_jars, installed_versions
+from cm_delta_dagster.spark.stores.jars import OTHER_CLOUD, JarStore, MissingCloudError, fetch_jars, installed_versions
 
 
 @click.command("spark-jars")

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from cm_delta_dagster.orchestration.metadata import COLUMN_LINEAGE
 from cm_delta_dagster.protocol.schema.types import StructType
-from cm_delta_dagster.spark.column_sources import RelationNumbers, Source
+from cm_delta_dagster.spark.expressions.column_sources import RelationNumbers, Source
 
 _inputs: "weakref.WeakKeyDictionary[Any, list[tuple[dg.AssetKey, DataFrame]]]" = weakref.WeakKeyDictionary()
 

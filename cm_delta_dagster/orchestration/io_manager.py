@@ -56,7 +56,7 @@ from cm_delta_dagster.orchestration.write_contract import (
     parse_write_contract,
     table_identifier,
 )
-from cm_delta_dagster.spark.session import running_session
+from cm_delta_dagster.spark.session.session import running_session
 
 
 class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):

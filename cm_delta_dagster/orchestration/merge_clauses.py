@@ -17,7 +17,7 @@ from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Or, Pred
 from cm_delta_dagster.protocol.predicates.references import Side, own_text
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.schema.types import StructType
-from cm_delta_dagster.spark.change_clauses import ClauseAction, ClauseKind
+from cm_delta_dagster.spark.changes.change_clauses import ClauseAction, ClauseKind
 
 _KINDS = {
     "matched": ClauseKind.MATCHED,

@@ -41,8 +41,8 @@ from cm_delta_dagster.protocol.predicates.predicates import Predicate, columns_o
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode, reconcile_schemas
 from cm_delta_dagster.protocol.schema.types import StructType
-from cm_delta_dagster.spark.schema import from_spark
-from cm_delta_dagster.spark.stored_values import guarded_source
+from cm_delta_dagster.spark.expressions.schema import from_spark
+from cm_delta_dagster.spark.write.stored_values import guarded_source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

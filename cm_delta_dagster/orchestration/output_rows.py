@@ -17,7 +17,7 @@ from cm_delta_dagster.orchestration.frame_types import FrameType, frame_type
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode
 from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema, to_arrow_schema
 from cm_delta_dagster.protocol.schema.types import StructField
-from cm_delta_dagster.spark.schema import to_spark
+from cm_delta_dagster.spark.expressions.schema import to_spark
 
 _UNCONVERTED = (pa.ArrowException, ValueError, TypeError, OverflowError)
 _SHOWN_TYPES = 1_000

@@ -22,9 +22,9 @@ from cm_delta_dagster.client.settings import ClientSettings, OnCatalogBehind
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.orchestration.environment import as_config, as_references, resolved_options, variable_of
 from cm_delta_dagster.orchestration.run_checks import check_session
-from cm_delta_dagster.spark.java import ensure_java
-from cm_delta_dagster.spark.python_interpreter import same_interpreter, settings_of_environment
-from cm_delta_dagster.spark.session import REDACTED_NAMES, REDACTION, is_connect, is_gone, running_session
+from cm_delta_dagster.spark.session.java import ensure_java
+from cm_delta_dagster.spark.session.python_interpreter import same_interpreter, settings_of_environment
+from cm_delta_dagster.spark.session.session import REDACTED_NAMES, REDACTION, is_connect, is_gone, running_session
 from cm_delta_dagster.storage.storage_options import StorageOptions
 from cm_delta_dagster.storage.stores import Stores
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.arrow.variant import variant_columns_to_json
 from cm_delta_dagster.protocol.schema.types import VARIANT, StructType
-from cm_delta_dagster.spark.schema import from_spark
+from cm_delta_dagster.spark.expressions.schema import from_spark
 from tests.arrow.data_files import DataFiles, columns
 from tests.support.actions import add_file
 

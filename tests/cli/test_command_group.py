@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.cli.main import main
-from cm_delta_dagster.spark.jars import OTHER_CLOUD, installed_versions
+from cm_delta_dagster.spark.stores.jars import OTHER_CLOUD, installed_versions
 
 MAVEN = """#!/bin/sh
 grep -q 'spark-hadoop-cloud_2.13</artifactId><version>{have}' pom.xml && touch "$(pwd)/a.jar" "$(pwd)/b.jar" && exit 0

@@ -26,7 +26,7 @@ from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.update import update
 from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
-from cm_delta_dagster.spark.schema import from_spark
+from cm_delta_dagster.spark.expressions.schema import from_spark
 
 NAME = "main.test.orders"
 DDL = "id long, name string, day date, place struct<zip:string,city:string>, tags array<string>"

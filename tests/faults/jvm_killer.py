@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from cm_delta_dagster import DeltaTable, connect
 from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.orchestration import SparkResource
-from cm_delta_dagster.spark.java import ensure_java
+from cm_delta_dagster.spark.session.java import ensure_java
 from tests.support.waiting import until
 
 NAME = "main.test.t"

@@ -27,7 +27,7 @@ from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import merge
 from cm_delta_dagster.operations.writing.write import append, overwrite
-from cm_delta_dagster.spark.schema import from_spark
+from cm_delta_dagster.spark.expressions.schema import from_spark
 from cm_delta_dagster.storage.stores import Stores
 from tests.faults.bad_input_cases import COLUMNS, CONDITIONS, CREATIONS, DAY, DDL, MERGES, NAME, ROWS, VALUES, Act
 from tests.faults.refusals import files_below, refused, state_of

@@ -19,7 +19,7 @@ from cm_delta_dagster import Connection, DeltaTable, connect
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import JavaNotFoundError, StorageError, TableNotFoundError
 from cm_delta_dagster.operations.writing.write import append
-from cm_delta_dagster.spark.java import OLDEST_JAVA, ensure_java
+from cm_delta_dagster.spark.session.java import OLDEST_JAVA, ensure_java
 from cm_delta_dagster.storage.stores import Stores
 from tests.faults.refusals import files_below, folder, refused, state_of
 from tests.support.lake import Unreliable

@@ -188,7 +188,7 @@ def _to_arrow(frame: Any) -> pa.Table:
     """The rows; a column that holds a variant anywhere as JSON text, because Spark cannot give Arrow a null variant."""
     from pyspark.sql import functions as F
 
-    from cm_delta_dagster.spark.schema import quoted
+    from cm_delta_dagster.spark.expressions.schema import quoted
 
     columns = [
         F.to_json(quoted(item.name)).alias(item.name)

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager, SparkResource
-from cm_delta_dagster.spark.session import is_connect
+from cm_delta_dagster.spark.session.session import is_connect
 from tests.orchestration.process_jobs import ROOT, resources
 
 LETTERS = dg.StaticPartitionsDefinition(["a", "b"])

@@ -118,7 +118,7 @@ CONCURRENT = (
     "tests/faults/test_stopped_lease_holder.py",
     "tests/operations/events",
     "tests/operations/maintenance/test_authorization.py",
-    "tests/spark/test_cancellation.py",
+    "tests/spark/session/test_cancellation.py",
     "tests/storage",
 )
 """Tests with threads, processes and servers."""

@@ -36,7 +36,7 @@ SLEEPS: Mapping[str, str] = {
     "tests/orchestration/test_runs.py::wait": _IN_SPARK,
     "tests/spark/s3_places_worker.py::renewed": "keys expire by the clock of the library that reads them",
     "tests/spark/speculation_worker.py::slow_at_first": f"a slow task, which is killed; {_IN_SPARK}",
-    "tests/spark/test_key_ranges.py::waiting": _IN_SPARK,
+    "tests/spark/changes/test_key_ranges.py::waiting": _IN_SPARK,
     "tests/support/fault_proxy.py::_pass_on": "a server that does not answer",
     "tests/support/recording_proxy.py::_pass_on": "the latency of a network",
 }
@@ -45,7 +45,7 @@ SLEEPS: Mapping[str, str] = {
 COMPARISONS: Mapping[str, str] = {
     "tests/faults/chaos.py::_run_processes": _RANDOM,
     "tests/model/runs.py::_node": "runs that are not used are stopped; whether they are does not change what is found",
-    "tests/spark/test_key_ranges.py::waiting": _IN_SPARK,
+    "tests/spark/changes/test_key_ranges.py::waiting": _IN_SPARK,
 }
 """Functions that compare the time, and why."""
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
-from cm_delta_dagster.spark.session import is_connect
+from cm_delta_dagster.spark.session.session import is_connect
 from tests.support.builders import rows_of
 from tests.support.foreign import ForeignTable, array, mapped, struct, with_id
 

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from cm_delta_dagster.api.connection import connect
 from cm_delta_dagster.errors import CmDeltaError
-from cm_delta_dagster.spark.session import is_connect
+from cm_delta_dagster.spark.session.session import is_connect
 
 
 def main(root: str) -> None:

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from cm_delta_dagster import connect
 from cm_delta_dagster.api.connection import Connection
 from cm_delta_dagster.errors import CmDeltaError
-from cm_delta_dagster.spark.errors import spark_errors
-from cm_delta_dagster.spark.hadoop_options import hadoop_options
+from cm_delta_dagster.spark.session.errors import spark_errors
+from cm_delta_dagster.spark.stores.hadoop_options import hadoop_options
 from tests.spark.s3_worker import ids, session
 
 ODD = "ä b+c#d?e&f=g/データ"

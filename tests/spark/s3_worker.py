@@ -30,8 +30,8 @@ from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, table_to_adds
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest
-from cm_delta_dagster.spark.scan import scan
-from cm_delta_dagster.spark.session import is_connect
+from cm_delta_dagster.spark.read.scan import scan
+from cm_delta_dagster.spark.session.session import is_connect
 
 FOREIGN = "cdf-table-with-cdc-and-dvs"
 KEY, SECRET = "AKIDVISIBLE", "NEVERSHOWN"

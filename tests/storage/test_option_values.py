@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.spark.hadoop_options import hadoop_options
+from cm_delta_dagster.spark.stores.hadoop_options import hadoop_options
 from cm_delta_dagster.storage.fsspec_store import FsspecStore
 
 SECRET = "wJalrXUtnFEMI"

@@ -13,7 +13,7 @@ from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.writing.write import WriteResult, append
 from cm_delta_dagster.protocol.features.protocol_evolution import with_features
-from cm_delta_dagster.spark.schema import from_spark
+from cm_delta_dagster.spark.expressions.schema import from_spark
 
 _numbers = itertools.count()
 

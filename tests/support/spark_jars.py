@@ -6,7 +6,7 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from cm_delta_dagster.cli.main import main
-from cm_delta_dagster.spark.jars import installed_versions
+from cm_delta_dagster.spark.stores.jars import installed_versions
 from tests.support.cached_folders import PeerUnavailableError, cached_folder, or_skip
 
 

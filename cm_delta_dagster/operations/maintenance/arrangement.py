@@ -23,7 +23,7 @@ from cm_delta_dagster.protocol.features.clustering import PROVIDER, ColumnPath, 
 from cm_delta_dagster.protocol.schema.types import DataType, StructType
 from cm_delta_dagster.protocol.statistics.layout_columns import check_layout_columns
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
-from cm_delta_dagster.spark.clustering import MAX_Z_ORDER_COLUMNS, LayoutColumn, along_curve, curve_for
+from cm_delta_dagster.spark.write.clustering import MAX_Z_ORDER_COLUMNS, LayoutColumn, along_curve, curve_for
 
 RUN_TAG = "ZCUBE_ID"
 """Tag of a clustered file with the id of the run. delta-spark uses the same names."""

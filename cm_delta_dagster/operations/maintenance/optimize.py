@@ -60,11 +60,11 @@ from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, to_sql
 from cm_delta_dagster.protocol.statistics.statistics import num_records
-from cm_delta_dagster.spark.bins import together_by_bin
-from cm_delta_dagster.spark.layout import absolute_locations
-from cm_delta_dagster.spark.rewrite import count_frame_rows
-from cm_delta_dagster.spark.session import temporary_settings
-from cm_delta_dagster.spark.write import WriteSpec, WrittenFiles, write_files, write_spec
+from cm_delta_dagster.spark.read.layout import absolute_locations
+from cm_delta_dagster.spark.read.rewrite import count_frame_rows
+from cm_delta_dagster.spark.session.session import temporary_settings
+from cm_delta_dagster.spark.write.bins import together_by_bin
+from cm_delta_dagster.spark.write.write import WriteSpec, WrittenFiles, write_files, write_spec
 from cm_delta_dagster.storage.discard import discard_below
 
 _log = logging.getLogger(__name__)

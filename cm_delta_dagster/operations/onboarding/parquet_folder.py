@@ -46,7 +46,7 @@ from cm_delta_dagster.protocol.schema.types import (
     data_type_text,
 )
 from cm_delta_dagster.protocol.statistics.statistics import StatisticsColumn, footer_statistics, statistics_columns
-from cm_delta_dagster.spark.footers import each_footer
+from cm_delta_dagster.spark.read.footers import each_footer
 from cm_delta_dagster.storage.store import ObjectStatus, Store
 
 OPERATION = "CONVERT"

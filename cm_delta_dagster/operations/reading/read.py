@@ -21,12 +21,12 @@ from cm_delta_dagster.protocol.actions.file_columns import size_of
 from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns, row_id_columns
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
-from cm_delta_dagster.spark.conditions import check_time_zone
-from cm_delta_dagster.spark.errors import spark_errors
-from cm_delta_dagster.spark.predicates import to_column
-from cm_delta_dagster.spark.scan import scan
-from cm_delta_dagster.spark.schema import quoted
-from cm_delta_dagster.spark.session import default_zone
+from cm_delta_dagster.spark.expressions.conditions import check_time_zone
+from cm_delta_dagster.spark.expressions.predicates import to_column
+from cm_delta_dagster.spark.expressions.schema import quoted
+from cm_delta_dagster.spark.read.scan import scan
+from cm_delta_dagster.spark.session.errors import spark_errors
+from cm_delta_dagster.spark.session.session import default_zone
 from cm_delta_dagster.storage.store import Store
 
 _log = logging.getLogger(__name__)

@@ -33,12 +33,12 @@ from cm_delta_dagster.protocol.changes.change_data_feed import (
 )
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate, conjunction
-from cm_delta_dagster.spark.conditions import check_time_zone
-from cm_delta_dagster.spark.errors import Violation, spark_errors, violation_text
-from cm_delta_dagster.spark.predicates import to_column
-from cm_delta_dagster.spark.scan import FILE_COLUMN, scan, scan_with_files, spark_file_path
-from cm_delta_dagster.spark.schema import quoted, to_spark
-from cm_delta_dagster.spark.session import default_zone
+from cm_delta_dagster.spark.expressions.conditions import check_time_zone
+from cm_delta_dagster.spark.expressions.predicates import to_column
+from cm_delta_dagster.spark.expressions.schema import quoted, to_spark
+from cm_delta_dagster.spark.read.scan import FILE_COLUMN, scan, scan_with_files, spark_file_path
+from cm_delta_dagster.spark.session.errors import Violation, spark_errors, violation_text
+from cm_delta_dagster.spark.session.session import default_zone
 
 _MAX_SCANS = 16
 """More parts than this are read in few scans; a join by file gives each row the change columns of its part."""

@@ -32,8 +32,8 @@ from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefini
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
 from cm_delta_dagster.protocol.schema.types import TIMESTAMP, StructType, data_type_text
-from cm_delta_dagster.spark.schema import to_spark
-from cm_delta_dagster.spark.session import default_zone
+from cm_delta_dagster.spark.expressions.schema import to_spark
+from cm_delta_dagster.spark.session.session import default_zone
 
 
 @names_table

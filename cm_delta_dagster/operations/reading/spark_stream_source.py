@@ -41,7 +41,7 @@ from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset, parse_
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.types import StructType
-from cm_delta_dagster.spark.schema import to_spark
+from cm_delta_dagster.spark.expressions.schema import to_spark
 from cm_delta_dagster.storage.store import Store
 from cm_delta_dagster.storage.stores import Stores, scheme_of
 

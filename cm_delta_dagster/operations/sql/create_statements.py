@@ -36,9 +36,9 @@ from cm_delta_dagster.protocol.features.column_specs import Column, schema_of_co
 from cm_delta_dagster.protocol.features.default_columns import has_defaults
 from cm_delta_dagster.protocol.features.generated_columns import generated_columns
 from cm_delta_dagster.protocol.schema.types import StructType
-from cm_delta_dagster.spark.constraints import check_expression_types
-from cm_delta_dagster.spark.schema import schema_of
-from cm_delta_dagster.spark.session import check_frame
+from cm_delta_dagster.spark.expressions.schema import schema_of
+from cm_delta_dagster.spark.rules.constraints import check_expression_types
+from cm_delta_dagster.spark.session.session import check_frame
 
 _CLONED = {
     "source_table_size": "bigint",

@@ -21,10 +21,10 @@ from cm_delta_dagster.protocol.features.type_widening import never_widens, widen
 from cm_delta_dagster.protocol.schema.column_paths import path_text
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.protocol.schema.types import StructField, StructType
-from cm_delta_dagster.spark.errors import spark_errors
-from cm_delta_dagster.spark.fill import computed_columns
-from cm_delta_dagster.spark.schema import from_spark, schema_of, sql_type
-from cm_delta_dagster.spark.store_assignment import by_name, by_position
+from cm_delta_dagster.spark.expressions.schema import from_spark, schema_of, sql_type
+from cm_delta_dagster.spark.expressions.store_assignment import by_name, by_position
+from cm_delta_dagster.spark.rules.fill import computed_columns
+from cm_delta_dagster.spark.session.errors import spark_errors
 
 QUERY_WORDS = ("SELECT", "WITH", "VALUES", "TABLE", "FROM", "MAP", "REDUCE", "(")
 """Words that begin a query."""

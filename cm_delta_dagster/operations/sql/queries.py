@@ -41,9 +41,9 @@ from cm_delta_dagster.operations.sql.table_references import (
     find_references,
 )
 from cm_delta_dagster.operations.sql.time_travel import VersionText
-from cm_delta_dagster.spark.errors import mapped, spark_errors
-from cm_delta_dagster.spark.query_logs import without_query_logs
-from cm_delta_dagster.spark.session import NETWORK_ERRORS, is_connect, session_time_zone
+from cm_delta_dagster.spark.session.errors import mapped, spark_errors
+from cm_delta_dagster.spark.session.query_logs import without_query_logs
+from cm_delta_dagster.spark.session.session import NETWORK_ERRORS, is_connect, session_time_zone
 
 Arguments: TypeAlias = Mapping[str, Any] | Sequence[Any] | None
 """Values of the parameters of a statement, by name or in order."""

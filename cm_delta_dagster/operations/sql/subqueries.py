@@ -17,7 +17,7 @@ from cm_delta_dagster.operations.sql.lexemes import lexemes, literal_text
 from cm_delta_dagster.operations.sql.names import Name
 from cm_delta_dagster.operations.sql.queries import PreparedQuery, prepare_query
 from cm_delta_dagster.operations.sql.targets import SqlSession
-from cm_delta_dagster.spark.errors import spark_errors
+from cm_delta_dagster.spark.session.errors import spark_errors
 
 _QUERIES = frozenset(("SELECT", "WITH", "VALUES", "FROM", "TABLE"))
 _OF_ROWS = frozenset(("IN", "EXISTS", "ANY", "SOME", "ALL"))

@@ -22,10 +22,10 @@ from cm_delta_dagster.protocol.features.table_features import supports
 from cm_delta_dagster.protocol.features.table_properties import FEATURE_PREFIX
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath, column_path
 from cm_delta_dagster.protocol.schema.types import StructType, schema_to_json
-from cm_delta_dagster.spark.cancellation import collected_rows
-from cm_delta_dagster.spark.constraints import check_expression_types
-from cm_delta_dagster.spark.errors import spark_errors
-from cm_delta_dagster.spark.schema import quoted
+from cm_delta_dagster.spark.expressions.schema import quoted
+from cm_delta_dagster.spark.rules.constraints import check_expression_types
+from cm_delta_dagster.spark.session.cancellation import collected_rows
+from cm_delta_dagster.spark.session.errors import spark_errors
 
 _FEATURE = "allowColumnDefaults"
 

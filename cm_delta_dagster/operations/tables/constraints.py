@@ -17,9 +17,9 @@ from cm_delta_dagster.protocol.features.constraints import Constraint, constrain
 from cm_delta_dagster.protocol.features.expressions import checked_text, known_columns
 from cm_delta_dagster.protocol.features.protocol_evolution import with_features
 from cm_delta_dagster.protocol.features.table_properties import CONSTRAINT_PREFIX
-from cm_delta_dagster.spark.cancellation import collected_rows
-from cm_delta_dagster.spark.constraints import check_boolean, is_true
-from cm_delta_dagster.spark.errors import spark_errors
+from cm_delta_dagster.spark.rules.constraints import check_boolean, is_true
+from cm_delta_dagster.spark.session.cancellation import collected_rows
+from cm_delta_dagster.spark.session.errors import spark_errors
 
 _MAX_SHOWN_VALUE = 100
 

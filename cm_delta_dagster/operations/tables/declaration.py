@@ -51,7 +51,7 @@ from cm_delta_dagster.protocol.features.table_properties import (
 from cm_delta_dagster.protocol.schema.evolution import GENERATION_EXPRESSION
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
 from cm_delta_dagster.protocol.statistics.layout_columns import check_clustering_columns
-from cm_delta_dagster.spark.constraints import check_boolean, check_expression_types, expression_type
+from cm_delta_dagster.spark.rules.constraints import check_boolean, check_expression_types, expression_type
 
 OPERATION = "ALTER TABLE"
 _MAX_CONFLICTS = 10

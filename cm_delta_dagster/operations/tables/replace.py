@@ -51,7 +51,7 @@ from cm_delta_dagster.protocol.features.enablement import TableDefinition, check
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log.restoration import log_properties
-from cm_delta_dagster.spark.session import check_frame
+from cm_delta_dagster.spark.session.session import check_frame
 
 
 class CreationMode(StrEnum):

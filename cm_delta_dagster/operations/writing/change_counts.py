@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
-from cm_delta_dagster.spark.change_clauses import ClauseKind
+from cm_delta_dagster.spark.changes.change_clauses import ClauseKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -16,8 +16,8 @@ from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Predicat
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.predicates.sql_tokens import Clock
 from cm_delta_dagster.protocol.schema.types import StructType
-from cm_delta_dagster.spark.conditions import check_repeatable, check_time_zone, column_predicate
-from cm_delta_dagster.spark.session import session_time_zone
+from cm_delta_dagster.spark.expressions.conditions import check_repeatable, check_time_zone, column_predicate
+from cm_delta_dagster.spark.session.session import session_time_zone
 
 Condition: TypeAlias = Predicate | str | Column
 """SQL text, a predicate value, or a pyspark Column."""

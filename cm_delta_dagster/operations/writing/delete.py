@@ -21,7 +21,7 @@ from cm_delta_dagster.operations.writing.write_transaction import (
 from cm_delta_dagster.protocol.actions.file_columns import size_of
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.predicates.predicates import to_sql
-from cm_delta_dagster.spark.errors import spark_errors
+from cm_delta_dagster.spark.session.errors import spark_errors
 
 
 @names_table

@@ -12,10 +12,10 @@ from cm_delta_dagster.operations.writing.table_files import kept_row_ids
 from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.statistics.data_skipping import partition_matches_exactly
-from cm_delta_dagster.spark.change_clauses import ChangeClause, ClauseAction, ClauseKind
-from cm_delta_dagster.spark.errors import spark_errors
-from cm_delta_dagster.spark.predicates import holds
-from cm_delta_dagster.spark.row_changes import RowChangeQuery
+from cm_delta_dagster.spark.changes.change_clauses import ChangeClause, ClauseAction, ClauseKind
+from cm_delta_dagster.spark.changes.row_changes import RowChangeQuery
+from cm_delta_dagster.spark.expressions.predicates import holds
+from cm_delta_dagster.spark.session.errors import spark_errors
 
 _ALIAS = "target"
 

@@ -19,15 +19,15 @@ from cm_delta_dagster.protocol.statistics.file_forecast import (
     shuffled_tasks,
 )
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count, schema_leaves
-from cm_delta_dagster.spark.fill import computed_columns
-from cm_delta_dagster.spark.optimized_write import (
+from cm_delta_dagster.spark.changes.row_changes import ChangeSource
+from cm_delta_dagster.spark.rules.fill import computed_columns
+from cm_delta_dagster.spark.write.optimized_write import (
     AS_THEY_ARE,
     RowGathering,
     cached_tasks,
     cores_of,
     most_shuffle_tasks,
 )
-from cm_delta_dagster.spark.row_changes import ChangeSource
 
 _BYTES_OF_VALUE = 10
 """Estimated size of a value in a file, for rows of a table without files."""

@@ -32,10 +32,9 @@ from cm_delta_dagster.protocol.predicates.predicates import (
 )
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.protocol.schema.types import StructType, data_type_text
-from cm_delta_dagster.spark.change_clauses import ClauseAction, ClauseKind
-from cm_delta_dagster.spark.errors import spark_errors
-from cm_delta_dagster.spark.key_ranges import SourceRange
-from cm_delta_dagster.spark.merge import (
+from cm_delta_dagster.spark.changes.change_clauses import ClauseAction, ClauseKind
+from cm_delta_dagster.spark.changes.key_ranges import SourceRange
+from cm_delta_dagster.spark.changes.merge import (
     MergeSource,
     SourceFacts,
     check_keys_are_stored,
@@ -43,9 +42,10 @@ from cm_delta_dagster.spark.merge import (
     merge_source,
     source_facts,
 )
-from cm_delta_dagster.spark.object_stores import spark_storage
-from cm_delta_dagster.spark.schema import quoted, schema_of
-from cm_delta_dagster.spark.session import check_frame
+from cm_delta_dagster.spark.expressions.schema import quoted, schema_of
+from cm_delta_dagster.spark.session.errors import spark_errors
+from cm_delta_dagster.spark.session.session import check_frame
+from cm_delta_dagster.spark.stores.object_stores import spark_storage
 
 
 class MergeMode(StrEnum):

@@ -39,14 +39,14 @@ from cm_delta_dagster.operations.writing.write_transaction import (
 from cm_delta_dagster.protocol.actions.file_columns import size_of
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, conjunction, to_sql
-from cm_delta_dagster.spark.change_clauses import ClauseKind
-from cm_delta_dagster.spark.conditions import column_text
-from cm_delta_dagster.spark.errors import spark_errors
-from cm_delta_dagster.spark.key_ranges import SourceRange, source_range
-from cm_delta_dagster.spark.object_stores import spark_storage
-from cm_delta_dagster.spark.row_changes import ChangeSource, RowChangeQuery
-from cm_delta_dagster.spark.schema import schema_of
-from cm_delta_dagster.spark.session import check_frame, temporary_settings
+from cm_delta_dagster.spark.changes.change_clauses import ClauseKind
+from cm_delta_dagster.spark.changes.key_ranges import SourceRange, source_range
+from cm_delta_dagster.spark.changes.row_changes import ChangeSource, RowChangeQuery
+from cm_delta_dagster.spark.expressions.conditions import column_text
+from cm_delta_dagster.spark.expressions.schema import schema_of
+from cm_delta_dagster.spark.session.errors import spark_errors
+from cm_delta_dagster.spark.session.session import check_frame, temporary_settings
+from cm_delta_dagster.spark.stores.object_stores import spark_storage
 
 SMALL_SOURCE = 100_000
 """Up to this many rows, every task gets the whole source, so that the rows of the table are not shuffled."""

@@ -33,13 +33,13 @@ from cm_delta_dagster.protocol.predicates.predicates import (
 from cm_delta_dagster.protocol.schema.char_types import char_width
 from cm_delta_dagster.protocol.schema.types import StructField, StructType
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
-from cm_delta_dagster.spark.change_clauses import ChangeClause, ClauseAction, ClauseKind
-from cm_delta_dagster.spark.key_ranges import source_range
-from cm_delta_dagster.spark.row_changes import ChangeSource, RowChangeQuery
-from cm_delta_dagster.spark.schema import quoted
-from cm_delta_dagster.spark.session import default_zone
-from cm_delta_dagster.spark.stored_values import as_read
-from cm_delta_dagster.spark.write import WrittenFiles
+from cm_delta_dagster.spark.changes.change_clauses import ChangeClause, ClauseAction, ClauseKind
+from cm_delta_dagster.spark.changes.key_ranges import source_range
+from cm_delta_dagster.spark.changes.row_changes import ChangeSource, RowChangeQuery
+from cm_delta_dagster.spark.expressions.schema import quoted
+from cm_delta_dagster.spark.session.session import default_zone
+from cm_delta_dagster.spark.write.stored_values import as_read
+from cm_delta_dagster.spark.write.write import WrittenFiles
 
 _MOST_PARTITIONS = 100
 """Up to this many replaced partitions, a concurrent change of another partition is no conflict."""

@@ -51,7 +51,8 @@ from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
 from cm_delta_dagster.protocol.schema.char_types import char_widths
 from cm_delta_dagster.protocol.schema.evolution import assigned_fields, evolved_by_merge
 from cm_delta_dagster.protocol.schema.types import StructField, StructType, data_type_text
-from cm_delta_dagster.spark.assignments import (
+from cm_delta_dagster.spark.changes.change_clauses import ChangeClause, ClauseAction, ClauseKind
+from cm_delta_dagster.spark.expressions.assignments import (
     Assignment,
     StoreRules,
     assigned_columns,
@@ -60,8 +61,7 @@ from cm_delta_dagster.spark.assignments import (
     type_at,
     with_kept_fields,
 )
-from cm_delta_dagster.spark.change_clauses import ChangeClause, ClauseAction, ClauseKind
-from cm_delta_dagster.spark.conditions import (
+from cm_delta_dagster.spark.expressions.conditions import (
     are_repeatable,
     check_repeatable_column,
     check_repeatable_text,
@@ -69,11 +69,11 @@ from cm_delta_dagster.spark.conditions import (
     check_row_values,
     column_text,
 )
-from cm_delta_dagster.spark.errors import spark_errors
-from cm_delta_dagster.spark.file_values import OWN_PREFIX
-from cm_delta_dagster.spark.predicates import holds
-from cm_delta_dagster.spark.schema import from_spark, quoted, same_shape, schema_of, to_spark
-from cm_delta_dagster.spark.session import session_time_zone
+from cm_delta_dagster.spark.expressions.predicates import holds
+from cm_delta_dagster.spark.expressions.schema import from_spark, quoted, same_shape, schema_of, to_spark
+from cm_delta_dagster.spark.read.file_values import OWN_PREFIX
+from cm_delta_dagster.spark.session.errors import spark_errors
+from cm_delta_dagster.spark.session.session import session_time_zone
 
 _MAX_SHOWN_TEXT = 200
 

@@ -19,8 +19,8 @@ from cm_delta_dagster.protocol.predicates.predicates import Predicate, column_pa
 from cm_delta_dagster.protocol.schema.char_types import char_widths
 from cm_delta_dagster.protocol.schema.types import VARIANT, VOID, StructType, walk_types
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
-from cm_delta_dagster.spark.schema import to_spark
-from cm_delta_dagster.spark.session import default_zone
+from cm_delta_dagster.spark.expressions.schema import to_spark
+from cm_delta_dagster.spark.session.session import default_zone
 from cm_delta_dagster.storage.store import Store
 
 _MOST_FILES = 32

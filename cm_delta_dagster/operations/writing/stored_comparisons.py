@@ -23,10 +23,10 @@ from cm_delta_dagster.protocol.predicates.references import (
 from cm_delta_dagster.protocol.schema.char_types import CharWidths, char_width, char_widths
 from cm_delta_dagster.protocol.schema.evolution import fits
 from cm_delta_dagster.protocol.schema.types import BINARY, BYTE, INTEGER, LONG, SHORT, STRING, DataType, StructField
-from cm_delta_dagster.spark.change_clauses import ClauseAction
-from cm_delta_dagster.spark.conditions import column_text
-from cm_delta_dagster.spark.partition_text import stored_sql
-from cm_delta_dagster.spark.schema import sql_type
+from cm_delta_dagster.spark.changes.change_clauses import ClauseAction
+from cm_delta_dagster.spark.expressions.conditions import column_text
+from cm_delta_dagster.spark.expressions.partition_text import stored_sql
+from cm_delta_dagster.spark.expressions.schema import sql_type
 
 _INTEGERS = (BYTE, SHORT, INTEGER, LONG)
 

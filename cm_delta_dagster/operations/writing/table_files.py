@@ -19,9 +19,9 @@ from cm_delta_dagster.protocol.features.row_tracking import (
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count, num_records
-from cm_delta_dagster.spark.footers import each_footer
-from cm_delta_dagster.spark.rewrite import count_frame_rows
-from cm_delta_dagster.spark.scan import scan, scan_with_files
+from cm_delta_dagster.spark.read.footers import each_footer
+from cm_delta_dagster.spark.read.rewrite import count_frame_rows
+from cm_delta_dagster.spark.read.scan import scan, scan_with_files
 from cm_delta_dagster.storage.store import ObjectStatus
 
 

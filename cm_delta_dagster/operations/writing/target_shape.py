@@ -35,7 +35,7 @@ from cm_delta_dagster.protocol.schema.types import (
     schema_text,
 )
 from cm_delta_dagster.protocol.schema.void_columns import check_void_places
-from cm_delta_dagster.spark.schema import schema_of
+from cm_delta_dagster.spark.expressions.schema import schema_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,10 +24,10 @@ from cm_delta_dagster.operations.writing.write_transaction import (
 )
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, to_sql
-from cm_delta_dagster.spark.change_clauses import ClauseAction, ClauseKind
-from cm_delta_dagster.spark.errors import spark_errors
-from cm_delta_dagster.spark.object_stores import spark_storage
-from cm_delta_dagster.spark.row_changes import RowChangeQuery
+from cm_delta_dagster.spark.changes.change_clauses import ClauseAction, ClauseKind
+from cm_delta_dagster.spark.changes.row_changes import RowChangeQuery
+from cm_delta_dagster.spark.session.errors import spark_errors
+from cm_delta_dagster.spark.stores.object_stores import spark_storage
 
 
 @names_table

@@ -28,10 +28,10 @@ from cm_delta_dagster.operations.writing.write_transaction import (
 from cm_delta_dagster.protocol.actions.file_columns import size_of
 from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Predicate, to_sql
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
-from cm_delta_dagster.spark.errors import spark_errors
-from cm_delta_dagster.spark.fill import computed_columns
-from cm_delta_dagster.spark.schema import schema_of
-from cm_delta_dagster.spark.session import check_frame
+from cm_delta_dagster.spark.expressions.schema import schema_of
+from cm_delta_dagster.spark.rules.fill import computed_columns
+from cm_delta_dagster.spark.session.errors import spark_errors
+from cm_delta_dagster.spark.session.session import check_frame
 
 __all__ = ["WriteOutcome", "WriteResult", "append", "overwrite"]
 

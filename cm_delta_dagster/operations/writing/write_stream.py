@@ -25,7 +25,7 @@ from cm_delta_dagster.operations.writing.write_transaction import (
     check_not_append_only,
 )
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
-from cm_delta_dagster.spark.session import check_frame, is_connect
+from cm_delta_dagster.spark.session.session import check_frame, is_connect
 
 _QUERY_ID = "sql.streaming.queryId"
 """Local property of the thread that runs a batch. The id is stored in the checkpoint, so a restarted query has the same one."""

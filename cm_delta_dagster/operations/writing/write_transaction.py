@@ -47,10 +47,10 @@ from cm_delta_dagster.protocol.schema.types import (
 )
 from cm_delta_dagster.protocol.statistics.file_forecast import Gathered
 from cm_delta_dagster.protocol.statistics.layout_columns import check_keeps_columns
-from cm_delta_dagster.spark.fill import fill_missing
-from cm_delta_dagster.spark.optimized_write import AS_THEY_ARE, RowGathering, few_files_settings, in_few_files
-from cm_delta_dagster.spark.scan import scan
-from cm_delta_dagster.spark.write import WriteSpec, WrittenFiles, write_files, write_spec
+from cm_delta_dagster.spark.read.scan import scan
+from cm_delta_dagster.spark.rules.fill import fill_missing
+from cm_delta_dagster.spark.write.optimized_write import AS_THEY_ARE, RowGathering, few_files_settings, in_few_files
+from cm_delta_dagster.spark.write.write import WriteSpec, WrittenFiles, write_files, write_spec
 from cm_delta_dagster.storage.deletion_vector_writer import write_deletion_vectors
 from cm_delta_dagster.storage.discard import discard, discard_below
 
@@ -143,7 +143,7 @@ def write_rows(
     spec: WriteSpec = DEFAULT_SPEC,
     gathering: RowGathering = AS_THEY_ARE,
 ) -> WrittenFiles:
-    """Write ``frame`` to data files. Raises as :func:`~cm_delta_dagster.spark.write.write_files`."""
+    """Write ``frame`` to data files. Raises as :func:`~cm_delta_dagster.spark.write.write.write_files`."""
     spec = write_spec(layout, replace(spec, now_ms=table.services.now_ms()))
     optimizes = layout.properties.optimize_write
     rows = in_few_files(frame, layout) if optimizes else gathering.all_rows(frame, layout)

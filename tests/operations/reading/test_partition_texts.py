@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from cm_delta_dagster.api.connection import Connection, connect
 from cm_delta_dagster.errors import CorruptLogError
-from cm_delta_dagster.spark import file_index
+from cm_delta_dagster.spark.read import file_index
 from tests.support.cast_cases import CAST_CASES, ZONE
 from tests.support.foreign import ForeignTable, field
 

@@ -15,7 +15,7 @@ from cm_delta_dagster.errors import CmDeltaError, EngineError, InvalidArgumentEr
 from cm_delta_dagster.operations.reading.change_query import ChangeRange
 from cm_delta_dagster.operations.reading.read_changes import read_changes
 from cm_delta_dagster.operations.reading.read_changes_arrow import read_changes_arrow
-from cm_delta_dagster.spark.errors import mapped
+from cm_delta_dagster.spark.session.errors import mapped
 from tests.support.changes_of import path_table, write
 from tests.support.foreign import ForeignTable, field
 

@@ -23,7 +23,7 @@ from cm_delta_dagster.operations.reading.read_arrow import read_arrow
 from cm_delta_dagster.protocol.actions.actions import DeletionVectorDescriptor
 from cm_delta_dagster.protocol.actions.paths import encode_path
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_bitmap, encode_file, encode_inline
-from cm_delta_dagster.spark.errors import spark_errors
+from cm_delta_dagster.spark.session.errors import spark_errors
 from tests.support.builders import rows_of
 from tests.support.foreign import ForeignTable, field, mapped, with_id
 

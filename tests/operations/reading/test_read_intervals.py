@@ -16,7 +16,7 @@ from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, Inval
 from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
 from cm_delta_dagster.protocol.schema.interval_types import DAY_TIME_NAMES, YEAR_MONTH_NAMES
-from cm_delta_dagster.spark.errors import mapped as as_our_error
+from cm_delta_dagster.spark.session.errors import mapped as as_our_error
 from tests.support.foreign import ForeignTable, array, field, mapping, struct
 
 YEAR_MONTH, DAY_TIME = "interval year to month", "interval day to second"

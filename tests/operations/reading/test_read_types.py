@@ -14,7 +14,7 @@ from cm_delta_dagster.errors import InvalidArgumentError, InvalidDataError
 from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
 from cm_delta_dagster.protocol.predicates.predicates import Comparison, ComparisonOperator, In, Not, Predicate, raw_sql
-from cm_delta_dagster.spark.errors import mapped as as_our_error
+from cm_delta_dagster.spark.session.errors import mapped as as_our_error
 from tests.support.builders import rows_of
 from tests.support.foreign import ForeignTable, array, field, mapped, mapping, struct
 

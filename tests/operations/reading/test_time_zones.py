@@ -16,7 +16,7 @@ from cm_delta_dagster.api.path_delta_table import PathDeltaTable
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.predicates.predicates import raw_sql
-from cm_delta_dagster.spark import session as sessions
+from cm_delta_dagster.spark.session import session as sessions
 from tests.support.foreign import ForeignTable, field
 
 ZONE = "spark.sql.session.timeZone"

@@ -34,8 +34,8 @@ from cm_delta_dagster.protocol.predicates.sql_functions import (
     SYNTAX,
     VARYING,
 )
-from cm_delta_dagster.spark.conditions import column_predicate
-from cm_delta_dagster.spark.schema import from_spark
+from cm_delta_dagster.spark.expressions.conditions import column_predicate
+from cm_delta_dagster.spark.expressions.schema import from_spark
 from tests.support.builders import TableBuilder
 
 ROWS = ((1, "a"), (2, "b"), (3, "c"))

@@ -30,7 +30,7 @@ from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult
 from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from cm_delta_dagster.protocol.log.markers import WAREHOUSE_MARKER_NAME
-from cm_delta_dagster.spark.schema import schema_of
+from cm_delta_dagster.spark.expressions.schema import schema_of
 from tests.support.builders import rows_of
 
 NAME = "main.test.t"

@@ -13,7 +13,7 @@ from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.row_change import RowChange
 from cm_delta_dagster.operations.writing.update import update
 from cm_delta_dagster.operations.writing.write import append, overwrite
-from cm_delta_dagster.spark.session import temporary_settings
+from cm_delta_dagster.spark.session.session import temporary_settings
 from tests.support.builders import TableBuilder
 
 COLUMNS = "id long, p int, v long"

@@ -11,7 +11,7 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.operations.writing import merge_rows
 from cm_delta_dagster.operations.writing.row_change import RowChange
 from cm_delta_dagster.protocol.statistics import file_forecast
-from cm_delta_dagster.spark.session import temporary_settings
+from cm_delta_dagster.spark.session.session import temporary_settings
 from tests.support.builders import TableBuilder
 
 Exchanges = list[list[str]]

@@ -12,7 +12,7 @@ from cm_delta_dagster.operations.tables.create import TableDesign, create_table,
 from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.protocol.schema.types import StructType
-from cm_delta_dagster.spark.schema import from_spark
+from cm_delta_dagster.spark.expressions.schema import from_spark
 from tests.support.builders import TableBuilder
 
 NESTED = {

@@ -31,7 +31,7 @@ from cm_delta_dagster.protocol.schema.types import (
     StructType,
     schema_to_json,
 )
-from cm_delta_dagster.spark.schema import from_spark
+from cm_delta_dagster.spark.expressions.schema import from_spark
 from tests.support.builders import rows_of
 
 _numbers = itertools.count()

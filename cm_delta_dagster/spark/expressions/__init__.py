@@ -1,0 +1,1 @@
+"""Schemas, columns, conditions and partition values between Delta and Spark."""

@@ -1,0 +1,242 @@
+"""Conversion of the columns of data files to the columns of the table (protocol heading "Column Mapping").
+
+A file names its columns by physical names, may hold nulls in NOT NULL columns, and never stores ``void``. This module
+determines the columns to read from a file and builds the table's columns from them: name, nesting, nullability, metadata.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
+from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA, CharWidths, char_width, char_widths
+from cm_delta_dagster.protocol.schema.types import VOID, ArrayType, DataType, MapType, StructField, StructType
+from cm_delta_dagster.spark.expressions.nullability import non_null
+from cm_delta_dagster.spark.expressions.schema import quoted, spark_type, to_spark
+
+Path: TypeAlias = tuple[str, ...]
+"""Logical names from the top-level column inwards; ``element``, ``key`` and ``value`` are the parts of lists and maps."""
+
+Names: TypeAlias = Callable[[Path, StructField], str]
+"""The name in the files of the field at a path."""
+
+# Keys that make Spark's Parquet reader fill in, match or pad values.
+_READER_METADATA = frozenset(("EXISTS_DEFAULT", "parquet.field.id", CHAR_METADATA))
+
+
+def names_of_mode(mode: ColumnMappingMode) -> Names:
+    """Display names in mode ``none``, else physical names."""
+    return lambda path, item: physical_name(item, mode)
+
+
+def stored_schema(schema: StructType, names: Names, trusted: frozenset[Path]) -> StructType:
+    """The columns to read from files for ``schema``: names as in the files, nullable unless ``trusted``.
+
+    Columns that are not stored (void, or only void inside) are omitted.
+    """
+    return StructType(tuple(item for item in _stored_fields(schema, names, trusted, ()) if item is not None))
+
+
+def reader_schema(stored: StructType) -> T.StructType:
+    """The schema for Spark's Parquet reader."""
+    return to_spark(stored)
+
+
+def table_column(item: StructField, stored: StructField | None) -> Column:
+    """The column ``item`` of the table, from the column ``stored`` of a loaded frame; NULL if nothing is stored."""
+    if stored is None:
+        return named(_nulls(item.type), item)
+    if is_unchanged(item, stored):
+        return F.col(quoted(stored.name))
+    widths = char_widths(item)
+    value = _reshaped(F.col(quoted(stored.name)), stored.type, item.type, item.name, widths)
+    # A struct that is rebuilt is nullable to Spark.
+    rebuilt = isinstance(item.type, StructType) and (stored.type != item.type or widths is not None)
+    if not item.nullable and (stored.nullable or rebuilt):
+        value = non_null(value, item.type, item.name)
+    return named(value, item)
+
+
+def named(value: Column, item: StructField) -> Column:
+    """``value`` under the name and with the metadata of ``item``."""
+    return value.alias(item.name, metadata=dict(item.metadata))
+
+
+def is_unchanged(item: StructField, stored: StructField | None) -> bool:
+    """Whether the loaded column equals the column of the table."""
+    return item == stored and char_widths(item) is None
+
+
+def padded(value: Column, item: StructField) -> Column:
+    """The value padded with blanks to the width of ``char(n)``; files may store it without them."""
+    width = char_width(item)
+    return _padded(value, width) if width else value
+
+
+def _padded(value: Column, width: int) -> Column:
+    return F.when(F.char_length(value) < width, F.rpad(value, width, " ")).otherwise(value)
+
+
+def stored_path(path: Path, schema: StructType, stored: StructType) -> Path | None:
+    """Names in the file of a column or a field of structs; None if it is not stored or is inside a list."""
+    found: list[str] = []
+    wanted: DataType = schema
+    held: DataType = stored
+    for name in path:
+        if not isinstance(wanted, StructType) or not isinstance(held, StructType):
+            return None
+        pair = next(((a, b) for a, b in pairs(wanted, held) if a.name.lower() == name.lower()), None)
+        if pair is None or pair[1] is None:
+            return None
+        found.append(pair[1].name)
+        wanted, held = pair[0].type, pair[1].type
+    return tuple(found)
+
+
+def pairs(wanted: StructType, stored: StructType) -> Iterator[tuple[StructField, StructField | None]]:
+    """Each field of ``wanted`` with its stored field, by position."""
+    held = iter(stored.fields)
+    for item in wanted.fields:
+        yield item, next(held) if is_stored(item.type) else None
+
+
+def is_stored(data_type: DataType) -> bool:
+    """Whether files store values of the type; void is never stored."""
+    match data_type:
+        case StructType():
+            return not data_type.fields or any(is_stored(item.type) for item in data_type.fields)
+        case ArrayType():
+            return is_stored(data_type.element_type)
+        case MapType():
+            return is_stored(data_type.key_type) and is_stored(data_type.value_type)
+        case _:
+            return data_type != VOID
+
+
+def non_null_paths(schema: StructType) -> Iterator[Path]:
+    """Columns, and fields of structs outside of lists and maps, that the schema declares NOT NULL."""
+    yield from _non_null(schema, ())
+
+
+def _non_null(schema: StructType, above: Path) -> Iterator[Path]:
+    for item in schema.fields:
+        path = (*above, item.name)
+        if not item.nullable and is_stored(item.type):
+            yield path
+        if isinstance(item.type, StructType):
+            yield from _non_null(item.type, path)
+
+
+def _stored_fields(
+    schema: StructType, names: Names, trusted: frozenset[Path], above: Path
+) -> Iterator[StructField | None]:
+    for item in schema.fields:
+        path = (*above, item.name)
+        if not is_stored(item.type):
+            yield None
+            continue
+        metadata = {key: value for key, value in item.metadata.items() if key not in _READER_METADATA}
+        held = _stored_type(item.type, names, trusted, path)
+        yield StructField(names(path, item), held, item.nullable or path not in trusted, metadata)
+
+
+def _stored_type(data_type: DataType, names: Names, trusted: frozenset[Path], path: Path) -> DataType:
+    match data_type:
+        case StructType():
+            fields = _stored_fields(data_type, names, trusted, path)
+            return StructType(tuple(item for item in fields if item is not None))
+        case ArrayType():
+            return ArrayType(_stored_type(data_type.element_type, names, trusted, (*path, "element")), True)
+        case MapType():
+            return MapType(
+                _stored_type(data_type.key_type, names, trusted, (*path, "key")),
+                _stored_type(data_type.value_type, names, trusted, (*path, "value")),
+                True,
+            )
+        case _:
+            return data_type
+
+
+def _reshaped(
+    value: Column, stored: DataType, wanted: DataType, where: str, widths: CharWidths | None = None
+) -> Column:
+    """``value`` with the inner names, order, nullability and metadata of ``wanted``, and ``char(n)`` strings padded."""
+    if widths is not None and widths.width:
+        return _padded(value, widths.width)
+    if stored == wanted and widths is None:
+        return value
+    match stored, wanted:
+        case StructType(), StructType():
+            # Spark's optimizer can prune this form, so that only the fields that a query needs are read.
+            return F.when(value.isNotNull(), F.struct(*_reshaped_fields(value, stored, wanted, where, widths)))
+        case _ if widths is None and _only_renamed(stored, wanted):
+            # A cast by position is one compiled expression; a lambda is interpreted for each element.
+            return value.cast(spark_type(wanted))
+        case ArrayType(), ArrayType():
+            return F.transform(value, lambda element: _reshaped_element(element, stored, wanted, where, widths))
+        case MapType(), MapType():
+            of_keys = _widths_of(widths, "key")
+            if stored.key_type != wanted.key_type or of_keys is not None:
+                value = F.transform_keys(
+                    value, lambda key, _: _reshaped(key, stored.key_type, wanted.key_type, f"{where}.key", of_keys)
+                )
+            return F.transform_values(value, lambda _, entry: _reshaped_entry(entry, stored, wanted, where, widths))
+        case _:
+            return value
+
+
+def _widths_of(widths: CharWidths | None, name: str) -> CharWidths | None:
+    return None if widths is None else widths.of(name)
+
+
+def _reshaped_fields(
+    value: Column, stored: StructType, wanted: StructType, where: str, widths: CharWidths | None
+) -> Iterator[Column]:
+    for item, held in pairs(wanted, stored):
+        name = f"{where}.{item.name}"
+        if held is None:
+            part = _nulls(item.type)
+        else:
+            part = _reshaped(value.getField(held.name), held.type, item.type, name, _widths_of(widths, item.name))
+            # Spark takes each field of a nullable struct for nullable, even if the field is NOT NULL.
+            part = part if item.nullable else non_null(part, item.type, name)
+        yield part.alias(item.name, metadata=dict(item.metadata))
+
+
+def _reshaped_element(
+    element: Column, stored: ArrayType, wanted: ArrayType, where: str, widths: CharWidths | None
+) -> Column:
+    of_elements = _widths_of(widths, "element")
+    value = _reshaped(element, stored.element_type, wanted.element_type, f"{where}.element", of_elements)
+    return value if wanted.contains_null else non_null(value, wanted.element_type, f"{where}.element")
+
+
+def _reshaped_entry(entry: Column, stored: MapType, wanted: MapType, where: str, widths: CharWidths | None) -> Column:
+    value = _reshaped(entry, stored.value_type, wanted.value_type, f"{where}.value", _widths_of(widths, "value"))
+    return value if wanted.value_contains_null else non_null(value, wanted.value_type, f"{where}.value")
+
+
+def _only_renamed(stored: DataType, wanted: DataType) -> bool:
+    """Whether the types differ only in names of fields, so that a cast by position is sufficient; nested NOT NULL excludes it."""
+    match stored, wanted:
+        case StructType(), StructType():
+            return len(stored.fields) == len(wanted.fields) and all(
+                b.nullable and _only_renamed(a.type, b.type) for a, b in zip(stored.fields, wanted.fields, strict=True)
+            )
+        case ArrayType(), ArrayType():
+            return wanted.contains_null and _only_renamed(stored.element_type, wanted.element_type)
+        case MapType(), MapType():
+            return (
+                wanted.value_contains_null
+                and _only_renamed(stored.key_type, wanted.key_type)
+                and _only_renamed(stored.value_type, wanted.value_type)
+            )
+        case _:
+            return stored == wanted
+
+
+def _nulls(data_type: DataType) -> Column:
+    return F.lit(None).cast(spark_type(data_type))

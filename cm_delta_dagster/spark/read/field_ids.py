@@ -1,0 +1,128 @@
+"""Names of columns in data files of a table with column mapping in ``id`` mode (protocol heading "Column Mapping").
+
+Spark matches columns by ``field_id`` only if a setting of the session enables it, and even then pushes filters down by name.
+This module takes the names from the footers; files with the same names are read together, by name.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+
+from cm_delta_dagster.errors import CorruptLogError
+from cm_delta_dagster.protocol.changes.change_data_feed import is_change_type
+from cm_delta_dagster.protocol.features.column_mapping import field_id
+from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, MapType, StructField, StructType
+from cm_delta_dagster.spark.expressions.columns import Names, Path
+from cm_delta_dagster.spark.read.footers import read_footers
+from cm_delta_dagster.storage.store import Store
+
+_ID = b"PARQUET:field_id"
+_ABSENT = "__cm_delta_absent_"
+_THREADS = 16
+
+
+def names_by_file(store: Store, schema: StructType, locations: Sequence[str]) -> list[Mapping[Path, str]]:
+    """For each file, the name of every field of ``schema``; an unused name if the file does not have the id.
+
+    Args:
+        schema: the columns that files may hold, without partition columns.
+
+    Raises:
+        CorruptLogError: a file has no field ids, or the same id twice.
+        StorageError: a file is missing or not a Parquet file.
+    """
+    with ThreadPoolExecutor(max_workers=_THREADS) as pool:
+        statuses = list(pool.map(store.stat, locations))
+    return [
+        _names(schema, footer.schema.to_arrow_schema(), status.location)
+        for footer, status in zip(read_footers(store, statuses), statuses, strict=True)
+    ]
+
+
+def is_absent(name: str) -> bool:
+    """Whether ``name`` stands for a field whose id the file does not have."""
+    return name.startswith(_ABSENT)
+
+
+def as_names(found: Mapping[Path, str]) -> Names:
+    """The names as an argument of :func:`~cm_delta_dagster.spark.expressions.columns.stored_schema`."""
+    return lambda path, _: found[path]
+
+
+def group_by_names(found: Sequence[Mapping[Path, str]]) -> Iterator[tuple[Mapping[Path, str], list[int]]]:
+    """The distinct sets of names, each with the positions of the files that have them."""
+    groups: dict[tuple[tuple[Path, str], ...], list[int]] = {}
+    for position, names in enumerate(found):
+        groups.setdefault(tuple(names.items()), []).append(position)
+    for key, positions in groups.items():
+        yield dict(key), positions
+
+
+def _names(schema: StructType, held: pa.Schema, file: str) -> dict[Path, str]:
+    if schema.fields and len(held) and not any(map(_has_ids, held)):
+        raise CorruptLogError(
+            f"The data file {file} has no field ids, by which the columns of a table with column mapping in id mode are "
+            "found; nothing is read, because its columns cannot be identified. Write the file again with ids."
+        )
+    names: dict[Path, str] = {}
+    _match(schema, list(held), (), names, file)
+    return names
+
+
+def _match(schema: StructType, held: Sequence[pa.Field], above: Path, names: dict[Path, str], file: str) -> None:
+    by_id: dict[int, pa.Field] = {}
+    for column in held:
+        if (identifier := _id(column)) is not None:
+            if identifier in by_id:
+                raise CorruptLogError(
+                    f"The data file {file} gives the field id {identifier} to two columns, {by_id[identifier].name!r} and "
+                    f"{column.name!r}; which one holds the values cannot be known. Nothing is read."
+                )
+            by_id[identifier] = column
+    for item in schema.fields:
+        path = (*above, item.name)
+        if not above and is_change_type(item):
+            names[path] = item.name  # Change data files have no field id for ``_change_type``.
+            continue
+        column = by_id.get(field_id(item))
+        names[path] = _absent(item, held) if column is None else column.name
+        _match_type(item.type, None if column is None else column.type, path, names, file)
+
+
+def _match_type(data_type: DataType, held: pa.DataType | None, path: Path, names: dict[Path, str], file: str) -> None:
+    match data_type:
+        case StructType():
+            _match(data_type, list(held) if held is not None and pa.types.is_struct(held) else [], path, names, file)
+        case ArrayType():
+            element = held.value_type if held is not None and pa.types.is_list(held) else None
+            _match_type(data_type.element_type, element, (*path, "element"), names, file)
+        case MapType():
+            entries = held if held is not None and pa.types.is_map(held) else None
+            key, value = (None, None) if entries is None else (entries.key_type, entries.item_type)
+            _match_type(data_type.key_type, key, (*path, "key"), names, file)
+            _match_type(data_type.value_type, value, (*path, "value"), names, file)
+        case _:
+            pass
+
+
+def _absent(item: StructField, held: Sequence[pa.Field]) -> str:
+    name = f"{_ABSENT}{field_id(item)}"
+    taken = {column.name.lower() for column in held}
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _has_ids(column: pa.Field) -> bool:
+    return _id(column) is not None or any(_has_ids(inner) for inner in _children(column.type))
+
+
+def _children(data_type: Any) -> list[pa.Field]:
+    return [data_type.field(position) for position in range(data_type.num_fields)]
+
+
+def _id(column: pa.Field) -> int | None:
+    text = (column.metadata or {}).get(_ID)
+    return None if text is None else int(text)

@@ -1,0 +1,1 @@
+"""What holds for rows that are written: values that the table gives, NOT NULL, lengths and constraints."""

@@ -1,0 +1,57 @@
+"""Rules for rows, as conditions inside the Spark job that writes them, and the message for a row that breaks one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from cm_delta_dagster.protocol.schema.types import BINARY, VARIANT, ArrayType, DataType, MapType, StructType
+from cm_delta_dagster.spark.expressions.schema import quoted
+from cm_delta_dagster.spark.session.errors import Violation, violation_suffix
+
+_SHOWN_COLUMNS = 6
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """``broken`` is true for an offending row; ``message`` describes it and shows the row."""
+
+    broken: Column
+    message: Column
+
+
+def row_message(kind: Violation, text: str, shown: Sequence[Path], schema: StructType) -> Column:
+    """The message for a row that breaks a rule.
+
+    Args:
+        text: begins the message; the values of the row follow.
+        shown: columns and nested fields to show; without a simple one among them, the simple columns of the schema.
+    """
+    simple = [path for path in shown if _is_simple(path, schema)] or [
+        (item.name,) for item in schema.fields if _is_simple((item.name,), schema)
+    ]
+    parts: list[Column] = [F.lit(text)]
+    for position, path in enumerate(simple[:_SHOWN_COLUMNS]):
+        value = F.coalesce(_value(path).cast("string"), F.lit("NULL"))
+        parts += [F.lit(f"{', ' if position else ''}{'.'.join(path)} = "), value]
+    return F.concat(*parts, F.lit("." + violation_suffix(kind)))
+
+
+def _value(path: Path) -> Column:
+    value = F.col(quoted(path[0]))
+    for name in path[1:]:
+        value = value.getField(name)
+    return value
+
+
+def _is_simple(path: Path, schema: StructType) -> bool:
+    found: DataType = schema
+    for name in path:
+        item = found.field(name) if isinstance(found, StructType) else None
+        if item is None:
+            return False
+        found = item.type
+    return not isinstance(found, StructType | ArrayType | MapType) and found not in (VARIANT, BINARY)

@@ -1,0 +1,1 @@
+"""Object stores and shared disks, as the session reaches them."""
