@@ -14,7 +14,7 @@ import dagster as dg
 from cm_delta_dagster import Connection
 from cm_delta_dagster.cli.options import parse_storage_options
 from cm_delta_dagster.errors import CmDeltaError, StoreNotSupportedError
-from cm_delta_dagster.orchestration.run_checks import check_session, checked_warehouse
+from cm_delta_dagster.orchestration.runs.run_checks import check_session, checked_warehouse
 from definitions.console import errors_to, say, step
 from definitions.daemon import DemoError, open_instance, running_daemon
 from definitions.definitions import defs as load_definitions

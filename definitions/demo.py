@@ -10,7 +10,7 @@ import dagster as dg
 
 from cm_delta_dagster import ClientSettings, Connection
 from cm_delta_dagster.orchestration import MaintenanceTask
-from cm_delta_dagster.orchestration.maintenance_policy import job_name
+from cm_delta_dagster.orchestration.maintenance.maintenance_policy import job_name
 from definitions.console import say, step
 from definitions.daemon import Daemon
 from definitions.defs.automation import MAINTAINED, check_job, report_job

@@ -14,23 +14,23 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.database import IfMissing
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CatalogNotFoundError, CmDeltaError, InvalidArgumentError
-from cm_delta_dagster.orchestration.automation import (
+from cm_delta_dagster.orchestration.assets.commit_together import OutputDefinition, check_group
+from cm_delta_dagster.orchestration.assets.io_manager import CatalogManagedDeltaIOManager
+from cm_delta_dagster.orchestration.automation.automation import (
     DATA_VERSION_SENSOR,
     MAX_ASSETS_OF_SENSOR,
     data_version_sensor,
 )
-from cm_delta_dagster.orchestration.commit_together import OutputDefinition, check_group
-from cm_delta_dagster.orchestration.io_manager import CatalogManagedDeltaIOManager
-from cm_delta_dagster.orchestration.metadata import STORAGE_KIND, standard_metadata
-from cm_delta_dagster.orchestration.partitions import check_partition_expr
-from cm_delta_dagster.orchestration.resources import CatalogResource, SparkResource
-from cm_delta_dagster.orchestration.unread_changes import holds_unread_changes
-from cm_delta_dagster.orchestration.write_contract import (
+from cm_delta_dagster.orchestration.automation.unread_changes import holds_unread_changes
+from cm_delta_dagster.orchestration.metadata.metadata import STORAGE_KIND, standard_metadata
+from cm_delta_dagster.orchestration.metadata.partitions import check_partition_expr
+from cm_delta_dagster.orchestration.metadata.write_contract import (
     TableNames,
     WriteContract,
     parse_read_contract,
     parse_write_contract,
 )
+from cm_delta_dagster.orchestration.runs.resources import CatalogResource, SparkResource
 
 _MAX_KINDS = 3
 """Dagster accepts no more for one asset."""

@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 
 from cm_delta_dagster import __version__, connect
 from cm_delta_dagster.cli.main import main
-from cm_delta_dagster.orchestration.metadata_keys import READ_KEYS, WRITE_KEYS
+from cm_delta_dagster.orchestration.metadata.metadata_keys import READ_KEYS, WRITE_KEYS
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = ("README.md", *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")))

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from cm_delta_dagster import connect
 from cm_delta_dagster.errors import CmDeltaError
-from cm_delta_dagster.orchestration.resources import SparkResource
+from cm_delta_dagster.orchestration.runs.resources import SparkResource
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import pytest
 from cm_delta_dagster import Snapshot
 from cm_delta_dagster.client.commits.multi_table_commit import MultiTableCommit, TableCommit
 from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager, SparkResource
-from cm_delta_dagster.orchestration.runs import pinned_version
+from cm_delta_dagster.orchestration.runs.runs import pinned_version
 from tests.orchestration.log_tables import make_table, resource_at
 from tests.support.actions import add_file
 

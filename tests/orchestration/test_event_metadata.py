@@ -7,10 +7,10 @@ import pytest
 
 from cm_delta_dagster.client.commits.context import CommitContext
 from cm_delta_dagster.orchestration import CatalogResource, MaintenancePolicy, OnDenied, build_maintenance_jobs
-from cm_delta_dagster.orchestration.remote import commit_metadata, run_context
+from cm_delta_dagster.orchestration.runs.remote import commit_metadata, run_context
 from tests.orchestration.log_tables import commit, make_table
+from tests.orchestration.maintenance.test_maintenance import NoSpark
 from tests.orchestration.sensor_bench import KEY, NAME, Ticker, a_run, finish, sensor_of, versions
-from tests.orchestration.test_maintenance import NoSpark
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
 

@@ -13,8 +13,8 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
 from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager, cm_delta_definitions
-from cm_delta_dagster.orchestration.frame_types import FrameType, frame_type, without_none
-from cm_delta_dagster.orchestration.output_rows import spark_frame
+from cm_delta_dagster.orchestration.assets.output_rows import spark_frame
+from cm_delta_dagster.orchestration.metadata.frame_types import FrameType, frame_type, without_none
 from tests.orchestration.assets import asset, refused
 from tests.orchestration.log_tables import SCHEMA
 

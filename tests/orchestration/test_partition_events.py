@@ -9,7 +9,7 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.commits.changed_partitions import CHANGED_PARTITIONS_TAG, PARTITION_FIGURES_TAG
 from cm_delta_dagster.operations.tables.restore import restore
 from cm_delta_dagster.orchestration import LaunchFor
-from cm_delta_dagster.orchestration.feed_cursor import WatchedCommit
+from cm_delta_dagster.orchestration.sensor.feed_cursor import WatchedCommit
 from tests.orchestration.log_tables import commit, make_table, report
 from tests.orchestration.sensor_bench import KEY, NAME, Ticker, a_run, finish, own, record_by_run, sensor_of
 

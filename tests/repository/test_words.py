@@ -53,7 +53,7 @@ ALLOWED = {
     "cm_delta_dagster/catalog/sql/schema.py": ("cm_delta_maintenance_claims",),  # Only a migration can change it.
     "tests/catalog/pooler.py": ("loop.call_soon_threadsafe",),
     "tests/faults/chaos_worker.py": ("buffer.tell()",),
-    "tests/orchestration/test_resources.py": ("turn_seconds",),  # A setting that is not known any more.
+    "tests/orchestration/runs/test_resources.py": ("turn_seconds",),  # A setting that is not known any more.
 }
 """Text that may stay in a file."""
 

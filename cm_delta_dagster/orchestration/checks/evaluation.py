@@ -16,11 +16,10 @@ from cm_delta_dagster.operations.maintenance.optimize import plan_optimize
 from cm_delta_dagster.operations.maintenance.sizes import size_text
 from cm_delta_dagster.orchestration.checks.observation import Observation
 from cm_delta_dagster.orchestration.checks.settings import TableCheck
-from cm_delta_dagster.orchestration.maintenance_policy import MaintenancePolicy, MaintenanceTask, due_tasks
-from cm_delta_dagster.orchestration.metadata import PARTITION_ROW_COUNT, stored_figures
-from cm_delta_dagster.orchestration.partitions import keys_text, partition_slice
-from cm_delta_dagster.orchestration.refusals import APPROVAL_ID, APPROVE_COMMAND, approve_command
-from cm_delta_dagster.orchestration.schema_changes import (
+from cm_delta_dagster.orchestration.maintenance.maintenance_policy import MaintenancePolicy, MaintenanceTask, due_tasks
+from cm_delta_dagster.orchestration.metadata.metadata import PARTITION_ROW_COUNT, stored_figures
+from cm_delta_dagster.orchestration.metadata.partitions import keys_text, partition_slice
+from cm_delta_dagster.orchestration.metadata.schema_changes import (
     SCHEMA_CHANGES,
     KnownColumn,
     change_table,
@@ -30,6 +29,7 @@ from cm_delta_dagster.orchestration.schema_changes import (
     decoded,
     encoded,
 )
+from cm_delta_dagster.orchestration.runs.refusals import APPROVAL_ID, APPROVE_COMMAND, approve_command
 from cm_delta_dagster.protocol.features.constraints import check_constraints
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import duration_ms
-from cm_delta_dagster.orchestration.maintenance_policy import MaintenancePolicy
+from cm_delta_dagster.orchestration.maintenance.maintenance_policy import MaintenancePolicy
 
 
 class TableCheck(StrEnum):

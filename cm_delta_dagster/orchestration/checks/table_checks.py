@@ -12,8 +12,8 @@ from cm_delta_dagster.operations.arguments import listed
 from cm_delta_dagster.orchestration.checks.evaluation import Outcome, evaluate
 from cm_delta_dagster.orchestration.checks.observation import CheckedAsset, Observation
 from cm_delta_dagster.orchestration.checks.settings import CheckSettings, TableCheck
-from cm_delta_dagster.orchestration.metadata_keys import DEFAULT_READ_KEYS, WRITE_KEYS, own_entries
-from cm_delta_dagster.orchestration.write_contract import TableNames, parse_partition_expr, table_identifier
+from cm_delta_dagster.orchestration.metadata.metadata_keys import DEFAULT_READ_KEYS, WRITE_KEYS, own_entries
+from cm_delta_dagster.orchestration.metadata.write_contract import TableNames, parse_partition_expr, table_identifier
 
 ACCEPT_SCHEMA_TAG = "cm_delta_checks/accept_schema"
 """Run tag: with the value ``true``, the check of the schema accepts the schema as it is."""

@@ -7,9 +7,9 @@ import dagster as dg
 from pydantic import Field
 
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.orchestration.assets.io_manager import CatalogManagedDeltaIOManager
 from cm_delta_dagster.orchestration.components.connection import CatalogSettings, DescribedModel, SparkSettings
 from cm_delta_dagster.orchestration.components.scaffolding import CatalogScaffolder
-from cm_delta_dagster.orchestration.io_manager import CatalogManagedDeltaIOManager
 
 
 class _Scaffolder(CatalogScaffolder):

@@ -9,8 +9,8 @@ from pydantic import Field
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.orchestration.components.connection import DescribedModel
 from cm_delta_dagster.orchestration.components.scaffolding import ExampleScaffolder
-from cm_delta_dagster.orchestration.sensor_tick import LaunchFor
-from cm_delta_dagster.orchestration.sensors import FirstTick, ratified_commit_sensor
+from cm_delta_dagster.orchestration.sensor.sensor_tick import LaunchFor
+from cm_delta_dagster.orchestration.sensor.sensors import FirstTick, ratified_commit_sensor
 
 
 class _Scaffolder(ExampleScaffolder):

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler,
 from cm_delta_dagster.catalog.sql.database import IfMissing
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
-from cm_delta_dagster.orchestration.environment import as_references, variable_of
-from cm_delta_dagster.orchestration.resources import CatalogResource, SparkResource
+from cm_delta_dagster.orchestration.runs.environment import as_references, variable_of
+from cm_delta_dagster.orchestration.runs.resources import CatalogResource, SparkResource
 
 
 class DescribedModel(dg.Model, dg.Resolvable):

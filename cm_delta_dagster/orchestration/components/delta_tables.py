@@ -21,7 +21,7 @@ from cm_delta_dagster.orchestration.components.discovery import (
     table_spec,
 )
 from cm_delta_dagster.orchestration.components.scaffolding import CatalogScaffolder
-from cm_delta_dagster.orchestration.sensors import FirstTick, ratified_commit_sensor
+from cm_delta_dagster.orchestration.sensor.sensors import FirstTick, ratified_commit_sensor
 
 Translation: TypeAlias = TranslationFn[DeltaTableProps]
 

@@ -11,7 +11,7 @@ import dagster as dg
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.orchestration.metadata import STORAGE_KIND, TABLE_ID, standard_metadata
+from cm_delta_dagster.orchestration.metadata.metadata import STORAGE_KIND, TABLE_ID, standard_metadata
 from cm_delta_dagster.protocol.actions.file_columns import partition_column
 from cm_delta_dagster.protocol.features.column_mapping import stored_names
 from cm_delta_dagster.protocol.schema.types import data_type_text, parse_schema

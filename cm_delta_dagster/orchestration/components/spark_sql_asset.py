@@ -15,8 +15,8 @@ from cm_delta_dagster.operations.sql.table_references import find_references
 from cm_delta_dagster.orchestration.components.connection import DescribedModel
 from cm_delta_dagster.orchestration.components.scaffolding import ExampleScaffolder
 from cm_delta_dagster.orchestration.definitions import checked_contract
-from cm_delta_dagster.orchestration.metadata import STORAGE_KIND, standard_metadata
-from cm_delta_dagster.orchestration.write_contract import TableNames
+from cm_delta_dagster.orchestration.metadata.metadata import STORAGE_KIND, standard_metadata
+from cm_delta_dagster.orchestration.metadata.write_contract import TableNames
 
 _QUERY_FILE = "query.sql"
 _EXAMPLE = """\

@@ -9,8 +9,8 @@ from pydantic import Field
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.orchestration.components.connection import DescribedModel
 from cm_delta_dagster.orchestration.components.scaffolding import ExampleScaffolder
-from cm_delta_dagster.orchestration.maintenance import build_maintenance_schedules
-from cm_delta_dagster.orchestration.maintenance_policy import MaintenancePolicy, MaintenanceTask
+from cm_delta_dagster.orchestration.maintenance.maintenance import build_maintenance_schedules
+from cm_delta_dagster.orchestration.maintenance.maintenance_policy import MaintenancePolicy, MaintenanceTask
 
 _DEFAULTS = MaintenancePolicy(tables=())
 

@@ -22,7 +22,7 @@ from cm_delta_dagster.orchestration import (
 from cm_delta_dagster.orchestration.checks.evaluation import evaluate
 from cm_delta_dagster.orchestration.checks.observation import Observation
 from cm_delta_dagster.orchestration.checks.table_checks import _checked_assets
-from cm_delta_dagster.orchestration.write_contract import TableNames
+from cm_delta_dagster.orchestration.metadata.write_contract import TableNames
 from cm_delta_dagster.protocol.features.protocol_evolution import with_features
 from cm_delta_dagster.protocol.log import log_files
 from tests.orchestration.log_tables import commit, make_table

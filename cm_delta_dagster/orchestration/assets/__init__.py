@@ -1,0 +1,1 @@
+"""The IO manager: inputs, outputs and the events of both."""

@@ -1,0 +1,178 @@
+"""Outputs of one step that are committed together: those with ``commit_together`` in their metadata.
+
+Dagster hands the outputs of a step to the IO manager one by one. The rows of each output are written at once, and no reader sees
+them. The last output commits all of them, as one transaction over several tables. If the step fails before, nothing is committed
+and the data files are deleted.
+"""
+
+import typing
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import dagster as dg
+
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.operations.writing.deferred_writes import TRANSACTION_TAG, DeferredWrites
+from cm_delta_dagster.operations.writing.write_result import WriteOutcome
+from cm_delta_dagster.orchestration.assets.output_events import WrittenOutput, withhold_materialization
+from cm_delta_dagster.orchestration.metadata import metadata as facts
+from cm_delta_dagster.orchestration.metadata.metadata_keys import DEFAULT_READ_KEYS, WRITE_KEYS, own_entries
+from cm_delta_dagster.orchestration.metadata.metadata_values import switch
+from cm_delta_dagster.orchestration.metadata.write_contract import WriteContract
+from cm_delta_dagster.orchestration.runs.runs import asset_metadata
+
+
+class OutputDefinition(typing.Protocol):
+    """What is needed of Dagster's definition of an output, whose class is not public."""
+
+    @property
+    def is_required(self) -> bool: ...
+
+    @property
+    def is_dynamic(self) -> bool: ...
+
+    @property
+    def io_manager_key(self) -> str: ...
+
+
+class OutputGroup:
+    """The outputs of one attempt of a step that are committed together.
+
+    Args:
+        names: names of the outputs, at least two.
+    """
+
+    def __init__(self, client: DeltaClient, names: frozenset[str]) -> None:
+        self.writes = DeferredWrites(client)
+        self._missing = set(names)
+        self._written: list[WrittenOutput] = []
+
+    def add(self, name: str, output: WrittenOutput | None) -> tuple[WrittenOutput, ...]:
+        """Add the output of that name, None if it has nothing to write. The last one commits all.
+
+        Returns:
+            The outputs with the results of their commits; empty if further outputs are expected.
+
+        Raises:
+            CmDeltaError: see :meth:`DeferredWrites.commit`.
+        """
+        self._missing.discard(name)
+        if output is not None:
+            self._written.append(output)
+        if self._missing:
+            if output is not None:
+                _report_staged(output, self.writes.transaction_id)
+            return ()
+        results = self.writes.commit()
+        return tuple(_committed(output, results) for output in self._written)
+
+
+class OutputGroups:
+    """The groups of the steps that run in this process."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, str], tuple[int, OutputGroup]] = {}
+
+    def group_of(
+        self, client: DeltaClient, context: dg.OutputContext, contract: WriteContract, step: Any
+    ) -> OutputGroup | None:
+        """The group of an output; None for an output that is committed by itself, and outside of a run.
+
+        Raises:
+            InvalidArgumentError: the outputs of the step cannot be committed together.
+        """
+        if not contract.commit_together or step is None:
+            return None
+        key, attempt = (context.run_id, context.step_key), step.previous_attempt_count
+        if key in self._open:
+            of_attempt, group = self._open[key]
+            if of_attempt == attempt:
+                return group
+            group.writes.discard()
+        group = OutputGroup(client, _names_in_group(step))
+        self._open[key] = (attempt, group)
+        return group
+
+    @contextmanager
+    def discarding_on_error(self, group: OutputGroup) -> Iterator[None]:
+        """Discard the group if an exception leaves the block."""
+        try:
+            yield
+        except BaseException:
+            group.writes.discard()
+            raise
+
+    def discard_all(self) -> None:
+        """End the groups of steps that failed before their last output, and delete their data files."""
+        for _, group in self._open.values():
+            group.writes.discard()
+        self._open.clear()
+
+
+def _names_in_group(step: Any) -> frozenset[str]:
+    """Names of the outputs of the step that are committed together. Raises InvalidArgumentError."""
+    found = {}
+    for output in step.step.step_outputs:
+        definition = step.op_def.output_def_named(output.name)
+        entries = own_entries(
+            asset_metadata(step, output.properties.asset_key, definition.metadata),
+            known=WRITE_KEYS | DEFAULT_READ_KEYS,
+            where=f"The metadata of the output {output.name}",
+        )
+        if switch(entries.get("commit_together"), "commit_together"):
+            found[output.name] = definition
+    check_group(step.step.key, found)
+    return frozenset(found)
+
+
+def check_group(name: str, outputs: Mapping[str, OutputDefinition]) -> None:
+    """Refuse outputs that cannot be committed together.
+
+    Args:
+        name: of the step; ``outputs``: those with ``commit_together``, by name.
+
+    Raises:
+        InvalidArgumentError: an output is alone, optional or dynamic, or the outputs have several IO managers.
+    """
+    managers = {definition.io_manager_key for definition in outputs.values()}
+    optional = [each for each, definition in outputs.items() if definition.is_dynamic or not definition.is_required]
+    if optional:
+        raise _refused(
+            f"the output {optional[0]} of {name} is optional or dynamic, so the IO manager cannot know which output is the last. "
+            "Make it required, and return None from an output that sometimes has nothing to write ('-> DataFrame | None')."
+        )
+    if len(managers) > 1:
+        raise _refused(
+            f"the outputs of {name} have the IO managers {', '.join(sorted(managers))}. Give them the same one."
+        )
+    if len(outputs) < 2:
+        raise _refused(
+            f"{name} has only one output with that key. The outputs must belong to one function: use a @dg.multi_asset and set "
+            "'commit_together' in the metadata of each of its outputs. The ops of a graph are steps of their own, and cannot be "
+            "committed together."
+        )
+
+
+def _refused(why: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"The metadata sets 'commit_together', but {why} Nothing was written.")
+
+
+def _report_staged(output: WrittenOutput, transaction_id: str) -> None:
+    output.context.log.info(
+        "The rows of %s are written. They are committed together with the last output of the step.",
+        output.written.table.identifier,
+    )
+    output.context.add_output_metadata(
+        {facts.OUTCOME: output.written.result.outcome.value, TRANSACTION_TAG: transaction_id}
+    )
+    withhold_materialization(output.context)
+
+
+def _committed(output: WrittenOutput, results: Mapping[str, Any]) -> WrittenOutput:
+    written = output.written
+    if written.result.outcome is not WriteOutcome.STAGED:
+        return output
+    return replace(output, written=replace(written, result=results[str(written.table.identifier)]))

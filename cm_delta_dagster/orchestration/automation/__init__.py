@@ -1,0 +1,1 @@
+"""Automation conditions for assets that are downstream of tables."""

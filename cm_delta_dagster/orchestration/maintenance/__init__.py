@@ -1,0 +1,1 @@
+"""Maintenance as jobs, schedules and sweeps."""

@@ -1,0 +1,1 @@
+"""What assets declare and what their events report: metadata, partitions, types of inputs and outputs."""

@@ -1,0 +1,1 @@
+"""The sensor over the commit feed."""
