@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import InvalidArgumentError, InvalidDataError, PartitionMismatchError
 from tests.faults.refusals import files_below
-from tests.orchestration.assets import asset, refused
+from tests.support.dagster_assets import asset, refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
 

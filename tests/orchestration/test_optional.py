@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
-from tests.orchestration.assets import refused
+from tests.support.dagster_assets import refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
 

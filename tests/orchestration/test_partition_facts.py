@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.write import append
-from tests.orchestration.assets import asset, refused
+from tests.support.dagster_assets import asset, refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
 

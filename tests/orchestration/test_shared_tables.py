@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager
-from tests.orchestration.assets import asset, raised, refused
+from tests.support.dagster_assets import asset, raised, refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
 

@@ -25,8 +25,8 @@ from cm_delta_dagster.orchestration.metadata.metadata import stopped_at_schema
 from cm_delta_dagster.orchestration.runs.versions_read import versions_read
 from cm_delta_dagster.protocol.changes.change_data_feed import CHANGE_COLUMNS
 from cm_delta_dagster.protocol.schema.type_text import parse_column_type
-from tests.orchestration.assets import asset, refused
 from tests.orchestration.runs.test_runs import FAILURES, job_of, losing, no_failures, re_executed
+from tests.support.dagster_assets import asset, refused
 
 __all__ = ["no_failures"]
 

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from cm_delta_dagster.errors import CommitConflictError, InvalidArgumentError
 from cm_delta_dagster.operations.writing.write import overwrite
-from tests.orchestration.assets import raised
+from tests.support.dagster_assets import raised
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
 

@@ -18,7 +18,7 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
-from tests.orchestration.assets import asset, refused
+from tests.support.dagster_assets import asset, refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
 

@@ -10,7 +10,7 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import PartitionNotFoundError
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.write import append
-from tests.orchestration.assets import asset, raised, refused
+from tests.support.dagster_assets import asset, raised, refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
 

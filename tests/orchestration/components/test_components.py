@@ -26,9 +26,9 @@ from cm_delta_dagster.orchestration import (
     TableMaintenance,
 )
 from cm_delta_dagster.orchestration.components.connection import SparkSettings
-from tests.orchestration.assets import raised
 from tests.orchestration.log_tables import commit, make_table, report
 from tests.orchestration.sensor_bench import Ticker
+from tests.support.dagster_assets import raised
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning"),

@@ -16,8 +16,8 @@ from cm_delta_dagster.operations.tables.approve_commit import approve_commit
 from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager
 from cm_delta_dagster.orchestration.runs.runs import WriteOrigin, run_number
 from cm_delta_dagster.protocol.actions.actions import SetTransaction
-from tests.orchestration.assets import raised
 from tests.orchestration.log_tables import commit
+from tests.support.dagster_assets import raised
 from tests.support.waiting import until
 
 
