@@ -16,8 +16,8 @@ from cm_delta_dagster.orchestration import (
     data_version_sensor,
     on_new_data_version,
     on_new_data_version_of_any_partition,
-    unread_changes,
 )
+from cm_delta_dagster.orchestration.automation import unread_changes
 from tests.orchestration.log_tables import commit, make_table
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")
