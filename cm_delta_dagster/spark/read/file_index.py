@@ -276,7 +276,7 @@ def report_fallback(error: Exception) -> None:
 def _compiled(jvm: Any) -> Any:
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-    compiler.cook(resources(__package__).joinpath(_SOURCE).read_text(encoding="utf-8"))
+    compiler.cook(resources("cm_delta_dagster.spark").joinpath(_SOURCE).read_text(encoding="utf-8"))
     return compiler.getClassLoader().loadClass(_FACTORY).newInstance()
 
 
