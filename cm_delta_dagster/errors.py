@@ -77,7 +77,6 @@ class Refusal:
         set_by: principal that set the rule; None if it is not known.
         ask: principals who can permit it.
         table_id: id of the table; None if it concerns no single table.
-        is_recorded: whether the audit has an entry of it already.
     """
 
     what: str
@@ -87,7 +86,6 @@ class Refusal:
     set_by: str | None = None
     ask: tuple[str, ...] = ()
     table_id: str | None = None
-    is_recorded: bool = False
 
     def __str__(self) -> str:
         set_by = "" if self.set_by is None else f", set by {self.set_by}"

@@ -29,7 +29,7 @@ class AccessMethods:
 
         Raises:
             InvalidArgumentError: no principal would own all tables; or commits of a table are made put-if-absent.
-            OperationRefusedError: on PostgreSQL, the database role does not own the catalog's tables.
+            OperationRefusedError: grants are enforced, and this principal does not own all tables.
         """
         self.client.access.enable_grants(owner=owner, lock_out=lock_out)
 

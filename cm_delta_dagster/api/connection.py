@@ -91,7 +91,7 @@ def connect(
         time_zone: time zone of times that state none, in partition values of ``timestamp`` columns, in conditions and as
             ``timestamp``: a region such as ``"Europe/Berlin"``, an offset or a ``tzinfo``. By default that of the Spark session.
         principal: who uses the connection, for grants and the audit: the name of a user or a pipeline. By default that of the
-            environment variable CM_DELTA_PRINCIPAL. On PostgreSQL it is the role that logs in.
+            environment variable CM_DELTA_PRINCIPAL; without it on PostgreSQL the role that logs in.
         context: tags and user metadata that every commit of the connection records, unless an operation is given its own, e.g.
             ``CommitContext(tags={"owner": "etl"})``. SQL statements, maintenance and creations have them, too.
 

@@ -57,7 +57,7 @@ class CallerSource(StrEnum):
     """The client stated it; the catalog trusts the client."""
 
     DATABASE = "database"
-    """The role with which the client logged in to the database server."""
+    """The client stated none: it is the role with which it logged in to the database server."""
 
     NONE = "none"
     """The client stated none."""

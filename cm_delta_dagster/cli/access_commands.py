@@ -93,7 +93,7 @@ def grants(context: click.Context, scope: str, as_json: bool) -> None:
 @_lock_out
 @click.pass_context
 def enable_grants(context: click.Context, owner: str | None, lock_out: bool) -> None:
-    """Enforce grants. On PostgreSQL this creates functions and policies, and revokes other rights; a repeated call renews them."""
+    """Enforce grants: a principal may do what it was granted, and what it may do as the owner of a table."""
     with open_catalog(context) as catalog:
         catalog.enable_grants(owner=owner, lock_out=lock_out)
     say("Grants are enforced now.")

@@ -34,8 +34,8 @@ from cm_delta_dagster.version import __version__
 @click.option(
     "--principal",
     envvar="CM_DELTA_PRINCIPAL",
-    help="Who runs the command: the name of a user or a pipeline. Default: environment variable CM_DELTA_PRINCIPAL. On PostgreSQL "
-    "it is the role that logs in.",
+    help="Who runs the command: the name of a user or a pipeline. Default: environment variable CM_DELTA_PRINCIPAL; without it on "
+    "PostgreSQL the role that logs in.",
 )
 @click.option(
     "--tag", "tags", multiple=True, metavar="KEY=VALUE", help="Tag of the commits of the command; may be repeated."

@@ -27,7 +27,6 @@ from tests.contracts.table_registry_clones_contract import TABLE_REGISTRY_CLONES
 from tests.contracts.table_registry_contract import TABLE_REGISTRY_CONTRACT
 from tests.contracts.table_registry_definition_contract import TABLE_REGISTRY_DEFINITION_CONTRACT
 from tests.contracts.version_pins_contract import VERSION_PINS_CONTRACT
-from tests.support.database_roles import create_role, url_as
 
 CONTRACT = (
     *TABLE_REGISTRY_CONTRACT,
@@ -59,10 +58,7 @@ class _Connect:
         return SqlCatalog(self.url, warehouse="memory://warehouse", now_ms=clock)
 
     def as_principal(self, clock: Callable[[], int], name: str) -> Catalog:
-        if self.url.startswith("sqlite"):
-            return SqlCatalog(self.url, warehouse="memory://warehouse", now_ms=clock, principal=name)
-        url = self.url if name == "owner" else url_as(self.url, create_role(self.url, name))
-        return SqlCatalog(url, warehouse="memory://warehouse", now_ms=clock)
+        return SqlCatalog(self.url, warehouse="memory://warehouse", now_ms=clock, principal=name)
 
 
 def _case(rule: Rule) -> ParameterSet:

@@ -26,7 +26,7 @@ def test_the_owner_of_the_tables_is_asked_to_migrate(postgres_url: str) -> None:
         pytest.raises(PermissionDeniedError, match=f"migrated to schema revision {HEAD} first") as refused,
     ):
         catalog.list_tables()
-    assert f"Let the role that owns the catalog's tables, {owner}, or a member" in str(refused.value)
+    assert f"let the role that owns the catalog's tables, {owner}, or a member" in str(refused.value)
     assert "Grant the user write permission" not in str(refused.value)
     with engine.begin() as connection:  # A user without rights, with the current schema.
         connection.execute(sa.text(f"UPDATE {VERSION_TABLE} SET version_num = '{HEAD}'"))

@@ -163,7 +163,7 @@ def test_who_migrates_an_older_catalog_on_a_read_only_file_system_is_named(direc
     owner = (directory / "catalog.db").owner()
     refusal = pytest.raises(
         PermissionDeniedError,
-        match=f"schema revision {migrate.HEAD} first, but .*Let its owner, {owner}, open the catalog",
+        match=f"schema revision {migrate.HEAD} first, but .*let its owner, {owner}, open the catalog",
     )
     with read_only(directory), client_of(directory, tmp_path / "w") as client, refusal:
         client.catalog.list_tables()

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -10,10 +9,23 @@ from cm_delta_dagster.catalog.access import CallerSource, Privilege, Role
 from cm_delta_dagster.catalog.approvals import ApprovalRequest
 from cm_delta_dagster.catalog.audit import AuditOutcome
 from cm_delta_dagster.catalog.catalog import Catalog
-from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind, CommitPolicyRule, PolicyChange
+from cm_delta_dagster.catalog.commit_policy import (
+    CommitMode,
+    CommitPolicy,
+    CommitPolicyKind,
+    CommitPolicyRule,
+    PolicyChange,
+)
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.catalog.event_feed import EventFilter
-from cm_delta_dagster.catalog.maintenance import MaintenanceConditions, MaintenanceKind, MaintenanceRule
+from cm_delta_dagster.catalog.maintenance import (
+    LeaseGranted,
+    LeaseHeldByAnother,
+    LeaseLost,
+    MaintenanceConditions,
+    MaintenanceKind,
+    MaintenanceRule,
+)
 from cm_delta_dagster.catalog.ratification import Ratified, RatifiedTogether
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.catalog.webhooks import Webhook
@@ -25,17 +37,12 @@ from cm_delta_dagster.errors import (
     TableNotFoundError,
 )
 from cm_delta_dagster.protocol.actions.commit_json import encode_action
-from tests.contracts.catalog_bench import NAME, OTHER, PROTOCOL, Bench, Rule, create, metadata, proposal
-from tests.support.commit_builder import ADD, REARRANGE, REMOVE, commit_of, of_bytes
+from tests.contracts.catalog_bench import NAME, OTHER, PROTOCOL, Bench, Rule, create, defined, metadata, proposal
+from tests.support.commit_builder import ADD, REMOVE, commit_of, of_bytes
+from tests.support.commit_privileges import CASES, other_content
 
 STAFF = TableIdentifier("main", "staff", "salaries")
 DOMAIN = {"domainMetadata": {"domain": "team", "configuration": "{}", "removed": False}}
-TRACKED = {"add": {**ADD["add"], "baseRowId": 3, "stats": '{"numRecords":2}'}}
-ROW_IDS = {
-    "domainMetadata": {"domain": "delta.rowTracking", "configuration": '{"rowIdHighWaterMark":4}', "removed": False}
-}
-NO_ROW_IDS = {"domainMetadata": {**ROW_IDS["domainMetadata"], "configuration": "{}"}}
-WITHOUT_ROW_IDS = {"domainMetadata": {**ROW_IDS["domainMetadata"], "removed": True}}
 UNREADABLE = (PermissionDeniedError, TableNotFoundError)
 
 
@@ -64,35 +71,134 @@ def grants_are_off_until_enabled(bench: Bench) -> None:
 
 
 def a_commit_requires_what_its_content_does(bench: Bench) -> None:
-    needed: list[tuple[list[dict[str, Any]], Privilege]] = [
-        ([], Privilege.APPEND),
-        ([ADD], Privilege.APPEND),
-        ([TRACKED, ROW_IDS], Privilege.APPEND),
-        ([NO_ROW_IDS], Privilege.ALTER),
-        ([WITHOUT_ROW_IDS], Privilege.ALTER),
-        ([REMOVE], Privilege.MODIFY),
-        ([ADD, REMOVE], Privilege.MODIFY),
-        ([REARRANGE], Privilege.MAINTAIN),
-        ([DOMAIN], Privilege.ALTER),
-    ]
+    """The table of cases, for each privilege alone, and for two pairs of them."""
+    pairs = ((Privilege.MODIFY, Privilege.ALTER), (Privilege.APPEND, Privilege.MAINTAIN))
+    with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
+        entry, name, version = create(owner), principal_of(writer), 0
+        owner.enable_grants()
+        for held in (*((privilege,) for privilege in Privilege), *pairs):
+            owner.grant(held, str(NAME), name)
+            included = frozenset[Privilege]().union(*(privilege.included for privilege in held))
+            for case in CASES:
+                one = case.proposal(version + 1)
+                lacking = case.requires - included
+                if case.rejected:
+                    with pytest.raises(CommitRejectedError, match=case.rejected):
+                        writer.commit(entry.table_id, one)
+                elif lacking:
+                    with pytest.raises(CommitRefusedError, match="does not have the privilege") as caught:
+                        writer.commit(entry.table_id, one)
+                    refusal = caught.value.refusal
+                    assert refusal is not None and refusal.ask == (principal_of(owner),), (held, case.name)
+                    assert all(privilege.value in refusal.reason for privilege in lacking), (held, case.name)
+                else:
+                    assert isinstance(writer.commit(entry.table_id, one), Ratified), (held, case.name)
+                    version += 1
+            owner.revoke(held, str(NAME), name)
+
+
+def content_that_is_not_that_of_the_proposal_is_rejected(bench: Bench) -> None:
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
         entry = create(owner)
         owner.enable_grants()
-        name = principal_of(writer)
-        version = 0
-        for held in Privilege:
-            owner.grant([held], str(NAME), name)
-            for actions, privilege in needed:
-                one = commit_of(version + 1, *actions)
-                if privilege in held.included:
-                    assert isinstance(writer.commit(entry.table_id, one), Ratified), (held, actions)
-                    version += 1
-                else:
-                    with pytest.raises(CommitRefusedError, match=f"privilege {privilege.value} on") as error:
-                        writer.commit(entry.table_id, one)
-                    assert error.value.refusal is not None
-                    assert error.value.refusal.ask == (principal_of(owner),)
-            owner.revoke([held], str(NAME), name)
+        owner.grant([Privilege.OWN], str(NAME), principal_of(writer))
+        for one in other_content(1):
+            with pytest.raises(CommitRejectedError, match="and its content says"):
+                writer.commit(entry.table_id, one)
+        assert owner.load_table(NAME).ratified.latest_version == 0
+
+
+def the_definition_is_that_of_the_content_or_is_forgotten(bench: Bench) -> None:
+    """A principal that does not own the table cannot report another schema than the one that it commits."""
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": []}}
+    forged = metadata("forged")
+    with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
+        table_id = defined(owner).table_id
+        owner.enable_grants()
+        owner.grant([Privilege.MODIFY, Privilege.ALTER], str(NAME), principal_of(writer))
+        beside = replace(commit_of(1, protocol), metadata=forged)
+        beside = replace(beside, protocol=replace(PROTOCOL, reader_features=(), writer_features=()))
+        assert isinstance(writer.commit(table_id, beside), Ratified)
+        stored = owner.load_table(NAME).definition
+        assert stored is not None and stored.metadata == metadata("id") and stored.protocol == beside.protocol
+        unseen = replace(
+            commit_of(2, ADD, mode=CommitMode.STAGED), content=None, content_to_check=None, metadata=forged
+        )
+        assert isinstance(writer.commit(table_id, unseen), Ratified)
+        assert owner.load_table(NAME).definition is None
+        stated = replace(commit_of(3, ADD, mode=CommitMode.STAGED), content=None, content_to_check=None)
+        owner.commit(table_id, replace(stated, metadata=metadata("id"), protocol=PROTOCOL))
+        assert owner.load_table(NAME).definition is not None, "an owner states it"
+
+
+def a_report_of_publication_keeps_the_only_copy(bench: Bench) -> None:
+    with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
+        table_id = create(owner).table_id
+        owner.enable_grants()
+        owner.grant([Privilege.APPEND], str(NAME), principal_of(writer))
+        for version in (1, 2):
+            assert isinstance(writer.commit(table_id, commit_of(version, ADD)), Ratified)
+        staged = replace(commit_of(3, ADD, mode=CommitMode.STAGED), content=None)
+        assert isinstance(writer.commit(table_id, replace(staged, published_version=1)), Ratified)
+        writer.set_published_version(table_id, 2)
+        records = owner.commit_records(table_id, start=1, end=2)
+        assert [one.content is not None for one in records] == [True, True]
+        owner.set_published_version(table_id, 3)
+        assert [one.content for one in owner.commit_records(table_id, start=1, end=2)] == [None, None]
+
+
+def a_lease_belongs_to_the_principal_that_acquired_it(bench: Bench) -> None:
+    """Who knows the owner and the token of a lease neither extends nor ends it."""
+    kind = MaintenanceKind.DATA_REORGANIZATION
+    with bench.client_of("owner") as owner, bench.client_of("ana") as ana, bench.client_of("bob") as bob:
+        table_id = create(owner).table_id
+        owner.enable_grants()
+        for client in (ana, bob):
+            owner.grant([Privilege.APPEND], str(NAME), principal_of(client))
+        lease = ana.acquire_maintenance_lease(table_id, kind, owner="run", duration_ms=1000)
+        assert isinstance(lease, LeaseGranted)
+        held = LeaseHeldByAnother(owner="run", kind=kind, expires_ms=lease.expires_ms)
+        assert bob.acquire_maintenance_lease(table_id, kind, owner="run", duration_ms=2000) == held
+        assert bob.renew_lease(table_id, token=lease.token, duration_ms=2000) == LeaseLost(
+            token=lease.token, holder=held
+        )
+        bob.release_maintenance_lease(table_id, owner="run")
+        with pytest.raises(PermissionDeniedError, match="privilege maintain"):
+            bob.expire_lease(table_id, owner="run")
+        assert ana.check_lease(table_id, token=lease.token) == lease
+        assert isinstance(ana.renew_lease(table_id, token=lease.token, duration_ms=2000), LeaseGranted)
+        ana.release_maintenance_lease(table_id, owner="run")
+        assert isinstance(bob.acquire_maintenance_lease(table_id, kind, owner="run", duration_ms=1), LeaseGranted)
+
+
+def a_reader_moves_its_own_pins_alone(bench: Bench) -> None:
+    with bench.client_of("owner") as owner, bench.client_of("writer") as writer, bench.client_of("reader") as reader:
+        table_id = create(owner).table_id
+        owner.enable_grants()
+        owner.grant([Privilege.APPEND], str(NAME), principal_of(writer))
+        owner.grant([Privilege.READ], str(NAME), principal_of(reader))
+        for client in (writer, reader):
+            assert client.pin_version(table_id, 0, owner="run") == 0
+        assert reader.raise_pinned_version(table_id, 1, owner="run") == 1
+        assert writer.pinned_version(table_id, owner="run") == 0
+        assert (
+            writer.raise_pinned_version(table_id, 2, owner="run") == 2 == reader.pinned_version(table_id, owner="run")
+        )
+
+
+def another_principal_gets_a_request_of_its_own(bench: Bench) -> None:
+    waits = CommitRule(scope="main", name="keep", kind=CommitRuleKind.APPEND_ONLY, on_violation=OnViolation.APPROVAL)
+    request = ApprovalRequest(intent="{}", app_id="job", app_version=1)
+    with bench.client_of("owner") as owner, bench.client_of("ana") as ana, bench.client_of("bob") as bob:
+        table_id = create(owner).table_id
+        owner.set_commit_rule(waits)
+        owner.enable_grants()
+        found = []
+        for client in (ana, bob, ana):
+            owner.grant([Privilege.MODIFY], str(NAME), principal_of(client))
+            found.append(client.request_approval(table_id, commit_of(1, REMOVE), request))
+        assert found[0] is not None and found[0] == found[2] != found[1]
+        assert ana.approvals() == (found[0],) and bob.approvals() == (found[1],)
 
 
 def a_commit_without_its_content_requires_modify_and_alter(bench: Bench) -> None:
@@ -412,6 +518,12 @@ def only_owners_of_everything_change_webhooks(bench: Bench) -> None:
 ACCESS_CONTROL_CONTRACT: tuple[Rule, ...] = (
     grants_are_off_until_enabled,
     a_commit_requires_what_its_content_does,
+    content_that_is_not_that_of_the_proposal_is_rejected,
+    the_definition_is_that_of_the_content_or_is_forgotten,
+    a_report_of_publication_keeps_the_only_copy,
+    a_lease_belongs_to_the_principal_that_acquired_it,
+    a_reader_moves_its_own_pins_alone,
+    another_principal_gets_a_request_of_its_own,
     a_commit_without_its_content_requires_modify_and_alter,
     a_grant_on_a_wide_scope_applies_to_later_tables,
     a_grant_on_a_table_belongs_to_its_id,

@@ -45,7 +45,7 @@ class Clock:
 class Bench:
     """``connect(clock)`` opens a client of the catalog; it can be pickled.
 
-    ``connect_as(clock, name)`` opens one of a principal; the name of the principal may be longer. ``owner`` owns the database.
+    ``connect_as(clock, name)`` opens one of a principal.
     """
 
     connect: Callable[[Callable[[], int]], Catalog]

@@ -48,6 +48,7 @@ RATIFICATION = (
     *(
         f"cm_delta_dagster/catalog/sql/{name}.py"
         for name in (
+            "approval_requests",
             "approvals",
             "commit_checks",
             "commit_content",
@@ -60,7 +61,6 @@ RATIFICATION = (
             "definitions",
             "grant_check",
             "guard",
-            "guarded_proposals",
             "leases",
             "policies",
             "prepared",

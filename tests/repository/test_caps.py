@@ -21,7 +21,7 @@ MANY_PARAMETERS: Mapping[str, str] = {
     "api.row_writes.RowWrites.merge": _KEYWORDS,
     "api.table_reads.TableReads.stream": _KEYWORDS,
     "api.table_reads.TableReads.stream_arrow": _KEYWORDS,
-    "orchestration.sensors.ratified_commit_sensor": "public: a factory with the keyword arguments of dagster.sensor",
+    "orchestration.sensor.sensors.ratified_commit_sensor": "public: a factory with the keyword arguments of dagster.sensor",
 }
 """Functions with more parameters, and why."""
 

@@ -11,13 +11,7 @@ from cm_delta_dagster.errors import InvalidArgumentError
 _ANYTHING = ".+"
 _HOW = "which context=CommitContext(user_metadata=...) of the operation or of connect() sets"
 _FLAGS = re.DOTALL | re.ASCII
-"""As PostgreSQL evaluates patterns with the collation C: the classes ``\\d``, ``\\s`` and ``\\w`` have ASCII characters only."""
-
-PORTABLE_PATTERN = (
-    r"^(?:[^\\([{]|\\[dDsSwWntr]|\\[^a-zA-Z0-9]|\((?!\?)|\(\?:|\{[0-9]+(?:,[0-9]*)?\}"
-    r"|\[\^?\]?(?:[^]\\[]|\\[dswntr]|\\[^a-zA-Z0-9])*\])*$"
-)
-"""Matches the patterns that mean the same in Python and in PostgreSQL; itself one of both. Others need not mean the same."""
+"""The classes ``\\d``, ``\\s`` and ``\\w`` have ASCII characters only."""
 
 
 def _arguments(given: Mapping[str, object]) -> Arguments:

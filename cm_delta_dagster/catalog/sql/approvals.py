@@ -53,7 +53,7 @@ def insert(
     existing = _existing(connection, context, request)
     if existing is not None:
         return existing
-    proposal, actions = context.proposal, content_to_keep(context)
+    proposal, actions = context.proposal, _content_to_keep(context)
     approval_id = uuid.uuid4().hex[:12]
     connection.execute(
         sa.insert(APPROVALS).values(
@@ -94,7 +94,7 @@ def check_duration(request: ApprovalRequest) -> None:
         )
 
 
-def content_to_keep(context: CommitContext) -> CommitActions:
+def _content_to_keep(context: CommitContext) -> CommitActions:
     """The actions of a commit that is to wait. Raises CommitRejectedError if the catalog cannot read them."""
     if context.actions is None:
         raise CommitRejectedError(
@@ -115,31 +115,14 @@ def close_ratified(connection: sa.Connection, context: CommitContext) -> None:
     if proposal.approval_id is None:
         return
     connection.execute(_LOCK, {"of_request": proposal.approval_id})
-    row = check_request(connection, context)
-    _close(connection, row, ApprovalState.COMMITTED, reason="", now_ms=context.now_ms, version=proposal.version)
-
-
-def check_request(connection: sa.Connection, context: CommitContext) -> Any:
-    """The row of the request of an approved proposal, if it is pending and was made for it; errors as :func:`close_ratified`."""
-    proposal = context.proposal
-    row = _pending(connection, str(proposal.approval_id), now_ms=context.now_ms)
+    row = _pending(connection, proposal.approval_id, now_ms=context.now_ms)
     same_table = row.table_id == context.table_id and row.txn_id == proposal.summary.txn_id
     if not same_table or context.actions is None or fingerprint(context.actions) != row.fingerprint:
-        raise _of_another_commit(row.approval_id)
-    return row
-
-
-def not_pending(connection: sa.Connection, approval_id: str, *, now_ms: int) -> ApprovalClosedError:
-    """The error for a proposal whose request PostgreSQL did not accept."""
-    approval = get(connection, approval_id, now_ms=now_ms).approval
-    return _of_another_commit(approval_id) if approval.state is ApprovalState.PENDING else closed_error(approval)
-
-
-def _of_another_commit(approval_id: str) -> ApprovalClosedError:
-    return ApprovalClosedError(
-        f"The request {approval_id} was made for another commit than the proposed one. Nothing was committed. Approve the request "
-        "with `cm-delta approve`, which proposes its own commit."
-    )
+        raise ApprovalClosedError(
+            f"The request {row.approval_id} was made for another commit than the proposed one. Nothing was committed. Approve the "
+            "request with `cm-delta approve`, which proposes its own commit."
+        )
+    _close(connection, row, ApprovalState.COMMITTED, reason="", now_ms=context.now_ms, version=proposal.version)
 
 
 def covered_rules(connection: sa.Connection, approval_id: str) -> frozenset[str]:
@@ -155,21 +138,16 @@ def close(connection: sa.Connection, approval_id: str, state: ApprovalState, *, 
         ApprovalClosedError: it was closed in another way before.
         InvalidArgumentError: there is no such request, or no reason.
     """
-    known = to_close(connection, approval_id, reason=reason, now_ms=now_ms)
+    if not reason.strip():
+        raise InvalidArgumentError(
+            f"The request {approval_id} was not closed: give a reason, which its writer reads. Nothing was changed."
+        )
+    known = get(connection, approval_id, now_ms=now_ms).approval
     if known.state is state:
         return known
     connection.execute(_LOCK, {"of_request": approval_id})
     row = _pending(connection, approval_id, now_ms=now_ms)
     _close(connection, row, state, reason=reason, now_ms=now_ms, version=None)
-    return get(connection, approval_id, now_ms=now_ms).approval
-
-
-def to_close(connection: sa.Connection, approval_id: str, *, reason: str, now_ms: int) -> Approval:
-    """The request that is to be closed. Raises InvalidArgumentError: there is none, or no reason."""
-    if not reason.strip():
-        raise InvalidArgumentError(
-            f"The request {approval_id} was not closed: give a reason, which its writer reads. Nothing was changed."
-        )
     return get(connection, approval_id, now_ms=now_ms).approval
 
 
@@ -222,8 +200,8 @@ def protected(connection: sa.Connection, table_id: str, *, now_ms: int) -> tuple
 
 
 def _is_visible(connection: sa.Connection, row: Any) -> bool:
-    """Whether the caller requested it or may maintain the table, as the row-level security of PostgreSQL demands."""
-    if connection.dialect.name != "sqlite" or not guard.is_enabled(connection):
+    """Whether the caller requested it or may maintain the table, whose maintenance must keep its files."""
+    if not guard.is_enabled(connection):
         return True
     is_own = row.requested_by is not None and row.requested_by == caller_of(connection)
     return is_own or Privilege.MAINTAIN in guard.held_on_table(connection, row.table_id)
@@ -236,22 +214,19 @@ def _existing(connection: sa.Connection, context: CommitContext, request: Approv
     found = _WITH_NAMES.where(
         APPROVALS.c.table_id == context.table_id, _IS_PENDING, APPROVALS.c.expires_ms > context.now_ms, sa.or_(*same)
     )
+    if guard.is_enabled(connection):
+        found = found.where(APPROVALS.c.requested_by == context.caller)
     row = connection.execute(found.limit(1)).one_or_none()
     return None if row is None else _approval(row, context.now_ms)
 
 
 def _pending(connection: sa.Connection, approval_id: str, *, now_ms: int) -> Any:
     """The row of a pending request, for an owner of its table."""
-    approval = require_owner(connection, get(connection, approval_id, now_ms=now_ms).approval)
+    approval = get(connection, approval_id, now_ms=now_ms).approval
+    guard.require(connection, guard.Operation.APPROVE, approval.identifier, table_id=approval.table_id)
     if approval.state is not ApprovalState.PENDING:
         raise closed_error(approval)
     return connection.execute(_BY_ID, {"of_request": approval_id}).one()
-
-
-def require_owner(connection: sa.Connection, approval: Approval) -> Approval:
-    """The request, if the caller is an owner of its table. Raises OperationRefusedError."""
-    guard.require(connection, guard.Operation.APPROVE, approval.identifier, table_id=approval.table_id)
-    return approval
 
 
 def _close(

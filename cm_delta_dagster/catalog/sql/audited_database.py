@@ -6,7 +6,7 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.sql import audit, guard, protected_catalog
+from cm_delta_dagster.catalog.sql import audit
 from cm_delta_dagster.catalog.sql.database import Database
 from cm_delta_dagster.errors import CatalogError, CommitRefusedError, OperationRefusedError, Refusal
 
@@ -38,7 +38,7 @@ class AuditedDatabase(Database):
 
     def _record(self, error: CommitRefusedError | OperationRefusedError) -> None:
         refusal = error.refusal
-        if refusal is None or refusal.is_recorded:
+        if refusal is None:
             return
         action = "commit" if isinstance(error, CommitRefusedError) else "operation"
         try:
@@ -48,11 +48,4 @@ class AuditedDatabase(Database):
 
     def _write_refusal(self, action: str, refusal: Refusal) -> None:
         now_ms = self.now_ms()
-
-        def insert(connection: sa.Connection) -> None:
-            if connection.dialect.name == "postgresql" and guard.is_enabled(connection):
-                protected_catalog.record_refusal(connection, action, refusal)
-            else:
-                audit.record_refusal(connection, action, refusal, now_ms=now_ms)
-
-        super().write(insert)
+        super().write(lambda connection: audit.record_refusal(connection, action, refusal, now_ms=now_ms))

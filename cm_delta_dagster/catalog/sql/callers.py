@@ -1,8 +1,4 @@
-"""Who uses a connection.
-
-For SQLite it is the principal that the client stated; for PostgreSQL the role that logged in (``session_user``), which the server
-knows and a client cannot choose.
-"""
+"""Who uses a connection: the principal that the client stated, or on PostgreSQL, without one, the role that logged in."""
 
 import os
 from collections.abc import Callable
@@ -43,31 +39,22 @@ def checked_principal(name: str | None) -> str | None:
 
 
 def on_connect(stated: str | None) -> Callable[[Any, Any], None]:
-    """A listener for SQLAlchemy's ``connect`` that records the caller of a connection.
-
-    The listener raises InvalidArgumentError if the client stated another principal than the role that logged in.
-    """
+    """A listener for SQLAlchemy's ``connect`` that records the caller of a connection."""
 
     def record_caller(_: Any, record: Any) -> None:
-        logged_in = record.info.get(SESSION_USER)
-        if logged_in is not None and stated is not None and stated != logged_in:
-            raise InvalidArgumentError(
-                f"The principal {stated!r} was given, and the client logged in to the database as {logged_in!r}, which is the "
-                "principal on PostgreSQL. Leave out the principal, or log in as that role."
-            )
-        record.info[_PRINCIPAL] = logged_in or stated
+        record.info[_PRINCIPAL] = stated
 
     return record_caller
 
 
 def caller_of(connection: sa.Connection) -> str | None:
     """The principal of the connection; None if the client stated none."""
-    found = connection.info.get(_PRINCIPAL)
+    found = connection.info.get(_PRINCIPAL) or connection.info.get(SESSION_USER)
     return None if found is None else str(found)
 
 
 def source_of(connection: sa.Connection) -> CallerSource:
     """Where the name of the principal comes from."""
-    if connection.info.get(SESSION_USER) is not None:
-        return CallerSource.DATABASE
-    return CallerSource.NONE if caller_of(connection) is None else CallerSource.CONNECTION
+    if connection.info.get(_PRINCIPAL) is not None:
+        return CallerSource.CONNECTION
+    return CallerSource.NONE if caller_of(connection) is None else CallerSource.DATABASE

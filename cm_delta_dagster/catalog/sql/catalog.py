@@ -77,8 +77,7 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
         now_ms: clock, epoch milliseconds; by default the server's, for SQLite the machine's.
         max_clock_difference_ms: commits whose in-commit timestamp is further ahead of that clock are refused.
         principal: who uses this client: the name of a user or a pipeline; by default that of the environment variable
-            CM_DELTA_PRINCIPAL. PostgreSQL knows it from the login, and the first use
-            raises InvalidArgumentError for another name.
+            CM_DELTA_PRINCIPAL, and without it on PostgreSQL the role that logs in.
 
     Raises:
         InvalidArgumentError: the URL or the warehouse is malformed.
@@ -425,5 +424,5 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
 
 def _readable(connection: sa.Connection, entry: TableEntry) -> TableEntry:
     """The entry, if the caller may read the table. Raises OperationRefusedError."""
-    guard.require_embedded(connection, guard.Operation.READ, entry.table_id)
+    guard.require_on_table(connection, guard.Operation.READ, entry.table_id)
     return entry

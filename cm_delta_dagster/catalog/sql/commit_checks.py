@@ -1,6 +1,6 @@
 """Checks that a proposal must pass before it is ratified, in order.
 
-To add a check, write a module with a function ``(connection, context) -> None`` that raises CommitRefusedError, and add it to
+To add a check, write a module with a function that is a ``Check`` of ``commit_context``, and add it to
 ``CHECKS``. It runs for the tables below the scopes for which :func:`activate` was called. A proposal for a table without an
 active check runs none of them, and PostgreSQL ratifies it in a single statement.
 """
@@ -11,7 +11,7 @@ from types import MappingProxyType
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.sql import grant_check, leases, rule_check
-from cm_delta_dagster.catalog.sql.commit_context import Check, CommitContext
+from cm_delta_dagster.catalog.sql.commit_context import Accepted, Check, CommitContext
 from cm_delta_dagster.catalog.sql.prepared import Prepared
 from cm_delta_dagster.catalog.sql.schema import ACTIVE_CHECKS, TABLES, scope_keys
 
@@ -25,17 +25,21 @@ NONE_ACTIVE = ~sa.exists(sa.select(ACTIVE_CHECKS.c.scope).where(_OF_TABLE).corre
 """Whether a proposal for the table of a row of ``TABLES`` needs no check."""
 
 
-def run(connection: sa.Connection, context: CommitContext) -> None:
-    """Check the lease of the proposal, and run the active checks. Raises CommitRefusedError, ApprovalRequiredError.
+def run(connection: sa.Connection, context: CommitContext) -> Accepted:
+    """Check the lease of the proposal, and run the active checks. Returns what the catalog stores of it.
+
+    Raises CommitRefusedError, ApprovalRequiredError.
 
     The active checks are read by a statement of their own, after the row of the table is locked: PostgreSQL evaluates a statement
     that waits for a lock on the name that the table has then, and on the checks that were active when the statement began.
     """
+    accepted = Accepted(proposal=context.proposal)
     leases.check_commit(connection, context)
     active = {row.check_name for row in _ACTIVE.rows(connection, {"of_table": context.table_id})}
     for name, check in CHECKS.items():
         if name in active:
-            check(connection, context)
+            accepted = check(connection, context) or accepted
+    return accepted
 
 
 def activate(connection: sa.Connection, name: str, scope: str) -> None:

@@ -6,6 +6,7 @@ Functions over an open connection.
 
 import sqlalchemy as sa
 
+from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import CACHED_COMMITS, CACHED_CONTENT_BYTES, CommitProposal
 from cm_delta_dagster.catalog.sql.schema import COMMITS, TABLES
 
@@ -25,22 +26,35 @@ _DELETE_CONTENT = (
 )
 
 
-def delete_published(connection: sa.Connection, table_id: str, published_version: int) -> None:
-    """Delete the content of commits up to ``published_version`` that are below the cached range."""
-    connection.execute(_DELETE_CONTENT, {"of_table": table_id, "published": published_version})
+def delete_published(
+    connection: sa.Connection, table_id: str, published_version: int, *, keeps_inline: bool = False
+) -> None:
+    """Delete the content of commits up to ``published_version`` that are below the cached range.
+
+    Args:
+        keeps_inline: the content of inline commits stays, which may be the only copy.
+    """
+    statement = _DELETE_CONTENT.where(COMMITS.c.mode != CommitMode.INLINE.value) if keeps_inline else _DELETE_CONTENT
+    connection.execute(statement, {"of_table": table_id, "published": published_version})
 
 
 def delete_unneeded(
-    connection: sa.Connection, table_id: str, *, published: tuple[int, int], content_from: tuple[int, int]
+    connection: sa.Connection,
+    table_id: str,
+    *,
+    published: tuple[int, int],
+    content_from: tuple[int, int],
+    keeps_inline: bool = False,
 ) -> None:
     """Delete the content of published commits outside of the cached range, if a commit can have moved any there.
 
     Args:
         published, content_from: the values before and after the commit.
+        keeps_inline: as :func:`delete_published`.
     """
     moved = published[1] > published[0] and published[0] + 1 < content_from[1]
     if moved or content_from[1] - content_from[0] > 1:  # A move by one: no content was cached before.
-        delete_published(connection, table_id, published[1])
+        delete_published(connection, table_id, published[1], keeps_inline=keeps_inline)
 
 
 def is_cached(proposal: CommitProposal) -> bool:

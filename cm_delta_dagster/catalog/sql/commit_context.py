@@ -48,21 +48,31 @@ class CommitContext:
     kind: ProposalKind = ProposalKind.PROPOSED
 
     @cached_property
-    def actions(self) -> CommitActions | None:
-        """The actions of the commit; None if its content is not known, does not have the proposed size or digest, or is damaged.
-
-        A check must then assume that the commit does whatever the check refuses.
-        """
+    def data(self) -> bytes | None:
+        """The bytes of the commit; None if they are not known, or do not have the proposed size or digest."""
         proposal = self.proposal
         data = proposal.content_to_check if proposal.content is None else proposal.content
         if data is None or len(data) != proposal.file_size:
             return None
         if proposal.sha256 is not None and hashlib.sha256(data).hexdigest() != proposal.sha256:
             return None
+        return data
+
+    @cached_property
+    def decoded(self) -> CommitActions | CorruptLogError | None:
+        """The actions of the commit, or why it cannot be read; None as for :attr:`data`."""
         try:
-            return decode_commit(data, version=proposal.version)
-        except CorruptLogError:
-            return None
+            return None if self.data is None else decode_commit(self.data, version=self.proposal.version)
+        except CorruptLogError as error:
+            return error
+
+    @property
+    def actions(self) -> CommitActions | None:
+        """The actions of the commit; None if its content is not known, or is damaged.
+
+        A check must then assume that the commit does whatever the check refuses.
+        """
+        return None if isinstance(self.decoded, CorruptLogError) else self.decoded
 
     @cached_property
     def content(self) -> CommitContent | None:
@@ -75,5 +85,22 @@ class CommitContext:
         return Refusal(what=what, reason=reason, rule=rule, scope=scope, table_id=self.table_id)
 
 
-Check: TypeAlias = Callable[[sa.Connection, CommitContext], None]
-"""Raises CommitRefusedError, or returns. It runs in the transaction that ratifies the proposal, under the lock of the row."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """What the catalog stores of a proposal.
+
+    Attributes:
+        forgets_definition: whether the stored definition may be wrong afterwards.
+        keeps_inline: whether the content of inline commits stays although they are reported as published.
+    """
+
+    proposal: CommitProposal
+    forgets_definition: bool = False
+    keeps_inline: bool = False
+
+
+Check: TypeAlias = Callable[[sa.Connection, CommitContext], Accepted | None]
+"""Raises CommitRefusedError, or returns what the catalog stores; None for the proposal as it is.
+
+It runs in the transaction that ratifies the proposal, under the lock of the row.
+"""

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import CommitProposal, RatifiedCommit
-from cm_delta_dagster.catalog.sql import audit, commits, guard, recovery
+from cm_delta_dagster.catalog.sql import audit, commits, guard
 from cm_delta_dagster.catalog.sql.commit_rows import COMMIT_COLUMNS, unknown_table
 from cm_delta_dagster.catalog.sql.guard import Operation
 from cm_delta_dagster.catalog.sql.schema import COMMITS, TABLES, identifier_of
@@ -33,7 +33,6 @@ def replace_commit(
     if commits.locked_head(connection, table_id) is None:
         raise unknown_table(table_id)
     name = str(identifier_of(connection.execute(_NAME, {"of_table": table_id}).one()))
-    recovery.refuse_restricted(connection, f"The operation {Operation.RECOVER} on {name}", scope=name)
     which = {"of_table": table_id, "at": proposal.version}
     row = connection.execute(_RECORD, which).one_or_none()
     if row is not None and row.sha256 == proposal.sha256 and row.txn_id == proposal.summary.txn_id:

@@ -91,7 +91,7 @@ def get_ratified_commits(
     rows = _RATIFIED.rows(connection, parameters)
     if not rows:
         raise unknown_table(table_id)
-    guard.require_embedded(connection, guard.Operation.READ, table_id)
+    guard.require_on_table(connection, guard.Operation.READ, table_id)
     return ratified_commits_of(rows[0], rows, preceding_timestamp=rows[0].preceding_timestamp)
 
 

@@ -3,7 +3,6 @@
 Functions over an open connection; the caller opens the transaction.
 """
 
-import re
 from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
@@ -14,7 +13,6 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.commit_policy import NOT_THROUGH_CATALOG
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.catalog.rules.kinds import absent_names
-from cm_delta_dagster.catalog.rules.required_user_metadata import PORTABLE_PATTERN
 from cm_delta_dagster.catalog.sql import audit, commit_checks, guard, known_principals, rule_lock
 from cm_delta_dagster.catalog.sql import commit_rule_rows as rows
 from cm_delta_dagster.catalog.sql.callers import caller_of
@@ -43,7 +41,6 @@ def set_rule(
             f"The rule {rule} was not set: commits of {', '.join(unguarded)} are made by creating their files (put-if-absent), and "
             "the catalog cannot refuse them. Set the commit mode to staged, inline or auto first, or choose a narrower scope."
         )
-    _refuse_unknown_to_database(connection, rule)
     before = rows.rule(connection, rule.scope, rule.name)
     if before is not None and not may_replace:
         _refuse_replacement(before, rule)
@@ -155,25 +152,6 @@ def _put_if_absent(connection: sa.Connection, scope: str) -> list[str]:
         [name for name in tables if rows.contains(scope, name)]
         + [f"new tables of {name}" for name in scopes if rows.contains(scope, name) or rows.contains(name, scope)]
     )
-
-
-def _refuse_unknown_to_database(connection: sa.Connection, rule: CommitRule) -> None:
-    """Refuse a pattern that PostgreSQL, which examines commits of roles, does not evaluate as Python does."""
-    if rule.kind is not CommitRuleKind.REQUIRED_USER_METADATA or connection.dialect.name != "postgresql":
-        return
-    pattern = str(rule.arguments["pattern"])
-    try:
-        with connection.begin_nested():
-            connection.execute(sa.select(sa.literal("", sa.Text).regexp_match(f"^(?:{pattern})$"))).all()
-    except sa.exc.DataError:
-        is_known = False
-    else:
-        is_known = re.search(PORTABLE_PATTERN, pattern, re.DOTALL) is not None
-    if not is_known:
-        raise InvalidArgumentError(
-            f"The rule {rule} was not set: its pattern {pattern!r} has parts that PostgreSQL, which examines the commits, does not "
-            "evaluate as Python does. Use characters, classes in brackets, \\d \\s \\w, groups, alternatives and repetitions."
-        )
 
 
 def _refuse_replacement(before: CommitRule, rule: CommitRule) -> None:

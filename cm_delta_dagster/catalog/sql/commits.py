@@ -24,9 +24,17 @@ from cm_delta_dagster.catalog.ratification import (
     RefusedTogether,
     VersionTaken,
 )
-from cm_delta_dagster.catalog.sql import approvals, commit_checks, commit_content, definitions, feed_entries, guard
+from cm_delta_dagster.catalog.sql import (
+    approvals,
+    commit_checks,
+    commit_content,
+    definitions,
+    feed_entries,
+    grant_check,
+    guard,
+)
 from cm_delta_dagster.catalog.sql.callers import caller_of
-from cm_delta_dagster.catalog.sql.commit_context import CommitContext, ProposalKind
+from cm_delta_dagster.catalog.sql.commit_context import Accepted, CommitContext, ProposalKind
 from cm_delta_dagster.catalog.sql.commit_rows import (
     COMMIT_COLUMNS,
     HEAD_COLUMNS,
@@ -184,21 +192,10 @@ def _accept(
         now_ms=now_ms,
         max_ahead_ms=max_ahead_ms,
     )
-    _check(connection, table_id, proposal, head, identifier=identifier_of(head), now_ms=now_ms)
+    accepted = _check(connection, table_id, proposal, head, identifier=identifier_of(head), now_ms=now_ms)
     published = max(reported, head.published_version)
-    _ratify(connection, table_id, proposal, head, published=published, now_ms=now_ms)
+    _ratify(connection, table_id, accepted, head, published=published, now_ms=now_ms)
     return Ratified(version=proposal.version, latest_version=proposal.version, published_version=published)
-
-
-def context_without_lock(
-    connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int
-) -> CommitContext:
-    """What the checks know of a proposal that another transaction ratifies. Raises TableNotFoundError."""
-    head = connection.execute(_HEAD.add_columns(*NAME_COLUMNS), {"of_table": table_id}).one_or_none()
-    if head is None:
-        raise unknown_table(table_id)
-    kind, identifier = ProposalKind.PROPOSED, identifier_of(head)
-    return context_of(connection, table_id, proposal, head, identifier=identifier, kind=kind, now_ms=now_ms)
 
 
 def _check(
@@ -209,12 +206,12 @@ def _check(
     *,
     identifier: TableIdentifier,
     now_ms: int,
-) -> None:
+) -> Accepted:
     """Run the checks; an approved proposal closes its request. Without a head it is the registration of the table."""
     kind = ProposalKind.PUBLISHED if proposal.mode is CommitMode.PUT_IF_ABSENT else ProposalKind.PROPOSED
     context = context_of(connection, table_id, proposal, head, identifier=identifier, kind=kind, now_ms=now_ms)
     approvals.close_ratified(connection, context)
-    commit_checks.run(connection, context)
+    return commit_checks.run(connection, context)
 
 
 def context_of(
@@ -283,14 +280,15 @@ def record_published(
             f"table are made {policy.kind.value} and it is published up to version {head.published_version} of "
             f"{head.latest_version}. A writer added the file to its _delta_log without the catalog."
         )
-    _check(connection, table_id, proposal, head, identifier=identifier_of(head), now_ms=now_ms)
-    _ratify(connection, table_id, proposal, head, published=proposal.version, now_ms=now_ms)
+    accepted = _check(connection, table_id, proposal, head, identifier=identifier_of(head), now_ms=now_ms)
+    _ratify(connection, table_id, accepted, head, published=proposal.version, now_ms=now_ms)
     return Ratified(version=proposal.version, latest_version=proposal.version, published_version=proposal.version)
 
 
 def _ratify(
-    connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any, *, published: int, now_ms: int
+    connection: sa.Connection, table_id: str, accepted: Accepted, head: Any, *, published: int, now_ms: int
 ) -> None:
+    proposal = accepted.proposal
     latest, latest_timestamp = head.latest_version, head.latest_in_commit_timestamp
     if proposal.version > latest + 1:
         raise CommitRejectedError(
@@ -313,6 +311,8 @@ def _ratify(
         content_from=content_from,
         now_ms=now_ms,
     )
+    if accepted.forgets_definition:
+        definitions.forget(connection, table_id)
     definitions.record(
         connection,
         table_id,
@@ -327,6 +327,7 @@ def _ratify(
         table_id,
         published=(head.published_version, published),
         content_from=(head.content_from, content_from),
+        keeps_inline=accepted.keeps_inline,
     )
 
 
@@ -433,9 +434,10 @@ def _repeated(proposal: CommitProposal, head: Any) -> Ratified:
 
 def set_published_version(connection: sa.Connection, table_id: str, version: int) -> None:
     """Raise the published version, at most to the latest one, and delete the content that is no longer needed."""
-    guard.require_embedded(connection, guard.Operation.PUBLISH, table_id)
+    guard.require_on_table(connection, guard.Operation.PUBLISH, table_id)
     if connection.execute(_PUBLISH, {"of_table": table_id, "published": version}).rowcount:
-        commit_content.delete_published(connection, table_id, version)
+        keeps_inline = grant_check.keeps_inline(connection, table_id)
+        commit_content.delete_published(connection, table_id, version, keeps_inline=keeps_inline)
         return
     head = connection.execute(_HEAD, {"of_table": table_id}).one_or_none()
     if head is None:

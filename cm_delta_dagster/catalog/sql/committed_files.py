@@ -40,7 +40,7 @@ def commit_records(connection: sa.Connection, table_id: str, *, start: int, end:
     rows = connection.execute(_RECORDS, {"of_table": table_id, "first": start, "last": end}).all()
     if not rows and connection.execute(_KNOWN, {"of_table": table_id}).first() is None:
         raise unknown_table(table_id)
-    guard.require_embedded(connection, guard.Operation.READ, table_id)
+    guard.require_on_table(connection, guard.Operation.READ, table_id)
     return tuple(ratified_commit(row) for row in rows)
 
 

@@ -281,6 +281,7 @@ class Database:
                 raise self._missing()
         with writer.connect() as connection:
             self._begin(connection)
+            self._refuse_migration_by_others(connection)
             try:
                 migrate.upgrade(connection, url=self.shown_url)
             except sa.exc.DBAPIError as error:
@@ -289,25 +290,28 @@ class Database:
                 raise
             connection.commit()
 
-    def _name_who_migrates(self, connection: sa.Connection, error: sa.exc.DBAPIError) -> None:
-        """Raises PermissionDeniedError if this user may not migrate an existing catalog."""
-        if self._is_sqlite:
-            path = str(self._url.database)
-            cause = sqlite_files.obstacle(path, code_of(error)) if code_of(error).startswith(_FILE_ERRORS) else None
-            if cause is not None and migrate.has_catalog(connection):
-                raise self._not_migrated(cause, by=sqlite_files.owner(path)) from error
-            return
-        owner = owning_role.of(connection) if is_denied(error) else None
-        if owner is not None:
-            cause = f"this user may not do that, and write permission does not suffice ({detail_of(error)})"
+    def _refuse_migration_by_others(self, connection: sa.Connection) -> None:
+        """Raises PermissionDeniedError if the tables of an existing PostgreSQL catalog belong to another role."""
+        owner = None if self._is_sqlite else owning_role.of(connection)
+        if owner is not None and not owner.is_member and migrate.revisions(connection):
+            cause = "this user does not own its tables, and write permission does not suffice"
             by = f"the role that owns the catalog's tables, {owner.name}, or a member of it"
-            raise self._not_migrated(cause, by=by) from error
+            raise self._not_migrated(cause, by=by)
+
+    def _name_who_migrates(self, connection: sa.Connection, error: sa.exc.DBAPIError) -> None:
+        """Raises PermissionDeniedError if this user may not write the file of an existing catalog."""
+        if not self._is_sqlite or not code_of(error).startswith(_FILE_ERRORS):
+            return
+        path = str(self._url.database)
+        cause = sqlite_files.obstacle(path, code_of(error))
+        if cause is not None and migrate.has_catalog(connection):
+            raise self._not_migrated(cause, by=sqlite_files.owner(path)) from error
 
     def _not_migrated(self, cause: str | None, *, by: str) -> PermissionDeniedError:
         return PermissionDeniedError(
             f"The catalog {self.shown_url} was created by another release of this package. Its database must be migrated to schema "
-            f"revision {migrate.HEAD} first, but {cause}. Nothing was changed. Let {by} open the catalog once with this release, "
-            "e.g. by `cm-delta tables`."
+            f"revision {migrate.HEAD} first, but {cause}. Nothing was changed. The owner of the tables has to migrate: let {by} "
+            "open the catalog once with this release, e.g. by `cm-delta tables`."
         )
 
     def _missing(self) -> CatalogNotFoundError:
@@ -359,12 +363,6 @@ class Database:
         """What a user can do who lacks a right in the database."""
         with suppress(sa.exc.SQLAlchemyError, CatalogError):
             owner = None if self._is_sqlite else self._read_once(owning_role.of)
-            if owner is not None and owner.enforces and not owner.is_member:
-                return (
-                    "Nothing was changed. While PostgreSQL enforces grants, only the role that owns the catalog's tables, "
-                    f"{owner.name}, and its members can create, adopt, rename, drop and release tables, and change grants, roles, "
-                    f"rules and policies. Ask {owner.name} to do it."
-                )
             if owner is not None:
                 return (
                     f"Ask {owner.name}, the role that owns the catalog's tables, to grant this user write permission."

@@ -77,6 +77,12 @@ def record(
         change_etag(connection, table_id)
 
 
+def forget(connection: sa.Connection, table_id: str) -> None:
+    """Delete the definition: clients read it from the log."""
+    connection.execute(sa.delete(DEFINITIONS).where(_OF_TABLE), {"of_table": table_id})
+    change_etag(connection, table_id)
+
+
 def change_etag(connection: sa.Connection, table_id: str) -> None:
     """Change the etag, under the lock of the table's row."""
     connection.execute(_NEXT_ETAG, {"of_table": table_id})

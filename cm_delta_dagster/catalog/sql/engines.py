@@ -149,7 +149,7 @@ def postgresql_engine(
     """An engine with a connection pool; ``clock`` prepares each connection.
 
     Args:
-        principal: who the client says it is; a connection that logs in as another role raises InvalidArgumentError.
+        principal: who the client says it is; None if it is the role that logs in.
         size, overflow: connections that the pool keeps, and further ones under load.
         wait_seconds: how long a caller waits for a connection of the pool.
     """

@@ -1,12 +1,11 @@
 """Methods of :class:`~cm_delta_dagster.catalog.sql.catalog.SqlCatalog` for the feed."""
 
-import contextlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cm_delta_dagster.catalog.commit_feed import FeedEntry, FeedPage
 from cm_delta_dagster.catalog.event_feed import ALL_EVENTS, EventFilter, EventPage
-from cm_delta_dagster.catalog.sql import feed, feed_entries, feed_events, feed_waiting, protected_catalog
+from cm_delta_dagster.catalog.sql import feed, feed_entries, feed_events, feed_waiting
 from cm_delta_dagster.catalog.sql.database import Database
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import PermissionDeniedError
@@ -77,13 +76,4 @@ class FeedMethods:
                 pass
             return True
         except PermissionDeniedError:
-            return self._place_by_function()
-
-    def _place_by_function(self) -> bool:
-        if not self._database.read(protected_catalog.is_restricted):
             return False
-        with contextlib.suppress(PermissionDeniedError):
-            while self._database.write(protected_catalog.place):
-                pass
-            return True
-        return False

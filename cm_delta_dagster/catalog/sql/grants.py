@@ -17,8 +17,6 @@ from cm_delta_dagster.catalog.sql import (
     commit_checks,
     guard,
     names,
-    owning_role,
-    protected_catalog,
     rule_lock,
     tables,
 )
@@ -84,8 +82,6 @@ def enable(connection: sa.Connection, *, owner: str | None, lock_out: bool, now_
     _refuse_commits_by_creation(connection)
     if owner is not None:
         _insert(connection, [Privilege.OWN], Scope(name=WHOLE_CATALOG, key=WHOLE_CATALOG), owner, now_ms=now_ms)
-    if connection.dialect.name == "postgresql":
-        protected_catalog.install(connection)
     _refuse_lock_out(connection, lock_out)
     if not guard.is_enabled(connection):
         commit_checks.activate(connection, guard.RULE, WHOLE_CATALOG)
@@ -97,8 +93,6 @@ def disable(connection: sa.Connection, *, now_ms: int) -> None:
     rule_lock.acquire(connection)
     guard.require(connection, Operation.DISABLE_GRANTS, WHOLE_CATALOG)
     if guard.is_enabled(connection):
-        if connection.dialect.name == "postgresql":
-            protected_catalog.remove(connection)
         commit_checks.deactivate(connection, guard.RULE, WHOLE_CATALOG)
         _record(connection, Change(action="disable grants", scope=WHOLE_CATALOG, before="on", after="off"), now_ms)
 
@@ -332,21 +326,6 @@ def _refuse_lock_out(connection: sa.Connection, lock_out: bool) -> None:
             "for it twice with lock_out=True (on the command line --lock-out); then only the owner of the catalog's database can "
             "undo it."
         )
-    if connection.dialect.name == "postgresql":
-        _refuse_owners_without_tables(connection, people)
-
-
-def _refuse_owners_without_tables(connection: sa.Connection, people: set[str]) -> None:
-    """Refuse a state in which PostgreSQL denies changes of grants to every owner of the whole catalog."""
-    owner = owning_role.of(connection)
-    if owner is None or guard.PUBLIC in people or owning_role.has_login_among(connection, people):
-        return
-    raise InvalidArgumentError(
-        f"None of the principals that would own the whole catalog ({', '.join(sorted(people))}) could change its grants: on "
-        f"PostgreSQL only a role can that logs in and is {owner.name}, which owns the catalog's tables, or a member of it. Nothing "
-        "was changed. Leave out the owner to name the role that you log in as, or name such a role. To do it nevertheless, ask for "
-        "it with lock_out=True (on the command line --lock-out); then only the owner of the catalog's database can undo it."
-    )
 
 
 def _refuse_commits_by_creation(connection: sa.Connection) -> None:

@@ -40,6 +40,7 @@ class Operation(StrEnum):
 
     READ = "read"
     PIN = "pin version"
+    MOVE_PINS = "move pins of others"
     CREATE = "create table"
     REGISTER_PATH = "register path"
     RENAME = "rename"
@@ -71,6 +72,7 @@ REQUIRED: Mapping[Operation, tuple[Privilege, ...]] = MappingProxyType(
     {
         Operation.READ: (Privilege.READ,),
         Operation.PIN: (Privilege.READ,),
+        Operation.MOVE_PINS: _WRITE,
         # A clone restricts what the owner of its source may do, and its creation holds the lease of the source.
         Operation.CLONE: _WRITE,
         Operation.LEASE: _WRITE,
@@ -178,12 +180,6 @@ def table_id_of(connection: sa.Connection, scope: str) -> str | None:
     return connection.execute(sa.select(TABLES.c.table_id).where(*of_name, IS_ACTIVE)).scalar_one_or_none()
 
 
-def require_embedded(connection: sa.Connection, operation: Operation, table_id: str) -> None:
-    """As :func:`require_on_table`, for what PostgreSQL protects by itself: rows of tables, and publication."""
-    if connection.dialect.name == "sqlite":
-        require_on_table(connection, operation, table_id)
-
-
 def require_on_table(connection: sa.Connection, operation: Operation, table_id: str) -> None:
     """As :func:`require` for the table with this id; an unknown one is left to the operation."""
     if not is_enabled(connection):
@@ -191,6 +187,11 @@ def require_on_table(connection: sa.Connection, operation: Operation, table_id: 
     row = connection.execute(_TABLE, {"of_table": table_id}).one_or_none()
     if row is not None:
         require(connection, operation, identifier_of(row), table_id=table_id)
+
+
+def may_on_table(connection: sa.Connection, operation: Operation, table_id: str) -> bool:
+    """Whether the caller has the privilege for ``operation`` on the table with this id."""
+    return not is_enabled(connection) or not held_on_table(connection, table_id).isdisjoint(REQUIRED[operation])
 
 
 def held_on_table(connection: sa.Connection, table_id: str) -> frozenset[Privilege]:

@@ -6,15 +6,12 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.leases import Lease
 from cm_delta_dagster.catalog.maintenance import LeaseGranted, LeaseHeldByAnother, LeaseLost, MaintenanceKind
-from cm_delta_dagster.catalog.sql import guard, leases, protected_catalog, protected_leases
+from cm_delta_dagster.catalog.sql import guard, leases
 from cm_delta_dagster.catalog.sql.database import Database
 
 
 class LeaseMethods:
-    """A base of the catalog. Each method opens the connection or transaction of one operation.
-
-    A role that does not own the tables of a protected catalog calls its functions.
-    """
+    """A base of the catalog. Each method opens the connection or transaction of one operation."""
 
     _database: Database
     _now_ms: Callable[[], int]
@@ -24,24 +21,18 @@ class LeaseMethods:
     ) -> LeaseGranted | LeaseHeldByAnother:
         """Acquire or renew the lease. Raises TableNotFoundError, InvalidArgumentError."""
         now_ms = self._now_ms()
-
-        def acquire(connection: sa.Connection) -> LeaseGranted | LeaseHeldByAnother:
-            if protected_catalog.is_restricted(connection):
-                return protected_leases.acquire(connection, table_id, kind, owner=owner, duration_ms=duration_ms)
-            return leases.acquire(connection, table_id, kind, owner=owner, duration_ms=duration_ms, now_ms=now_ms)
-
-        return self._database.write(acquire)
+        return self._database.write(
+            lambda connection: leases.acquire(
+                connection, table_id, kind, owner=owner, duration_ms=duration_ms, now_ms=now_ms
+            )
+        )
 
     def renew_lease(self, table_id: str, *, token: int, duration_ms: int) -> LeaseGranted | LeaseLost:
         """Extend the lease with this token. Raises TableNotFoundError, InvalidArgumentError."""
         now_ms = self._now_ms()
-
-        def renew(connection: sa.Connection) -> LeaseGranted | LeaseLost:
-            if protected_catalog.is_restricted(connection):
-                return protected_leases.renew(connection, table_id, token=token, duration_ms=duration_ms)
-            return leases.renew(connection, table_id, token=token, duration_ms=duration_ms, now_ms=now_ms)
-
-        return self._database.write(renew)
+        return self._database.write(
+            lambda connection: leases.renew(connection, table_id, token=token, duration_ms=duration_ms, now_ms=now_ms)
+        )
 
     def check_lease(self, table_id: str, *, token: int) -> LeaseGranted | LeaseLost:
         """Whether the lease with this token is held, in one statement."""
@@ -51,14 +42,7 @@ class LeaseMethods:
     def release_maintenance_lease(self, table_id: str, *, owner: str) -> None:
         """Release the lease of ``owner``."""
         now_ms = self._now_ms()
-
-        def release(connection: sa.Connection) -> None:
-            if protected_catalog.is_restricted(connection):
-                protected_leases.release(connection, table_id, owner=owner)
-            else:
-                leases.release(connection, table_id, owner=owner, now_ms=now_ms)
-
-        self._database.write(release)
+        self._database.write(lambda connection: leases.release(connection, table_id, owner=owner, now_ms=now_ms))
 
     def expire_lease(self, table_id: str, *, owner: str, reason: str = "") -> None:
         """End the lease of another run. Raises LeaseNotHeldError, TableNotFoundError, OperationRefusedError."""
@@ -66,10 +50,7 @@ class LeaseMethods:
 
         def expire(connection: sa.Connection) -> None:
             guard.require_on_table(connection, guard.Operation.EXPIRE_LEASE, table_id)
-            if protected_catalog.is_restricted(connection):
-                protected_leases.expire(connection, table_id, owner=owner, reason=reason)
-            else:
-                leases.expire(connection, table_id, owner=owner, reason=reason, now_ms=now_ms)
+            leases.expire(connection, table_id, owner=owner, reason=reason, now_ms=now_ms)
 
         self._database.write(expire)
 

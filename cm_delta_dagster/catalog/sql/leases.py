@@ -24,7 +24,7 @@ from cm_delta_dagster.catalog.sql.schema import (
     TABLES,
     identifier_of,
 )
-from cm_delta_dagster.errors import CommitRefusedError, InvalidArgumentError, LeaseNotHeldError, Refusal
+from cm_delta_dagster.errors import CommitRefusedError, InvalidArgumentError, LeaseNotHeldError
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
 _OF_TABLE = MAINTENANCE_LEASES.c.table_id == sa.bindparam("of_table")
@@ -49,14 +49,15 @@ def acquire(
     connection: sa.Connection, table_id: str, kind: MaintenanceKind, *, owner: str, duration_ms: int, now_ms: int
 ) -> LeaseGranted | LeaseHeldByAnother:
     """Acquire or renew the lease unless another owner holds it, under the lock of the table's row."""
-    check_request(owner, duration_ms)
+    _check_request(owner, duration_ms)
     table = _locked(connection, table_id)
     guard.require_on_table(connection, Operation.LEASE, table_id)
     held = connection.execute(_LEASE, {"of_table": table_id}).one_or_none()
-    if held is not None and held.owner != owner and held.expires_ms > now_ms:
+    is_own = held is not None and held.owner == owner and _is_callers(connection, held)
+    if held is not None and not is_own and held.expires_ms > now_ms:
         return _holder(held)
     expires_ms = now_ms + duration_ms
-    if held is not None and held.owner == owner and held.expires_ms > now_ms:
+    if held is not None and is_own and held.expires_ms > now_ms:
         _extend(connection, table_id, kind=kind, expires_ms=expires_ms)
         return LeaseGranted(expires_ms=expires_ms, token=held.token)
     token = _raise_token(connection, table)
@@ -82,11 +83,14 @@ def renew(
     connection: sa.Connection, table_id: str, *, token: int, duration_ms: int, now_ms: int
 ) -> LeaseGranted | LeaseLost:
     """Extend the lease with this token unless it expired, under the lock of the table's row."""
-    check_request("renewal", duration_ms)
+    _check_request("renewal", duration_ms)
     _locked(connection, table_id)
     answer = check(connection, table_id, token=token, now_ms=now_ms)
     if isinstance(answer, LeaseLost):
         return answer
+    held = connection.execute(_LEASE, {"of_table": table_id}).one()
+    if not _is_callers(connection, held):
+        return LeaseLost(token=token, holder=_holder(held))
     _extend(connection, table_id, expires_ms=now_ms + duration_ms)
     return LeaseGranted(expires_ms=now_ms + duration_ms, token=token)
 
@@ -120,12 +124,7 @@ def check_commit(connection: sa.Connection, context: CommitContext) -> None:
         scope=str(context.identifier),
         reason=f"it belongs to a maintenance run whose lease (token {token}) expired or was ended{holder}",
     )
-    raise refused_commit(refusal)
-
-
-def refused_commit(refusal: Refusal) -> CommitRefusedError:
-    """The error of a commit whose lease is not held any more."""
-    return CommitRefusedError(
+    raise CommitRefusedError(
         f"{refusal.what} was refused: {refusal.reason}. Nothing was committed. Start the maintenance run again.",
         refusal=refusal,
     )
@@ -134,7 +133,7 @@ def refused_commit(refusal: Refusal) -> CommitRefusedError:
 def release(connection: sa.Connection, table_id: str, *, owner: str, now_ms: int) -> None:
     """Delete the lease if ``owner`` holds it."""
     row = connection.execute(_LEASE, {"of_table": table_id}).one_or_none()
-    if row is None or row.owner != owner:
+    if row is None or row.owner != owner or not _is_callers(connection, row):
         return
     ended = sa.delete(MAINTENANCE_LEASES).where(_OF_TABLE, MAINTENANCE_LEASES.c.owner == owner)
     if connection.execute(ended, {"of_table": table_id}).rowcount:
@@ -147,13 +146,13 @@ def expire(connection: sa.Connection, table_id: str, *, owner: str, reason: str,
     table = _locked(connection, table_id)
     held = connection.execute(_LEASE, {"of_table": table_id}).one_or_none()
     if held is None or held.owner != owner:
-        raise not_held(owner, str(identifier_of(table)), None if held is None else held.owner)
+        raise _not_held(owner, str(identifier_of(table)), None if held is None else held.owner)
     _raise_token(connection, table)
     connection.execute(_DELETE, {"of_table": table_id})
     _record(connection, table, "expire lease", before=_text(held), reason=reason, now_ms=now_ms)
 
 
-def not_held(owner: str, name: str, holder: str | None) -> LeaseNotHeldError:
+def _not_held(owner: str, name: str, holder: str | None) -> LeaseNotHeldError:
     """The error if another run than ``owner`` holds the lease of the table, or none."""
     found = "no run holds one" if holder is None else f"{holder} holds it"
     return LeaseNotHeldError(
@@ -179,7 +178,7 @@ def leases(connection: sa.Connection, *, now_ms: int) -> tuple[Lease, ...]:
     )
 
 
-def check_request(owner: object, duration_ms: object) -> None:
+def _check_request(owner: object, duration_ms: object) -> None:
     """Raises InvalidArgumentError for an owner that is not a text of 1 to 500 characters, or a duration that is not positive."""
     is_name = isinstance(owner, str) and 1 <= len(owner) <= _MAX_OWNER and owner.isprintable()
     if not is_name or not is_duration(duration_ms, at_least=1):
@@ -187,6 +186,11 @@ def check_request(owner: object, duration_ms: object) -> None:
             f"A maintenance lease requires an owner, a text of 1 to {_MAX_OWNER} printable characters, and a positive duration in "
             f"whole milliseconds, at most a hundred years; given were {owner!r} and {duration_ms!r}."
         )
+
+
+def _is_callers(connection: sa.Connection, held: Any) -> bool:
+    """Whether the caller acquired the lease. Without grants any caller that names its owner has it."""
+    return held.principal == caller_of(connection) or not guard.is_enabled(connection)
 
 
 def _locked(connection: sa.Connection, table_id: str) -> Any:

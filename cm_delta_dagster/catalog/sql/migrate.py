@@ -23,7 +23,7 @@ else:  # Only an older database needs Alembic.
     script = DeferredModule("alembic.script")
 
 VERSION_TABLE = "cm_delta_alembic_version"
-HEAD = "0013"
+HEAD = "0014"
 """Newest revision of this release; a constant, so that the check of an up-to-date database is one query."""
 
 _ADVISORY_LOCK = 4_862_170_233_771
@@ -36,6 +36,11 @@ def is_current(connection: sa.Connection) -> bool:
         return connection.execute(_READ_VERSION).scalars().all() == [HEAD]
     except (sa.exc.OperationalError, sa.exc.ProgrammingError):
         return False
+
+
+def revisions(connection: sa.Connection) -> set[str]:
+    """The revisions that the database has. Raises DBAPIError for a role that may not read it."""
+    return set(connection.execute(_READ_VERSION).scalars())
 
 
 def has_catalog(connection: sa.Connection) -> bool:
@@ -63,7 +68,7 @@ def upgrade(connection: sa.Connection, *, url: str) -> None:
 def _migrate(connection: sa.Connection, *, url: str) -> None:
     settings = alembic_config()
     known = {revision.revision for revision in script.ScriptDirectory.from_config(settings).walk_revisions()}
-    unknown = sorted(set(connection.execute(_READ_VERSION).scalars()) - known)
+    unknown = sorted(revisions(connection) - known)
     if unknown:
         raise CatalogVersionError(
             f"The catalog {url} has schema revision {', '.join(unknown)}, which this release does not know (its own is {HEAD}): a "

@@ -163,26 +163,39 @@ def _check_storable(proposal: CommitProposal) -> None:
 
 def _check_content(proposal: CommitProposal) -> None:
     content = proposal.content
-    info = None if content is None else decode_commit_info(content)
-    summary = proposal.summary
+    wrong: str | None
     if content is None or len(content) != proposal.file_size:
         wrong = f"{'no' if content is None else len(content)} bytes of content and the size {proposal.file_size}"
     elif proposal.sha256 is not None and hashlib.sha256(content).hexdigest() != proposal.sha256:
         wrong = "content that does not have the SHA-256 of the proposal"
-    elif info is None:
-        wrong = "content whose first line is not a commitInfo"
-    elif (info.txn_id, info.in_commit_timestamp) != (summary.txn_id, summary.in_commit_timestamp):
-        wrong = (
+    else:
+        wrong = contradiction(proposal, content)
+    if wrong is not None:
+        raise contradicted(proposal, wrong)
+
+
+def contradicted(proposal: CommitProposal, wrong: str) -> CommitRejectedError:
+    """The error for a proposal that says something else than its content; ``wrong`` completes "was proposed with"."""
+    return CommitRejectedError(
+        f"Version {proposal.version} was proposed {proposal.mode.value} with {wrong}. Nothing was ratified. Propose the commit "
+        "with its own values."
+    )
+
+
+def contradiction(proposal: CommitProposal, content: bytes) -> str | None:
+    """In what the proposal says something else than ``content``, which has its size and its digest; None if in nothing."""
+    info, summary = decode_commit_info(content), proposal.summary
+    if info is None:
+        return "content whose first line is not a commitInfo"
+    if (info.txn_id, info.in_commit_timestamp) != (summary.txn_id, summary.in_commit_timestamp):
+        return (
             f"the txnId {summary.txn_id} and the in-commit timestamp {summary.in_commit_timestamp}, and its content says "
             f"{info.txn_id} and {info.in_commit_timestamp}"
         )
-    elif not _matches_definition(proposal, content):
-        wrong = "content whose protocol or metadata is not that of the proposal"
-    else:
-        return
-    raise CommitRejectedError(
-        f"Version {proposal.version} was proposed {proposal.mode.value} with {wrong}. Nothing was ratified. Propose the commit "
-        "with its own values."
+    return (
+        None
+        if _matches_definition(proposal, content)
+        else "content whose protocol or metadata is not that of the proposal"
     )
 
 

@@ -36,7 +36,11 @@ def raise_pin(connection: sa.Connection, table_id: str, version: int, *, owner: 
     """Insert, or raise the existing pin. Returns the pinned version."""
     _insert(connection, table_id, version, owner=owner, now_ms=now_ms)
     parameters = {"of_owner": owner, "of_table": table_id, "to_version": version, "now_ms": now_ms}
-    connection.execute(_RAISE, parameters)
+    if not guard.may_on_table(connection, guard.Operation.MOVE_PINS, table_id):
+        own = _RAISE.where(VERSION_PINS.c.principal == _principal(connection))
+        connection.execute(own, parameters)
+    else:
+        connection.execute(_RAISE, parameters)
     return _pinned_or_unknown(connection, table_id, owner)
 
 
@@ -47,7 +51,7 @@ def pinned(connection: sa.Connection, table_id: str, *, owner: str) -> int | Non
     return None if found is None else int(found)
 
 
-def check(version: int, owner: str) -> None:
+def _check(version: int, owner: str) -> None:
     """Raises InvalidArgumentError for a version below 0, or no owner."""
     if version < 0 or not owner:
         raise InvalidArgumentError(
@@ -60,7 +64,7 @@ def _principal(connection: sa.Connection) -> str:
 
 
 def _insert(connection: sa.Connection, table_id: str, version: int, *, owner: str, now_ms: int) -> None:
-    check(version, owner)
+    _check(version, owner)
     if pinned(connection, table_id, owner=owner) is not None:
         return
     guard.require_on_table(connection, guard.Operation.PIN, table_id)

@@ -2,15 +2,13 @@
 
 from collections.abc import Callable
 
-import sqlalchemy as sa
-
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyRule, PolicyChange
 from cm_delta_dagster.catalog.maintenance import (
     MaintenanceDecision,
     MaintenanceKind,
     MaintenanceRule,
 )
-from cm_delta_dagster.catalog.sql import maintenance, names, pins, policies, protected_catalog, protected_pins
+from cm_delta_dagster.catalog.sql import maintenance, names, pins, policies
 from cm_delta_dagster.catalog.sql.callers import checked_principal
 from cm_delta_dagster.catalog.sql.database import Database
 from cm_delta_dagster.catalog.tables import TableIdentifier
@@ -93,24 +91,16 @@ class PolicyMethods:
     def pin_version(self, table_id: str, version: int, *, owner: str) -> int:
         """Pin a version unless there is a pin. Raises TableNotFoundError, InvalidArgumentError."""
         now_ms = self._now_ms()
-
-        def pin(connection: sa.Connection) -> int:
-            if protected_catalog.is_restricted(connection):
-                return protected_pins.pin(connection, table_id, version, owner=owner)
-            return pins.pin(connection, table_id, version, owner=owner, now_ms=now_ms)
-
-        return self._database.write(pin)
+        return self._database.write(
+            lambda connection: pins.pin(connection, table_id, version, owner=owner, now_ms=now_ms)
+        )
 
     def raise_pinned_version(self, table_id: str, version: int, *, owner: str) -> int:
         """Raise the pin. Raises TableNotFoundError, InvalidArgumentError."""
         now_ms = self._now_ms()
-
-        def raise_pin(connection: sa.Connection) -> int:
-            if protected_catalog.is_restricted(connection):
-                return protected_pins.raise_pin(connection, table_id, version, owner=owner)
-            return pins.raise_pin(connection, table_id, version, owner=owner, now_ms=now_ms)
-
-        return self._database.write(raise_pin)
+        return self._database.write(
+            lambda connection: pins.raise_pin(connection, table_id, version, owner=owner, now_ms=now_ms)
+        )
 
     def pinned_version(self, table_id: str, *, owner: str) -> int | None:
         """The version that the owner has pinned, in one statement."""

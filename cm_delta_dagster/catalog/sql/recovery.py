@@ -20,7 +20,6 @@ from cm_delta_dagster.catalog.sql import (
     guard,
     locations,
     policies,
-    protected_catalog,
     registered_paths,
     tables,
 )
@@ -42,7 +41,7 @@ from cm_delta_dagster.catalog.sql.schema import (
 )
 from cm_delta_dagster.catalog.sql.taken_names import name_taken
 from cm_delta_dagster.catalog.tables import RelatedTable, TableEntry, TableIdentifier
-from cm_delta_dagster.errors import OperationRefusedError, RecoveryError, Refusal, TableNotFoundError
+from cm_delta_dagster.errors import RecoveryError, TableNotFoundError
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
 _CATALOG_ID = sa.select(IDENTITY.c.catalog_id).where(IDENTITY.c.row_id == 1)
@@ -162,7 +161,6 @@ def _record(
 def check_adoption(connection: sa.Connection, identifier: TableIdentifier) -> None:
     """Refuse a caller that may not insert the entry of an adopted table; inserts nothing."""
     guard.require(connection, Operation.ADOPT, identifier)
-    refuse_restricted(connection, f"The operation {Operation.ADOPT} on {identifier}", scope=str(identifier))
     # A database checks the right to insert, also if there is no row to insert.
     nothing = sa.select(*TABLES.c).where(sa.false())
     connection.execute(sa.insert(TABLES).from_select(list(TABLES.c), nothing, include_defaults=False))
@@ -171,20 +169,7 @@ def check_adoption(connection: sa.Connection, identifier: TableIdentifier) -> No
 def check_release(connection: sa.Connection, table_id: str) -> None:
     """Refuse a caller that may not remove the entry of the table; changes nothing."""
     guard.require_on_table(connection, Operation.RELEASE, table_id)
-    refuse_restricted(connection, f"The operation {Operation.RELEASE} on table {table_id}", scope=WHOLE_CATALOG)
     connection.execute(sa.update(TABLES).where(sa.false()).values(state=PURGED))
-
-
-def refuse_restricted(connection: sa.Connection, what: str, *, scope: str) -> None:
-    """Refuse a role of a protected PostgreSQL catalog that does not own the tables of the catalog."""
-    if protected_catalog.is_restricted(connection):
-        refusal = Refusal(
-            what=what,
-            reason="only the database role that owns the catalog's tables, and its members, may do that",
-            rule=guard.RULE,
-            scope=scope,
-        )
-        raise OperationRefusedError(str(refusal), refusal=refusal)
 
 
 def adopt_table(connection: sa.Connection, table: AdoptedTable, *, now_ms: int) -> TableEntry | None:

@@ -2,21 +2,11 @@
 
 from collections.abc import Callable
 
-import sqlalchemy as sa
-
 from cm_delta_dagster.catalog.approvals import Approval, ApprovalRequest, ApprovalState, ParkedCommit
 from cm_delta_dagster.catalog.commit_rules import CommitRule
 from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.rules.kinds import checked_rule
-from cm_delta_dagster.catalog.sql import (
-    approvals,
-    commit_rule_rows,
-    commit_rules,
-    guarded_proposals,
-    names,
-    protected_approvals,
-    protected_catalog,
-)
+from cm_delta_dagster.catalog.sql import approval_requests, approvals, commit_rule_rows, commit_rules, names
 from cm_delta_dagster.catalog.sql.database import Database
 from cm_delta_dagster.catalog.texts import checked_reason, checked_text
 
@@ -55,13 +45,9 @@ class RuleMethods:
         """Keep the proposal. Raises CommitRefusedError, TableNotFoundError, CommitRejectedError."""
         names.check_proposal(proposal)
         now_ms = self._now_ms()
-
-        def keep(connection: sa.Connection) -> Approval | None:
-            if protected_catalog.is_restricted(connection):
-                return protected_approvals.request(connection, table_id, proposal, request, now_ms=now_ms)
-            return guarded_proposals.request_approval(connection, table_id, proposal, request, now_ms=now_ms)
-
-        return self._database.write(keep)
+        return self._database.write(
+            lambda connection: approval_requests.request(connection, table_id, proposal, request, now_ms=now_ms)
+        )
 
     def approvals(
         self, scope: str = "", *, table_id: str | None = None, with_closed: bool = False
@@ -104,10 +90,6 @@ class RuleMethods:
     def _close(self, approval_id: str, state: ApprovalState, reason: str) -> Approval:
         wanted, why = checked_text(approval_id, what="the id of a request"), checked_reason(reason)
         now_ms = self._now_ms()
-
-        def close(connection: sa.Connection) -> Approval:
-            if protected_catalog.is_restricted(connection):
-                return protected_approvals.close(connection, wanted, state, reason=why, now_ms=now_ms)
-            return approvals.close(connection, wanted, state, reason=why, now_ms=now_ms)
-
-        return self._database.write(close)
+        return self._database.write(
+            lambda connection: approvals.close(connection, wanted, state, reason=why, now_ms=now_ms)
+        )

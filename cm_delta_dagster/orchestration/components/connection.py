@@ -151,8 +151,8 @@ class CatalogSettings(DescribedModel):
     )
     principal: Annotated[str | None, _PUBLIC_TEXT] = Field(
         default=None,
-        description="Who the runs are, for grants and the audit. Default: environment variable CM_DELTA_PRINCIPAL. On PostgreSQL "
-        "it is the role that logs in.",
+        description="Who the runs are, for grants and the audit. Default: environment variable CM_DELTA_PRINCIPAL; without it on "
+        "PostgreSQL the role that logs in.",
     )
 
     # Not in the annotation, from which Dagster derives the model of the YAML: that has the reference as it is written.

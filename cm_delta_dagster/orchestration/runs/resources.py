@@ -122,8 +122,8 @@ class CatalogResource(_ReferencingResource):
     )
     principal: str | None = Field(
         default=None,
-        description="Who the runs are, for grants and the audit. Default: environment variable CM_DELTA_PRINCIPAL. On PostgreSQL "
-        "it is the role that logs in.",
+        description="Who the runs are, for grants and the audit. Default: environment variable CM_DELTA_PRINCIPAL; without it on "
+        "PostgreSQL the role that logs in.",
     )
     commit_tags: dict[str, str] = Field(
         default_factory=dict,

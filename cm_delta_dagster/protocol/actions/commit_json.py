@@ -68,6 +68,8 @@ class CommitActions:
     cdc: tuple[AddCdcFile, ...]
     checkpoint_metadata: CheckpointMetadata | None = None
     sidecars: tuple[SidecarFile, ...] = ()
+    has_other_lines: bool = False
+    """Whether a line is not exactly one action that the protocol defines for commits; readers ignore the rest of such a line."""
 
     @property
     def has_data_change(self) -> bool:
@@ -215,6 +217,7 @@ def _decode_large(data: bytes, *, version: int) -> CommitActions:
         cdc=rest.cdc,
         checkpoint_metadata=rest.checkpoint_metadata,
         sidecars=rest.sidecars,
+        has_other_lines=rest.has_other_lines,
     )
 
 
@@ -247,6 +250,8 @@ def _parse_lines(lines: Iterable[bytes], *, version: int) -> _Found:
                 version=version,
                 action="",
             )
+        if len(action) != 1 or _COMMIT_ACTIONS.isdisjoint(action) or None in action.values():
+            found.setdefault(_OTHER_LINES, []).append(action)
         for name, fields in action.items():
             if fields is not None and name in _KNOWN_ACTIONS:
                 if not isinstance(fields, dict):
@@ -259,20 +264,9 @@ def _parse_lines(lines: Iterable[bytes], *, version: int) -> _Found:
     return found
 
 
-_KNOWN_ACTIONS = frozenset(
-    {
-        "add",
-        "remove",
-        "metaData",
-        "protocol",
-        "txn",
-        "cdc",
-        "commitInfo",
-        "domainMetadata",
-        "checkpointMetadata",
-        "sidecar",
-    }
-)
+_COMMIT_ACTIONS = frozenset({"add", "remove", "metaData", "protocol", "txn", "cdc", "commitInfo", "domainMetadata"})
+_KNOWN_ACTIONS = _COMMIT_ACTIONS | {"checkpointMetadata", "sidecar"}
+_OTHER_LINES = "other lines"
 
 
 _MALFORMED = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, pa.ArrowException)
@@ -324,6 +318,7 @@ def _assemble(found: _Found, version: int, files: tuple[pa.Table, pa.Table] | No
         cdc=each("cdc", _cdc),
         checkpoint_metadata=only("checkpointMetadata", _checkpoint_metadata),
         sidecars=each("sidecar", _sidecar),
+        has_other_lines=_OTHER_LINES in found,
     )
 
 

@@ -1,7 +1,7 @@
 """What a commit does to its table, as far as its own actions say so (protocol headings "Delta Log Entries", "Actions").
 
-A catalog decides by it who may make a commit. It says nothing about files that the commit does not name. Actions that the
-protocol does not define are left out, because readers ignore them.
+A catalog decides by it who may make a commit. It says nothing about files that the commit does not name. Of actions that the
+protocol does not define it says only whether there are any, because readers ignore them.
 """
 
 import json
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from cm_delta_dagster.protocol.actions.actions import DomainMetadata, Metadata, Protocol
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
+from cm_delta_dagster.protocol.features import row_tracking
 from cm_delta_dagster.protocol.statistics.statistics import num_records
 
 
@@ -31,6 +32,9 @@ class CommitContent:
         has_new_vectors: whether a file is added with a deletion vector and not removed with another one.
         metadata, protocol: what the commit sets; None if it does not set them.
         domains: metadata domains that the commit sets or removes.
+        advances_row_ids: whether the domain of row tracking, if it is one of them, states the highest row id of the added files.
+        has_other_lines: whether a line is not exactly one action of the protocol.
+        lacks_fields: whether a file action lacks a field that the protocol requires.
     """
 
     operation: str = ""
@@ -45,11 +49,23 @@ class CommitContent:
     metadata: Metadata | None = None
     protocol: Protocol | None = None
     domains: tuple[DomainMetadata, ...] = ()
+    advances_row_ids: bool = True
+    has_other_lines: bool = False
+    lacks_fields: bool = False
+
+    @property
+    def sets_other_domains(self) -> bool:
+        """Whether it sets a metadata domain other than that of row tracking."""
+        return any(domain.domain != row_tracking.DOMAIN for domain in self.domains)
 
     @property
     def removes_rows(self) -> bool:
         """Whether rows may be gone or changed afterwards."""
         return bool(self.files_removed or self.files_updated or self.has_change_files or self.has_new_vectors)
+
+
+_REQUIRED_OF_ADDS = ("path", "partitionValues", "size", "modificationTime", "dataChange")
+_REQUIRED_OF_REMOVES = ("path", "dataChange")
 
 
 def content_of(actions: CommitActions) -> CommitContent:
@@ -77,7 +93,19 @@ def content_of(actions: CommitActions) -> CommitContent:
         metadata=actions.metadata,
         protocol=actions.protocol,
         domains=actions.domains,
+        advances_row_ids=_advances_row_ids(actions),
+        has_other_lines=actions.has_other_lines,
+        lacks_fields=any(actions.adds[name].null_count for name in _REQUIRED_OF_ADDS)
+        or any(actions.removes[name].null_count for name in _REQUIRED_OF_REMOVES),
     )
+
+
+def _advances_row_ids(actions: CommitActions) -> bool:
+    marks = [domain for domain in actions.domains if domain.domain == row_tracking.DOMAIN]
+    if not marks:
+        return True
+    adds = actions.adds
+    return len(marks) == 1 and row_tracking.states_highest_id(marks[0], adds["baseRowId"], num_records(adds["stats"]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -142,6 +142,25 @@ def known_high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
         return -1
 
 
+def states_highest_id(domain: DomainMetadata, base_row_ids: pa.ChunkedArray, num_records: pa.Array) -> bool:
+    """Whether a domain sets the high-water mark, and nothing else, to the highest row id of the files of its commit.
+
+    Args:
+        base_row_ids, num_records: of each file that the commit adds; null where it does not say.
+    """
+    try:
+        content = json.loads(domain.configuration)
+    except (ValueError, RecursionError):
+        return False
+    if domain.removed or not isinstance(content, dict) or len(content) != 1:
+        return False
+    key, mark = next(iter(content.items()))
+    if key not in _HIGH_WATER_MARK_KEYS or isinstance(mark, bool) or not isinstance(mark, int) or mark < 0:
+        return False
+    last = pc.subtract(pc.add(base_row_ids, num_records), 1)
+    return bool(mark == pc.max(last).as_py())
+
+
 def flaw_of_mark(domain: DomainMetadata) -> str | None:
     """Why writers cannot continue from the high-water mark in ``domain``, as a sentence; None if they can."""
     try:

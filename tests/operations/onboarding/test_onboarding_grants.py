@@ -68,28 +68,6 @@ def test_an_owner_releases_a_table_while_grants_are_enforced(
 
 
 @pytest.mark.postgres
-def test_a_database_role_that_cannot_register_tables_adopts_nothing(postgres_url: str, tmp_path: Path) -> None:
-    """The database would refuse the entry of the catalog after the commit that makes the table catalog-managed."""
-    location, mine = path_table(tmp_path / "raw"), path_table(tmp_path / "mine")
-    before = files(location)
-    role = create_role(postgres_url, "bob")
-    warehouse = f"{tmp_path}/warehouse"
-    with connect(postgres_url, warehouse=warehouse) as owner:
-        owner.adopt(str(mine), NAME)
-        owner.enable_grants()
-        owner.grant("own", "main.sales", to=role)
-        with connect(url_as(postgres_url, role), warehouse=warehouse) as bob:
-            for act in (bob.plan_adopt, bob.adopt):
-                with pytest.raises(OperationRefusedError, match="role that owns the catalog"):
-                    act(str(location), "main.sales.other")
-            with pytest.raises(OperationRefusedError, match="role that owns the catalog"):
-                bob.plan_release(NAME)
-        assert files(location) == before
-        assert owner.release(NAME).version == 2
-    assert deltalake.DeltaTable(str(mine)).to_pyarrow_table()["id"].to_pylist() == [1, 2]
-
-
-@pytest.mark.postgres
 def test_a_role_that_may_only_read_adopts_nothing(postgres_url: str, tmp_path: Path) -> None:
     """Without grants of the catalog, the rights of the database alone decide."""
     location = path_table(tmp_path / "raw")

@@ -1,0 +1,187 @@
+"""Roles of PostgreSQL: what they need to use a catalog, as whom they act, and who migrates it."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.access import CallerSource, Privilege
+from cm_delta_dagster.catalog.approvals import ApprovalRequest
+from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
+from cm_delta_dagster.catalog.maintenance import LeaseGranted, MaintenanceKind
+from cm_delta_dagster.catalog.ratification import Ratified
+from cm_delta_dagster.catalog.sql import SqlCatalog, migrate
+from cm_delta_dagster.catalog.sql.schema import METADATA
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.errors import CommitRefusedError, OperationRefusedError, PermissionDeniedError
+from tests.contracts.catalog_bench import NAME, OTHER, create
+from tests.support.commit_builder import ADD, REMOVE, commit_of
+from tests.support.database_roles import create_role, raw_client, url_as
+
+pytestmark = pytest.mark.postgres
+
+DOCS = Path(__file__).parents[2] / "docs" / "permissions.md"
+OLD_DATABASE = Path(__file__).parent / "databases" / "revision_0013_postgres.sql"
+OLD_ROLES = ("lake_owner", "load_orders", "steward_rosa", "report_reader", "alter_ana")
+OLD_NOW_MS = 1_795_817_800_000
+"""A moment after the old database was made, before its request for approval expires."""
+STAFF = TableIdentifier("main", "staff", "salaries")
+
+
+def grant_as_documented(url: str, role: str, documented: str) -> None:
+    """Run the statements for the role ``documented`` of the page about permissions for ``role``."""
+    blocks = re.findall(r"```sql\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    (block,) = (block for block in blocks if f"TO {documented};" in block)
+    database = sa.make_url(url).database
+    block = block.replace("DATABASE lake", f"DATABASE {database}").replace(documented, role)
+    with raw_client(url, "postgres") as client:
+        client.execute(block)
+
+
+def test_a_role_with_the_documented_rights_writes(postgres_url: str) -> None:
+    writer = create_role(postgres_url, "writer")
+    waits = CommitRule(scope=str(NAME), name="keep", kind=CommitRuleKind.APPEND_ONLY, on_violation=OnViolation.APPROVAL)
+    with SqlCatalog(postgres_url, warehouse="memory://w") as owner:
+        table_id = create(owner).table_id
+        grant_as_documented(postgres_url, writer, "load_orders")
+        owner.set_commit_rule(waits)
+        owner.enable_grants()
+        owner.grant([Privilege.OWN], "main", writer)
+        with SqlCatalog(url_as(postgres_url, writer), warehouse="memory://w") as catalog:
+            assert isinstance(catalog.commit(table_id, commit_of(1, ADD)), Ratified)
+            kept = catalog.request_approval(table_id, commit_of(2, REMOVE), ApprovalRequest(intent="{}"))
+            assert kept is not None
+            catalog.reject_approval(kept.approval_id, reason="no")
+            lease = catalog.acquire_maintenance_lease(
+                table_id, MaintenanceKind.CHECKPOINT, owner="run", duration_ms=1000
+            )
+            assert isinstance(lease, LeaseGranted)
+            catalog.set_published_version(table_id, 1)
+            catalog.pin_version(table_id, 1, owner="run")
+            created = create(catalog, OTHER)
+            catalog.commit_together({table_id: commit_of(2, ADD), created.table_id: commit_of(1, ADD)})
+            catalog.grant([Privilege.READ], str(OTHER), "public")
+            catalog.drop_table(OTHER)
+            assert [entry.principal for entry in catalog.feed(after=0, limit=9)][-1] == writer
+    with raw_client(postgres_url, writer) as client, pytest.raises(Exception, match="permission denied"):
+        client.execute(f"UPDATE {migrate.VERSION_TABLE} SET version_num = '0'")
+
+
+def test_a_role_with_the_documented_rights_reads(postgres_url: str) -> None:
+    reader = create_role(postgres_url, "reader")
+    with SqlCatalog(postgres_url, warehouse="memory://w") as owner:
+        table_id = create(owner).table_id
+        grant_as_documented(postgres_url, reader, "reports")
+        owner.latest_feed_position()
+        with SqlCatalog(url_as(postgres_url, reader)) as catalog:
+            assert catalog.load_table(NAME).table_id == table_id and len(catalog.feed(after=0, limit=9)) == 1
+            with pytest.raises(PermissionDeniedError, match="Ask postgres, the role that owns"):
+                catalog.commit(table_id, commit_of(1, ADD))
+
+
+def test_the_stated_principal_counts_and_else_the_role_that_logs_in(postgres_url: str) -> None:
+    """Grants trust the client; without one of its own it is not asked who it is."""
+    writer = create_role(postgres_url, "writer")
+    with SqlCatalog(postgres_url, warehouse="memory://w") as owner:
+        table_id = create(owner).table_id
+        grant_as_documented(postgres_url, writer, "load_orders")
+        assert owner.whoami().source is CallerSource.DATABASE
+        owner.enable_grants()
+        owner.grant([Privilege.APPEND], str(NAME), "ana")
+        with SqlCatalog(url_as(postgres_url, writer)) as catalog:
+            assert (catalog.whoami().principal, catalog.whoami().source) == (writer, CallerSource.DATABASE)
+            with pytest.raises(CommitRefusedError, match=f"the principal {writer} does not have"):
+                catalog.commit(table_id, commit_of(1, ADD))
+            with pytest.raises(OperationRefusedError):
+                catalog.load_table(NAME)
+            assert catalog.list_tables() == (NAME,) and len(catalog.feed(after=0, limit=9)) == 1
+        with SqlCatalog(url_as(postgres_url, writer), principal="ana") as catalog:
+            assert (catalog.whoami().principal, catalog.whoami().source) == ("ana", CallerSource.CONNECTION)
+            assert isinstance(catalog.commit(table_id, commit_of(1, ADD)), Ratified)
+        assert [entry.principal for entry in owner.feed(after=1, limit=9)] == ["ana"]
+
+
+@contextmanager
+def old_database(url: str) -> Iterator[dict[str, str]]:
+    """Fill the database with the catalog that the previous revision made. Yields its roles by their names then."""
+    roles = {name: create_role(url, name) for name in OLD_ROLES}
+    text = OLD_DATABASE.read_text()
+    for name, role in roles.items():
+        text = re.sub(rf"\b{name}\b", role, text)
+    with raw_client(url, "postgres") as client:
+        client.execute(text)
+        yield roles
+
+
+_RIGHTS = sa.text(
+    "SELECT c.relname, a.grantee::regrole::text, a.privilege_type FROM pg_class c LEFT JOIN pg_attribute t ON t.attrelid = c.oid, "
+    "LATERAL (SELECT * FROM aclexplode(c.relacl) UNION ALL SELECT * FROM aclexplode(t.attacl)) a "
+    "WHERE c.relname LIKE 'cm!_delta!_%' ESCAPE '!' AND a.grantee <> c.relowner"
+)
+_ENFORCEMENT = sa.text(
+    "SELECT proname FROM pg_proc WHERE proname LIKE 'cm!_delta!_%' ESCAPE '!' UNION ALL SELECT polname FROM pg_policy "
+    "UNION ALL SELECT relname FROM pg_class WHERE relrowsecurity"
+)
+
+
+def of_database(url: str, query: sa.TextClause) -> list[str]:
+    engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
+    with engine.connect() as connection:
+        return sorted(map(str, connection.execute(query)))
+
+
+def test_the_owner_of_the_tables_migrates_an_enforced_catalog(postgres_url: str) -> None:
+    """Functions and policies are gone, no role has a right more than before, and nothing else has changed."""
+    with old_database(postgres_url) as roles:
+        assert len(of_database(postgres_url, _ENFORCEMENT)) > 50
+        writer = url_as(postgres_url, roles["load_orders"])
+        for _ in range(2):
+            with (
+                SqlCatalog(writer) as catalog,
+                pytest.raises(
+                    PermissionDeniedError, match=r"The owner of the tables has to migrate: .*`cm-delta tables`"
+                ) as caught,
+            ):
+                catalog.list_tables()
+            assert f"{roles['lake_owner']}, or a member of it" in str(caught.value)
+        counts = {name: of_database(postgres_url, sa.text(f"SELECT count(*) FROM {name}")) for name in METADATA.tables}
+        with SqlCatalog(
+            url_as(postgres_url, roles["lake_owner"]), warehouse="memory://w", now_ms=lambda: OLD_NOW_MS
+        ) as owner:
+            assert owner.list_tables() == (NAME, STAFF)
+            assert of_database(postgres_url, _ENFORCEMENT) == [] == of_database(postgres_url, _RIGHTS)
+            after = {
+                name: of_database(postgres_url, sa.text(f"SELECT count(*) FROM {name}")) for name in METADATA.tables
+            }
+            assert after == counts
+            caller = owner.whoami()
+            assert caller.grants_enabled and caller.principal == roles["lake_owner"]
+            assert [one.name for one in owner.commit_rules("main.sales")] == ["columns", "keep"]
+            (waiting,) = owner.approvals()
+            assert waiting.requested_by == roles["load_orders"]
+            assert [one.version for one in owner.feed(after=0, limit=99)] == [0, 0, 1, 1, 2]
+        with SqlCatalog(writer) as catalog, pytest.raises(PermissionDeniedError, match="permission denied for table"):
+            catalog.list_tables()
+        grant_as_documented(postgres_url, roles["load_orders"], "load_orders")
+        with SqlCatalog(writer, now_ms=lambda: OLD_NOW_MS) as catalog:
+            orders = catalog.load_table(NAME).table_id
+            assert isinstance(catalog.commit(orders, commit_of(3, ADD)), Ratified)
+            staff = catalog.load_table(STAFF).table_id
+            with pytest.raises(CommitRefusedError, match="privilege append on"):
+                catalog.commit(staff, commit_of(2, ADD))
+
+
+def test_rights_that_were_granted_without_enforcement_stay(postgres_url: str) -> None:
+    writer = create_role(postgres_url, "writer")
+    with SqlCatalog(postgres_url, warehouse="memory://w") as owner:
+        create(owner)
+        grant_as_documented(postgres_url, writer, "load_orders")
+    before = of_database(postgres_url, _RIGHTS)
+    with raw_client(postgres_url, "postgres") as client:
+        client.execute(f"UPDATE {migrate.VERSION_TABLE} SET version_num = '0013'")
+    with SqlCatalog(postgres_url) as owner:
+        assert owner.list_tables() == (NAME,)
+    assert of_database(postgres_url, _RIGHTS) == before != []
