@@ -148,6 +148,7 @@ def make(delta_spark: DeltaSpark, lake: Connection, tmp_path: Path) -> Callable[
     return lambda properties="'a' = 'b'": Pair(delta_spark, lake, tmp_path, properties)
 
 
+@pytest.mark.exhaustive
 def test_a_source_that_was_changed_or_created_again_stops_the_query(make: Callable[..., Pair]) -> None:
     """STREAM-3: another table at the path, and another path."""
     pair = make()
@@ -175,6 +176,7 @@ def test_a_new_column_stops_a_query_once_and_comes_after_a_restart(make: Callabl
     assert pair.lake.table(pair.name).to_arrow(["id", "n"]).num_rows == 3
 
 
+@pytest.mark.exhaustive
 def test_a_target_that_was_created_again_gets_what_is_new(make: Callable[..., Pair]) -> None:
     """STREAM-6: the checkpoint counts; a batch whose progress was lost is written to the new table."""
     pair = make()
@@ -207,6 +209,7 @@ def test_a_query_killed_after_its_commit_writes_no_row_twice(make: Callable[...,
     assert list(theirs.values()) == _batches(pair.lake.table(pair.name).snapshot()) == [2]
 
 
+@pytest.mark.exhaustive
 def test_options_of_the_start_do_not_count_after_a_restart(make: Callable[..., Pair]) -> None:
     """STREAM-3: the checkpoint says where the query is."""
     pair = make()
@@ -220,6 +223,7 @@ def test_options_of_the_start_do_not_count_after_a_restart(make: Callable[..., P
         assert pair.ids() == list(range(2, 7 + number))
 
 
+@pytest.mark.exhaustive
 def test_a_first_batch_that_was_planned_keeps_its_start(make: Callable[..., Pair]) -> None:
     """STREAM-6: killed before the commit of the first batch. delta-spark plans it again by the option that it has then."""
     pair = make()
@@ -235,7 +239,9 @@ def test_a_first_batch_that_was_planned_keeps_its_start(make: Callable[..., Pair
     assert sorted(theirs["id"].to_pylist()) == [0, 1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("change", ["RENAME COLUMN p TO q", "DROP COLUMN p"])
+@pytest.mark.parametrize(
+    "change", ["RENAME COLUMN p TO q", pytest.param("DROP COLUMN p", marks=pytest.mark.exhaustive)]
+)
 def test_unread_rows_before_a_renamed_or_dropped_column_stop_delta_spark_only(
     make: Callable[..., Pair], change: str
 ) -> None:
@@ -255,6 +261,7 @@ def test_unread_rows_before_a_renamed_or_dropped_column_stop_delta_spark_only(
     assert [row["p"] for row in rows] == ["a", "b", None, None, None, None]
 
 
+@pytest.mark.exhaustive
 def test_a_column_renamed_after_all_rows_were_read_stops_delta_spark_only(make: Callable[..., Pair]) -> None:
     """STREAM-4: a query that has read all rows before the change goes on with the columns of its new DataFrame."""
     pair = make("'delta.columnMapping.mode' = 'name'")
@@ -268,6 +275,7 @@ def test_a_column_renamed_after_all_rows_were_read_stops_delta_spark_only(make: 
     assert [tuple(row.values()) for row in rows] == [(0, "a", None), (1, "b", None), (2, None, "x")]
 
 
+@pytest.mark.exhaustive
 def test_a_complete_result_replaces_the_rows_once_for_each_batch(make: Callable[..., Pair]) -> None:
     """STREAM-6: an aggregation in several batches, restarted, and killed after a commit."""
     pair = make()
@@ -291,7 +299,7 @@ def test_a_complete_result_replaces_the_rows_once_for_each_batch(make: Callable[
     assert rows == [metrics["numOutputRows"] for _, _, metrics in _streamed(theirs)] == ["2", "2", "2"]
 
 
-@pytest.mark.parametrize("handling", ["ignoreChanges", "skipChangeCommits"])
+@pytest.mark.parametrize("handling", [pytest.param("ignoreChanges", marks=pytest.mark.exhaustive), "skipChangeCommits"])
 def test_changed_rows_stop_a_query_until_it_skips_or_ignores_them(make: Callable[..., Pair], handling: str) -> None:
     """STREAM-3: from one checkpoint, by other options at each start."""
     pair = make()
@@ -368,7 +376,9 @@ _VERBS: dict[str, tuple[Callable[[DeltaTable, Idempotency], WriteResult], str]] 
 }
 
 
-@pytest.mark.parametrize("verb", _VERBS)
+@pytest.mark.parametrize(
+    "verb", [verb if verb == "merge" else pytest.param(verb, marks=pytest.mark.exhaustive) for verb in _VERBS]
+)
 def test_a_write_with_a_txn_of_the_other_is_not_repeated(
     delta_spark: DeltaSpark, lake: Connection, tmp_path: Path, verb: str
 ) -> None:

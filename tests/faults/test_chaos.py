@@ -38,7 +38,10 @@ def test_processes_killed_at_random_lose_nothing(catalog: str, tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["inline", "put_if_absent", SWITCHED])
+@pytest.mark.parametrize(
+    "mode",
+    [*(pytest.param(mode, marks=pytest.mark.exhaustive) for mode in ("inline", "put_if_absent")), SWITCHED],
+)
 def test_processes_killed_at_random_lose_nothing_in_any_commit_mode(mode: str, tmp_path: Path) -> None:
     """CM-6, CM-C5, CM-C6"""
     counts = ENOUGH | ({"switched": 4} if mode == SWITCHED else {})
@@ -76,7 +79,7 @@ def test_processes_killed_at_random_with_their_files_in_s3_lose_nothing(tmp_path
 @pytest.mark.parametrize(
     "warehouse",
     [
-        pytest.param("azure", marks=pytest.mark.slow),
+        pytest.param("azure", marks=pytest.mark.exhaustive),
         pytest.param("gcs", marks=pytest.mark.exhaustive),
         pytest.param("gofakes3", marks=pytest.mark.exhaustive),
     ],

@@ -94,7 +94,7 @@ def test_files_without_a_match_are_not_rewritten(build: Callable[..., TableBuild
     assert len(builder.rows()) == 9
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (1, 2))])
 def test_random_merges_agree_with_dictionaries(build: Callable[..., TableBuilder], seed: int) -> None:
     """DML-4: two keys, several files, all modes one after the other."""
     chance = random.Random(seed)

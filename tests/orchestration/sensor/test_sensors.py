@@ -436,10 +436,11 @@ def test_a_crash_after_the_events_and_before_the_runs_still_requests_the_runs(ca
 
 
 @pytest.mark.slow
-def test_ten_thousand_new_commits_are_reported_in_batches_each_once(catalog, instance):
+@pytest.mark.parametrize("number", [1_000, pytest.param(10_000, marks=pytest.mark.exhaustive)])
+def test_thousands_of_new_commits_are_reported_in_batches_each_once(catalog, instance, number):
     table = make_table(catalog.client, NAME)
     first = table.snapshot().timestamp_ms
-    for version in range(1, 10_001):
+    for version in range(1, number + 1):
         summary = CommitSummary(
             txn_id=str(version), in_commit_timestamp=first + version, operation="WRITE", data_change=version % 100 > 0
         )
@@ -448,14 +449,14 @@ def test_ten_thousand_new_commits_are_reported_in_batches_each_once(catalog, ins
             version=version, file_name=file_name, file_size=1, file_modification_time=1, summary=summary
         )
         assert isinstance(catalog.client.catalog.commit(table.table_id, proposal), Ratified)
-    ticker = Ticker(sensor_of(batch_size=1000), catalog, instance)
+    ticker = Ticker(sensor_of(batch_size=number // 10), catalog, instance)
     reported = []
     for _ in range(11):
         result = ticker.evaluate()
         ticker.cursor = result.cursor
         reported += [event.metadata["cm_delta/commit_version"].value for event in result.asset_events]
-        assert len(result.asset_events) <= 1000
-    assert reported == list(range(10_001))
+        assert len(result.asset_events) <= number // 10
+    assert reported == list(range(number + 1))
 
 
 def test_a_sensor_launches_the_checks_of_assets_with_new_data(catalog, instance):
