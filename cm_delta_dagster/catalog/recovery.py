@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from cm_delta_dagster.catalog.ratification import CommitProposal, RatifiedCommit
-from cm_delta_dagster.catalog.tables import RelatedTable, TableDefinition, TableEntry, TableIdentifier
+from cm_delta_dagster.catalog.tables import RecordedDefinition, RelatedTable, TableEntry, TableIdentifier
 
 FEED_GAP = 2**32
 """Feed positions that are skipped before recovered commits: more than a catalog can assign after a backup of it was made."""
@@ -40,7 +40,7 @@ class CommitHistory:
 
     proposals: tuple[CommitProposal, ...]
     published_version: int
-    definition: TableDefinition
+    definition: RecordedDefinition
     start: HistoryStart = HistoryStart.NEXT_VERSION
 
 

@@ -76,7 +76,7 @@ class StagingTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableDefinition:
+class RecordedDefinition:
     """Metadata and protocol of a table at its latest version, equal to those of log replay.
 
     Attributes:
@@ -118,7 +118,7 @@ class TableEntry:
     ratified: RatifiedCommits
     created_ms: int
     etag: str = ""
-    definition: TableDefinition | None = None
+    definition: RecordedDefinition | None = None
 
 
 class InactiveState(StrEnum):

@@ -25,7 +25,7 @@ from cm_delta_dagster.orchestration.automation.unread_changes import holds_unrea
 from cm_delta_dagster.orchestration.metadata.metadata import STORAGE_KIND, standard_metadata
 from cm_delta_dagster.orchestration.metadata.partitions import check_partition_expr
 from cm_delta_dagster.orchestration.metadata.write_contract import (
-    TableNames,
+    NamingDefaults,
     WriteContract,
     parse_read_contract,
     parse_write_contract,
@@ -176,7 +176,7 @@ def _stored_assets(
             )
 
 
-def checked_contract(spec: dg.AssetSpec, *, names: TableNames) -> WriteContract:
+def checked_contract(spec: dg.AssetSpec, *, names: NamingDefaults) -> WriteContract:
     """How the asset is written, as its definition says. Raises InvalidArgumentError for what no write could follow."""
     contract = parse_write_contract(
         definition=spec.metadata,
@@ -191,8 +191,8 @@ def checked_contract(spec: dg.AssetSpec, *, names: TableNames) -> WriteContract:
     return contract
 
 
-def _names(manager: CatalogManagedDeltaIOManager) -> TableNames:
-    return TableNames(catalog=manager.default_catalog, schema=manager.default_schema)
+def _names(manager: CatalogManagedDeltaIOManager) -> NamingDefaults:
+    return NamingDefaults(catalog=manager.default_catalog, schema=manager.default_schema)
 
 
 def _shared_without_consent(stored: list[_StoredAsset]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.maintenance import LeaseGranted, MaintenanceKind
 from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified
 from cm_delta_dagster.catalog.recovery import AdoptedState, AdoptedTable, CommitHistory
-from cm_delta_dagster.catalog.tables import TableDefinition, TableEntry, TableIdentifier
+from cm_delta_dagster.catalog.tables import RecordedDefinition, TableEntry, TableIdentifier
 from cm_delta_dagster.errors import PurgeRefusedError, RecoveryError, TableAlreadyExistsError, TableNotFoundError
 from tests.contracts.catalog_bench import NAME, OTHER, PROTOCOL, Bench, Rule, create, metadata, proposal, summary
 
@@ -32,7 +32,7 @@ def _adopted(catalog: Catalog, *, location: str = LOCATION, name: TableIdentifie
         summary=summary(5000),
         mode=CommitMode.PUT_IF_ABSENT,
     )
-    definition = TableDefinition(metadata=metadata("id"), protocol=PROTOCOL, version=7, in_commit_timestamp=5000)
+    definition = RecordedDefinition(metadata=metadata("id"), protocol=PROTOCOL, version=7, in_commit_timestamp=5000)
     entry = catalog.adopt_table(
         AdoptedTable(
             table_id=str(uuid.uuid4()),

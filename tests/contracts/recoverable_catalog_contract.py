@@ -17,7 +17,7 @@ from cm_delta_dagster.catalog.ratification import (
     VersionTaken,
 )
 from cm_delta_dagster.catalog.recovery import AdoptedState, AdoptedTable, CommitHistory, HistoryStart
-from cm_delta_dagster.catalog.tables import InactiveState, TableDefinition
+from cm_delta_dagster.catalog.tables import InactiveState, RecordedDefinition
 from cm_delta_dagster.errors import (
     CommitRejectedError,
     InvalidArgumentError,
@@ -41,7 +41,7 @@ def history(proposals: Sequence[CommitProposal], *, to: int | None = None, colum
     return CommitHistory(
         proposals=tuple(proposals),
         published_version=last.version if to is None else to,
-        definition=TableDefinition(
+        definition=RecordedDefinition(
             metadata=metadata(columns),
             protocol=PROTOCOL,
             version=last.version,

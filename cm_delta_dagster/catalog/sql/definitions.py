@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.sql.schema import DEFINITIONS, TABLES
-from cm_delta_dagster.catalog.tables import TableDefinition, TableIdentifier
+from cm_delta_dagster.catalog.tables import RecordedDefinition, TableIdentifier
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
@@ -93,7 +93,7 @@ def etag(row: Any) -> str:
     return f"{row.table_id}/{row.etag}"
 
 
-def definition(row: Any, identifier: TableIdentifier) -> TableDefinition | None:
+def definition(row: Any, identifier: TableIdentifier) -> RecordedDefinition | None:
     """The value of ``COLUMNS``; None if an action is missing or unreadable. Clients then read both from the log."""
     if row.metadata is None or row.protocol is None:
         return None
@@ -110,7 +110,7 @@ def definition(row: Any, identifier: TableIdentifier) -> TableDefinition | None:
             identifier,
         )
         return None
-    return TableDefinition(
+    return RecordedDefinition(
         metadata=actions.metadata,
         protocol=actions.protocol,
         version=row.defined_version,

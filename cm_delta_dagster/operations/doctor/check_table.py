@@ -31,7 +31,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableCheck:
+class CheckedTable:
     """The findings, and what repairs need.
 
     Attributes:
@@ -55,7 +55,7 @@ class TableCheck:
     states: Mapping[int, TableState] = field(default_factory=dict)
 
 
-def check_table(table: Table, *, depth: Depth, progress: Progress | None = None) -> TableCheck:
+def check_table(table: Table, *, depth: Depth, progress: Progress | None = None) -> CheckedTable:
     """Run all checks.
 
     Raises:
@@ -64,7 +64,7 @@ def check_table(table: Table, *, depth: Depth, progress: Progress | None = None)
     """
     seen = observe(table)
     if seen.is_missing:
-        return TableCheck(seen=seen, num_commits=0, num_files=0, findings=(missing_storage(table, seen),))
+        return CheckedTable(seen=seen, num_commits=0, num_files=0, findings=(missing_storage(table, seen),))
     findings = Findings()
     commits, states = CommitCheck(table, seen, findings), StateCheck(table, seen, findings)
     for commit in commits.check():
@@ -89,7 +89,7 @@ def check_table(table: Table, *, depth: Depth, progress: Progress | None = None)
         findings += deep.findings
     if loaded is not None:
         findings += leftovers(table)
-    return TableCheck(
+    return CheckedTable(
         seen=seen,
         num_commits=commits.compared,
         num_files=num_files,

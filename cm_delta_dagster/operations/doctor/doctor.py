@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
-from cm_delta_dagster.operations.doctor.check_table import Progress, TableCheck, check_table
+from cm_delta_dagster.operations.doctor.check_table import CheckedTable, Progress, check_table
 from cm_delta_dagster.operations.doctor.findings import Depth, Finding, Repair, Severity, without_doctor_advice
 from cm_delta_dagster.operations.doctor.repair_plan import RepairPlan, RepairStep, make_plan
 from cm_delta_dagster.operations.doctor.repairs import Repairs
@@ -115,7 +115,7 @@ def doctor(
 
 
 def _carry_out(
-    table: Table, check: TableCheck, steps: Sequence[RepairStep], repaired: list[Finding], failed: list[str]
+    table: Table, check: CheckedTable, steps: Sequence[RepairStep], repaired: list[Finding], failed: list[str]
 ) -> None:
     repairs = Repairs(table, check)
     for step in steps:
@@ -148,7 +148,7 @@ def plan_repair(table: Table, *, take_back: Collection[int] = ()) -> RepairPlan:
     return plan
 
 
-def _report(table: Table, check: TableCheck, plan: RepairPlan) -> DoctorReport:
+def _report(table: Table, check: CheckedTable, plan: RepairPlan) -> DoctorReport:
     deep = check.deep
     return DoctorReport(
         identifier=str(table.identifier),

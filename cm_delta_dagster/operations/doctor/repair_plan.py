@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.operations.doctor.check_table import TableCheck
+from cm_delta_dagster.operations.doctor.check_table import CheckedTable
 from cm_delta_dagster.operations.doctor.findings import Finding, Problem, Repair, Severity
 from cm_delta_dagster.protocol.log import log_files
 
@@ -90,7 +90,7 @@ class RepairPlan:
     untouched: tuple[Finding, ...]
 
 
-def make_plan(table: Table, check: TableCheck, *, take_back: Collection[int] = ()) -> RepairPlan:
+def make_plan(table: Table, check: CheckedTable, *, take_back: Collection[int] = ()) -> RepairPlan:
     """Derive the plan from the findings. Does no I/O.
 
     Args:
@@ -114,7 +114,7 @@ def make_plan(table: Table, check: TableCheck, *, take_back: Collection[int] = (
     )
 
 
-def _step(table: Table, check: TableCheck, finding: Finding) -> RepairStep:
+def _step(table: Table, check: CheckedTable, finding: Finding) -> RepairStep:
     assert finding.repair is not None
     directory = log_files.log_directory(table.location)
     locations = tuple(f"{directory}/{name}" for name in finding.files)

@@ -15,7 +15,7 @@ from cm_delta_dagster.client.snapshots.commit_sources import is_ratified, publis
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectAlreadyExistsError
-from cm_delta_dagster.operations.doctor.check_table import TableCheck
+from cm_delta_dagster.operations.doctor.check_table import CheckedTable
 from cm_delta_dagster.operations.doctor.commit_copies import (
     CommitCopies,
     foreign_transaction,
@@ -40,7 +40,7 @@ REPLACED_SUFFIX = ".replaced"
 class Repairs:
     """Carries out the steps of one plan for ``table``; all files that they set aside go to one directory."""
 
-    def __init__(self, table: Table, check: TableCheck) -> None:
+    def __init__(self, table: Table, check: CheckedTable) -> None:
         self._table = table
         self._check = check
         self._log = log_files.log_directory(table.location)

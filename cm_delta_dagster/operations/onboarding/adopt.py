@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.recovery import AdoptedState, AdoptedTable, CommitHistory
-from cm_delta_dagster.catalog.tables import TableDefinition, TableEntry, TableIdentifier
+from cm_delta_dagster.catalog.tables import RecordedDefinition, TableEntry, TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.backoff import attempts, attempts_without_jitter
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
@@ -144,7 +144,7 @@ def _register(client: DeltaClient, draft: AdoptDraft, name: TableIdentifier) -> 
     store, version = client.stores.store_for(plan.location), plan.adopted_version
     proposal = found_proposal(version, store.read(published_source(plan.location, version).location))
     assert proposal.metadata is not None and proposal.protocol is not None
-    definition = TableDefinition(
+    definition = RecordedDefinition(
         metadata=proposal.metadata,
         protocol=proposal.protocol,
         version=version,

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import CommitProposal, CommitSummary
-from cm_delta_dagster.catalog.tables import TableDefinition
+from cm_delta_dagster.catalog.tables import RecordedDefinition
 from cm_delta_dagster.client.commits.changed_partitions import ChangedPartition, changed_partitions, feed_tags
 from cm_delta_dagster.client.snapshots.commit_sources import digest_of
 from cm_delta_dagster.client.snapshots.log_reader import read_checksum
@@ -92,11 +92,11 @@ class Chain:
         """Newest version of the chain."""
         return -1 if self.state is None else self.state.version
 
-    def definition(self) -> TableDefinition:
+    def definition(self) -> RecordedDefinition:
         """Metadata and protocol after the newest version."""
         assert self.state is not None
         version, time = self._defined
-        return TableDefinition(
+        return RecordedDefinition(
             metadata=self.state.metadata, protocol=self.state.protocol, version=version, in_commit_timestamp=time
         )
 

@@ -12,7 +12,7 @@ from cm_delta_dagster.client.snapshots.log_reader import LoadedState, load_state
 from cm_delta_dagster.errors import CorruptLogError, ProtocolError, StorageError
 from cm_delta_dagster.operations.recovery.commit_chain import Chain, CommitFileContent, RefusedError, found_commit
 from cm_delta_dagster.operations.recovery.log_listing import (
-    LogListing,
+    DirectoryListings,
     above,
     list_log,
     missing_files,
@@ -43,7 +43,7 @@ class HistoryComparison:
     plan: TableRecoveryPlan
     reader: CommitReader
     ratified: RatifiedCommits
-    listing: LogListing
+    listing: DirectoryListings
     chain: Chain | None = None
     own: tuple[RatifiedCommit, ...] = ()
     is_cleaned: bool = False

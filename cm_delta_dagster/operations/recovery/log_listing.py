@@ -29,7 +29,7 @@ from cm_delta_dagster.storage.store import ObjectStatus, Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogListing:
+class DirectoryListings:
     """One listing of ``_delta_log`` and one of ``_staged_commits``.
 
     Attributes:
@@ -42,7 +42,7 @@ class LogListing:
     staged: tuple[ObjectStatus, ...]
 
 
-def list_log(store: Store, location: str) -> LogListing:
+def list_log(store: Store, location: str) -> DirectoryListings:
     """The files of a table's log. Raises StorageError."""
     published: dict[int, ObjectStatus] = {}
     derived: dict[str, int] = {}
@@ -57,7 +57,7 @@ def list_log(store: Store, location: str) -> LogListing:
             case file:
                 derived[status.name] = file.version
     staged = tuple(store.list_from(log_files.staged_commits_directory(location)))
-    return LogListing(published=published, derived=derived, staged=staged)
+    return DirectoryListings(published=published, derived=derived, staged=staged)
 
 
 def above(versions: Iterable[int], version: int) -> list[int]:
@@ -66,7 +66,7 @@ def above(versions: Iterable[int], version: int) -> list[int]:
 
 
 def staged_candidates(
-    reader: CommitReader, chain: Chain, listing: LogListing, *, chosen: Collection[str], known: Collection[str]
+    reader: CommitReader, chain: Chain, listing: DirectoryListings, *, chosen: Collection[str], known: Collection[str]
 ) -> tuple[tuple[StagedCandidate, ...], tuple[LostCommit, ...]]:
     """Find staged files above the chain, and versions above it of which no copy exists.
 
@@ -104,7 +104,7 @@ def staged_candidates(
 
 def overtaken_commits(
     reader: CommitReader,
-    listing: LogListing,
+    listing: DirectoryListings,
     records: Mapping[int, RatifiedCommit],
     *,
     up_to: int,
@@ -172,7 +172,7 @@ def _candidate(
     )
 
 
-def _evidence_by_version(reader: CommitReader, listing: LogListing, end: int) -> dict[int, LostCommit]:
+def _evidence_by_version(reader: CommitReader, listing: DirectoryListings, end: int) -> dict[int, LostCommit]:
     """Files that prove that a version above ``end`` was committed, by version; checksums take precedence."""
     found: dict[int, LostCommit] = {}
     for name, version in listing.derived.items():

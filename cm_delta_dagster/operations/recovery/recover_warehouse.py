@@ -26,7 +26,7 @@ from cm_delta_dagster.errors import CorruptLogError, InvalidArgumentError, Proto
 from cm_delta_dagster.operations.arguments import check_plan
 from cm_delta_dagster.operations.recovery.commit_chain import Chain, CommitFileContent, Link, RefusedError, parsed
 from cm_delta_dagster.operations.recovery.log_listing import (
-    LogListing,
+    DirectoryListings,
     above,
     list_log,
     missing_files,
@@ -204,7 +204,7 @@ def _plan_adoption(
     return _FoundTable(plan=plan, chain=chain, links=tuple(chain.links))
 
 
-def _chain(reader: CommitReader, listing: LogListing) -> tuple[Chain, tuple[RejectedCommit, ...]]:
+def _chain(reader: CommitReader, listing: DirectoryListings) -> tuple[Chain, tuple[RejectedCommit, ...]]:
     """The chain that ends with the newest commits, and the commits that do not continue it."""
     base, first = _start(reader, listing)
     if not _begins_managed(reader, listing, base, first):
@@ -235,7 +235,7 @@ def _chain(reader: CommitReader, listing: LogListing) -> tuple[Chain, tuple[Reje
     return chain, tuple(rejected)
 
 
-def _begins_managed(reader: CommitReader, listing: LogListing, base: TableState | None, first: int) -> bool:
+def _begins_managed(reader: CommitReader, listing: DirectoryListings, base: TableState | None, first: int) -> bool:
     """Whether the table is catalog-managed from the first commit of the log on; a damaged commit counts as managed."""
     if base is not None:
         return is_catalog_managed(base.protocol)
@@ -243,7 +243,7 @@ def _begins_managed(reader: CommitReader, listing: LogListing, base: TableState 
     return protocol is None or is_catalog_managed(protocol)
 
 
-def _adopted_at(reader: CommitReader, listing: LogListing, first: int) -> int:
+def _adopted_at(reader: CommitReader, listing: DirectoryListings, first: int) -> int:
     """The version that brought the table of another writer under a catalog."""
     for version in above(listing.published, first):
         protocol = _protocol(_file(reader, listing, version))
@@ -260,7 +260,7 @@ def _protocol(file: CommitFileContent) -> Protocol | None:
         return None
 
 
-def _start(reader: CommitReader, listing: LogListing) -> tuple[TableState | None, int]:
+def _start(reader: CommitReader, listing: DirectoryListings) -> tuple[TableState | None, int]:
     """A state and its version from which the newest commits follow without a gap; None and 0 for a log that begins at 0."""
     versions = sorted(listing.published)
     starts = [version for version in versions if version - 1 not in listing.published]
@@ -278,11 +278,11 @@ def _start(reader: CommitReader, listing: LogListing) -> tuple[TableState | None
     )
 
 
-def _checkpoints(listing: LogListing) -> frozenset[int]:
+def _checkpoints(listing: DirectoryListings) -> frozenset[int]:
     return frozenset(version for name, version in listing.derived.items() if ".checkpoint." in name)
 
 
-def _file(reader: CommitReader, listing: LogListing, version: int) -> CommitFileContent:
+def _file(reader: CommitReader, listing: DirectoryListings, version: int) -> CommitFileContent:
     status = listing.published[version]
     return CommitFileContent(
         version=version,

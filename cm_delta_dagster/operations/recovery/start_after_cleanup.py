@@ -12,7 +12,7 @@ from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
 from cm_delta_dagster.client.snapshots.log_reader import proven_checkpoint, read_checksum
 from cm_delta_dagster.errors import ProtocolError, StorageError
 from cm_delta_dagster.operations.recovery.commit_chain import Chain, CommitFileContent, RefusedError, parsed
-from cm_delta_dagster.operations.recovery.log_listing import LogListing
+from cm_delta_dagster.operations.recovery.log_listing import DirectoryListings
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log import log_files, version_checksum
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState
@@ -35,7 +35,7 @@ class StartAfterCleanup:
     fork: int | None
 
 
-def is_cleaned_above(listing: LogListing, version: int) -> bool:
+def is_cleaned_above(listing: DirectoryListings, version: int) -> bool:
     """Return whether the log begins with a checkpoint above ``version``, as it does after log cleanup."""
     found = complete_checkpoints(listing.derived)
     return 0 not in listing.published and bool(found) and found[0].version > version
@@ -43,7 +43,7 @@ def is_cleaned_above(listing: LogListing, version: int) -> bool:
 
 def start_after_cleanup(
     reader: CommitReader,
-    listing: LogListing,
+    listing: DirectoryListings,
     records: Mapping[int, RatifiedCommit],
     *,
     table_id: str,
@@ -75,7 +75,7 @@ def start_after_cleanup(
 
 def _start(
     reader: CommitReader,
-    listing: LogListing,
+    listing: DirectoryListings,
     records: Mapping[int, RatifiedCommit],
     source: CheckpointSource,
     *,

@@ -12,7 +12,7 @@ from cm_delta_dagster.operations.sql.answers import NOTHING, Answer
 from cm_delta_dagster.operations.sql.default_values import without_default
 from cm_delta_dagster.operations.sql.lexemes import Kind
 from cm_delta_dagster.operations.sql.names import Name
-from cm_delta_dagster.operations.sql.qualifiers import TableNames
+from cm_delta_dagster.operations.sql.qualifiers import TableQualifiers
 from cm_delta_dagster.operations.sql.statements import Statement
 from cm_delta_dagster.operations.sql.targets import PinnedTable, SqlSession, open_together, source_query
 from cm_delta_dagster.operations.sql.words import Span, Words
@@ -252,7 +252,7 @@ def _write(spark: SparkSession, table: PinnedTable, frame: DataFrame, read: Inse
     snapshot = table.pinned
     where = read.where
     if where is not None:
-        where = TableNames(table.identifier, None, snapshot.schema).expression(where)
+        where = TableQualifiers(table.identifier, None, snapshot.schema).expression(where)
     partitions = PartitionOverwrite.STATIC
     if read.overwrites:
         if len(static) < len(snapshot.partition_columns) and _is_dynamic(spark):

@@ -16,7 +16,7 @@ from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, plan_
 from cm_delta_dagster.operations.maintenance.vacuum import vacuum as vacuum_table
 from cm_delta_dagster.operations.sql.answers import Answer
 from cm_delta_dagster.operations.sql.names import Name
-from cm_delta_dagster.operations.sql.qualifiers import TableNames
+from cm_delta_dagster.operations.sql.qualifiers import TableQualifiers
 from cm_delta_dagster.operations.sql.statements import Statement
 from cm_delta_dagster.operations.sql.targets import SqlSession, open_table, time_of, time_travel
 from cm_delta_dagster.operations.sql.words import Words
@@ -160,7 +160,7 @@ def _rewritten(session: SqlSession, name: Name, where: str | None, rewrite: Call
 def _condition(table: Table, where: str | None) -> str | None:
     if where is None:
         return None
-    return TableNames(table.identifier, None, table.snapshot().schema).expression(where)
+    return TableQualifiers(table.identifier, None, table.snapshot().schema).expression(where)
 
 
 def _considered(table: Table, where: str | None) -> int:

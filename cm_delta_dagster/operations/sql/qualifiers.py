@@ -11,7 +11,7 @@ from cm_delta_dagster.protocol.schema.types import StructType
 _BEFORE = "SELECT "
 
 
-class TableNames:
+class TableQualifiers:
     """The ways in which a statement may name the one table whose columns it uses.
 
     Args:

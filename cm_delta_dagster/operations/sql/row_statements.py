@@ -6,7 +6,7 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.sql.answers import NOTHING, Answer
 from cm_delta_dagster.operations.sql.names import Name
-from cm_delta_dagster.operations.sql.qualifiers import TableNames
+from cm_delta_dagster.operations.sql.qualifiers import TableQualifiers
 from cm_delta_dagster.operations.sql.statements import Statement
 from cm_delta_dagster.operations.sql.subqueries import ScalarQueries, refuse_queries
 from cm_delta_dagster.operations.sql.targets import PinnedTable, SqlSession, open_table, open_together
@@ -34,7 +34,7 @@ def update(session: SqlSession, statement: Statement) -> Answer:
     refuse_queries(where, what="The condition of UPDATE")
     queries = ScalarQueries.of([text for _, text in assignments])
     table, texts = _opened(session, name, queries)
-    names = TableNames(table.identifier, alias, table.snapshot().schema)
+    names = TableQualifiers(table.identifier, alias, table.snapshot().schema)
     columns = [names.column(parts) for parts, _ in assignments]
     values = unique_values([*zip(columns, map(names.expression, texts), strict=True)])
     condition = None if where is None else names.expression(where)
@@ -64,7 +64,7 @@ def delete(session: SqlSession, statement: Statement) -> Answer:
     words.done()
     refuse_queries(where, what="The condition of DELETE")
     table = open_table(session, name)
-    condition = TableNames(table.identifier, alias, table.snapshot().schema).expression(where)
+    condition = TableQualifiers(table.identifier, alias, table.snapshot().schema).expression(where)
     result = delete_rows(table, spark=session.spark, where=condition)
     return Answer(columns=_AFFECTED, rows=((counted(result, "numDeletedRows"),),))
 

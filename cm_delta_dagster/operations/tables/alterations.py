@@ -30,7 +30,7 @@ from cm_delta_dagster.protocol.schema.types import DataType, StructField, data_t
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class AlteredTable:
     """What an alteration wants of a table.
 
     Attributes:
@@ -58,7 +58,7 @@ class Alteration(typing.Protocol):
         """``commitInfo.operationParameters``, given the table after the change."""
         ...
 
-    def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
+    def apply(self, table: TableDefinition, files: FilesOfTable) -> AlteredTable:
         """The change of ``table``. Raises InvalidArgumentError if it cannot be made."""
         ...
 
@@ -102,14 +102,14 @@ class AddColumns:
             listed.append(described)
         return {"columns": _json(listed)}
 
-    def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
+    def apply(self, table: TableDefinition, files: FilesOfTable) -> AlteredTable:
         if not self.columns:
             raise InvalidArgumentError("No column to add is given. Name at least one.")
         added = (
             (column_path(column.name), _field_of(column), position_of(first=column.first, after=column.after))
             for column in self.columns
         )
-        return Change(
+        return AlteredTable(
             wanted=_with_declared_columns(table_changes.add_columns(_with_declared_fields(table), added), table)
         )
 
@@ -126,9 +126,9 @@ class RenameColumn:
         path = column_path(self.column)
         return {"oldColumnPath": path_text(path), "newColumnPath": path_text((*path[:-1], self.to))}
 
-    def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
+    def apply(self, table: TableDefinition, files: FilesOfTable) -> AlteredTable:
         wanted = table_changes.rename_column(_with_declared_fields(table), column_path(self.column), self.to)
-        return Change(wanted=_with_declared_columns(wanted, table))
+        return AlteredTable(wanted=_with_declared_columns(wanted, table))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +141,13 @@ class DropColumns:
     def parameters(self, table: TableDefinition) -> dict[str, str]:
         return {"columns": _json([path_text(column_path(column)) for column in self.columns])}
 
-    def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
+    def apply(self, table: TableDefinition, files: FilesOfTable) -> AlteredTable:
         if not self.columns:
             raise InvalidArgumentError("No column to drop is given. Name at least one.")
         wanted = _with_declared_fields(table)
         for column in self.columns:
             wanted = table_changes.drop_column(wanted, column_path(column))
-        return Change(wanted=_with_declared_columns(wanted, table))
+        return AlteredTable(wanted=_with_declared_columns(wanted, table))
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class ChangeColumn:
         found = find_column(table.schema, column_path(self.column))
         return _described(found.path, replace(found.field, type=found.type))
 
-    def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
+    def apply(self, table: TableDefinition, files: FilesOfTable) -> AlteredTable:
         path, wanted = column_path(self.column), _with_declared_fields(table)
         if self.type is not None:
             wanted = table_changes.change_type(wanted, path, table_changes.column_type(self.type))
@@ -196,7 +196,7 @@ class ChangeColumn:
             wanted = table_changes.set_not_null(wanted, path, has_rows=files.files > 0)
         if self.default is not None:
             wanted = wanted.with_schema(with_default(wanted.schema, self.column, self.default.text))
-        return Change(wanted=_with_declared_columns(wanted, table), depends_on_rows=self.nullable is False)
+        return AlteredTable(wanted=_with_declared_columns(wanted, table), depends_on_rows=self.nullable is False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class ChangeColumns:
             listed.append({**change.described(table), **position})
         return {"columns": _json(listed)}
 
-    def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
+    def apply(self, table: TableDefinition, files: FilesOfTable) -> AlteredTable:
         paths = [tuple(part.lower() for part in column_path(change.column)) for change in self.columns]
         for number, path in enumerate(paths):
             if any(other[: len(path)] == path for at, other in enumerate(paths) if at != number):
@@ -225,7 +225,7 @@ class ChangeColumns:
         for each in self.columns:
             change = each.apply(wanted, files)
             wanted, depends_on_rows = change.wanted, depends_on_rows or change.depends_on_rows
-        return Change(wanted=wanted, depends_on_rows=depends_on_rows)
+        return AlteredTable(wanted=wanted, depends_on_rows=depends_on_rows)
 
 
 # --- properties and features ------------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ class SetProperties:
     def parameters(self, table: TableDefinition) -> dict[str, str]:
         return {"properties": _json(dict(self.properties))}
 
-    def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
+    def apply(self, table: TableDefinition, files: FilesOfTable) -> AlteredTable:
         check_user_properties(self.properties, any_name=self.any_name)
         _refuse_constraints(self.properties)
         stored = dict(stored_properties(self.properties))
@@ -257,7 +257,7 @@ class SetProperties:
         wanted = wanted.with_properties(**stored)
         # A file that another writer adds before the feature has no row ids.
         tracked = self.enables_row_tracking and not row_tracking.is_supported(table.protocol)
-        return Change(wanted=wanted, features=requested_features(self.properties), depends_on_rows=tracked)
+        return AlteredTable(wanted=wanted, features=requested_features(self.properties), depends_on_rows=tracked)
 
     @property
     def enables_row_tracking(self) -> bool:
@@ -281,10 +281,10 @@ class UnsetProperties:
     def parameters(self, table: TableDefinition) -> dict[str, str]:
         return {"properties": _json(list(self.names)), "ifExists": "true"}
 
-    def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
+    def apply(self, table: TableDefinition, files: FilesOfTable) -> AlteredTable:
         check_removable_properties(self.names)
         wanted = _with_comment(table, None) if COMMENT in self.names else table
-        return Change(wanted=wanted.with_properties(**dict.fromkeys(self.names)))
+        return AlteredTable(wanted=wanted.with_properties(**dict.fromkeys(self.names)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,8 +297,8 @@ class SetComment:
     def parameters(self, table: TableDefinition) -> dict[str, str]:
         return {"properties": _json({"comment": self.comment})}
 
-    def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
-        return Change(wanted=_with_comment(table, self.comment))
+    def apply(self, table: TableDefinition, files: FilesOfTable) -> AlteredTable:
+        return AlteredTable(wanted=_with_comment(table, self.comment))
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,8 +318,8 @@ class EnableFeature:
         }
         return {"newProtocol": _json({key: value for key, value in described.items() if value is not None})}
 
-    def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
-        return Change(wanted=table, features=requested_features({f"{FEATURE_PREFIX}{self.feature}": "supported"}))
+    def apply(self, table: TableDefinition, files: FilesOfTable) -> AlteredTable:
+        return AlteredTable(wanted=table, features=requested_features({f"{FEATURE_PREFIX}{self.feature}": "supported"}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,9 +332,9 @@ class DropFeature:
     def parameters(self, table: TableDefinition) -> dict[str, str]:
         return {"featureName": self.feature, "truncateHistory": "false"}
 
-    def apply(self, table: TableDefinition, files: FilesOfTable) -> Change:
+    def apply(self, table: TableDefinition, files: FilesOfTable) -> AlteredTable:
         wanted = without_feature(table, self.feature, files)
-        return Change(wanted=wanted, dropped=frozenset((self.feature,)), depends_on_rows=True)
+        return AlteredTable(wanted=wanted, dropped=frozenset((self.feature,)), depends_on_rows=True)
 
 
 def position_of(*, first: bool = False, after: str | None = None) -> Position | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from cm_delta_dagster.orchestration.metadata.metadata import standard_metadata
 from cm_delta_dagster.orchestration.metadata.metadata_keys import DEFAULT_READ_KEYS, WRITE_KEYS, own_entries
-from cm_delta_dagster.orchestration.metadata.write_contract import TableNames, table_identifier
+from cm_delta_dagster.orchestration.metadata.write_contract import NamingDefaults, table_identifier
 from cm_delta_dagster.protocol.schema.types import StructType
 
 
@@ -16,7 +16,7 @@ def definition_metadata(
     metadata: Mapping[str, Any],
     *,
     asset_path: Sequence[str],
-    names: TableNames,
+    names: NamingDefaults,
     location: str | None = None,
     schema: StructType | None = None,
 ) -> dict[str, Any]:

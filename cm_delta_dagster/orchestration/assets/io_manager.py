@@ -43,8 +43,8 @@ from cm_delta_dagster.orchestration.metadata.metadata_keys import (
     own_run_tags,
 )
 from cm_delta_dagster.orchestration.metadata.write_contract import (
+    NamingDefaults,
     ReadContract,
-    TableNames,
     parse_read_contract,
     parse_write_contract,
     table_identifier,
@@ -231,8 +231,8 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         return self.spark.spark_session
 
     @property
-    def _names(self) -> TableNames:
-        return TableNames(catalog=self.default_catalog, schema=self.default_schema)
+    def _names(self) -> NamingDefaults:
+        return NamingDefaults(catalog=self.default_catalog, schema=self.default_schema)
 
     def _output_write(self, context: dg.OutputContext) -> OutputWrite:
         step = step_of(context)

@@ -14,7 +14,7 @@ from cm_delta_dagster.operations.maintenance.clean_log import plan_clean_log
 from cm_delta_dagster.operations.maintenance.clean_staged_commits import plan_clean_staged_commits
 from cm_delta_dagster.operations.maintenance.optimize import plan_optimize
 from cm_delta_dagster.operations.maintenance.sizes import size_text
-from cm_delta_dagster.orchestration.checks.observation import Observation
+from cm_delta_dagster.orchestration.checks.observation import ObservedTable
 from cm_delta_dagster.orchestration.checks.settings import TableCheck
 from cm_delta_dagster.orchestration.maintenance.maintenance_policy import MaintenancePolicy, MaintenanceTask, due_tasks
 from cm_delta_dagster.orchestration.metadata.metadata import PARTITION_ROW_COUNT, stored_figures
@@ -52,7 +52,7 @@ class Outcome:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
-def evaluate(check: TableCheck, seen: Observation) -> Outcome:
+def evaluate(check: TableCheck, seen: ObservedTable) -> Outcome:
     """Run one check.
 
     Raises:
@@ -69,7 +69,7 @@ def _limited(number: int, limit: int, what: str, *, advice: str, metadata: Mappi
     return Outcome(passed=passed, text=text, metadata=metadata)
 
 
-def _health(seen: Observation) -> Outcome:
+def _health(seen: ObservedTable) -> Outcome:
     report = doctor(seen.table)
     entries: dict[str, Any] = {
         "cm_delta/checked_commits": report.num_commits,
@@ -102,7 +102,7 @@ def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _unpublished_commits(seen: Observation) -> Outcome:
+def _unpublished_commits(seen: ObservedTable) -> Outcome:
     number = seen.snapshot.version - seen.snapshot.published_version
     return _limited(
         number,
@@ -117,7 +117,7 @@ def _unpublished_commits(seen: Observation) -> Outcome:
     )
 
 
-def _staged_commits(seen: Observation) -> Outcome:
+def _staged_commits(seen: ObservedTable) -> Outcome:
     plan = plan_clean_staged_commits(seen.table)
     outcome = _limited(
         len(seen.staged),
@@ -133,7 +133,7 @@ def _staged_commits(seen: Observation) -> Outcome:
     return replace(outcome, text=f"{outcome.text} Of them, {plan.num_files:,} can be deleted.")
 
 
-def _small_files(seen: Observation) -> Outcome:
+def _small_files(seen: ObservedTable) -> Outcome:
     policy, snapshot = seen.settings.policy, seen.snapshot
     plan = plan_optimize(seen.table, target_size=policy.target_file_bytes, min_size=policy.small_file_bytes)
     share = plan.num_files / snapshot.num_files if snapshot.num_files else 0.0
@@ -154,7 +154,7 @@ def _small_files(seen: Observation) -> Outcome:
     )
 
 
-def _log_size(seen: Observation) -> Outcome:
+def _log_size(seen: ObservedTable) -> Outcome:
     settings = seen.settings
     size = sum(status.size for status in seen.log)
     passed = len(seen.log) <= settings.max_log_files and size <= settings.max_log_bytes
@@ -168,7 +168,7 @@ def _log_size(seen: Observation) -> Outcome:
     )
 
 
-def _checkpoint_lag(seen: Observation) -> Outcome:
+def _checkpoint_lag(seen: ObservedTable) -> Outcome:
     newest = hinted_version(seen.table.store, seen.table.location)
     behind = seen.snapshot.version - newest
     entries = {"cm_delta/commits_since_checkpoint": behind}
@@ -183,7 +183,7 @@ def _checkpoint_lag(seen: Observation) -> Outcome:
     )
 
 
-def _freshness(seen: Observation) -> Outcome:
+def _freshness(seen: ObservedTable) -> Outcome:
     assert seen.settings.max_age is not None
     changed_ms, is_exact = seen.data_changed_ms
     age_s = max(0.0, (seen.table.services.now_ms() - changed_ms) / 1000)
@@ -209,7 +209,7 @@ def _age_text(seconds: float) -> str:
     return f"{seconds:.0f} seconds"
 
 
-def _row_count(seen: Observation) -> Outcome:
+def _row_count(seen: ObservedTable) -> Outcome:
     settings, rows = seen.settings, seen.snapshot.num_rows
     if rows is None:
         bounded = (settings.min_rows, settings.max_rows, settings.max_row_change) != (None, None, None)
@@ -241,7 +241,7 @@ def _bounds_text(rows: int, least: int | None, most: int | None) -> str:
     return ""
 
 
-def _partition_row_count(seen: Observation) -> Outcome:
+def _partition_row_count(seen: ObservedTable) -> Outcome:
     keys, settings = seen.materialized_partitions(), seen.settings
     if seen.asset.partitions is None or not keys:
         return Outcome(passed=True, text="No partition is materialized.")
@@ -271,7 +271,7 @@ def _partition_row_count(seen: Observation) -> Outcome:
     return Outcome(passed=False, is_error=True, text=text, metadata=entries)
 
 
-def _schema_change(seen: Observation) -> Outcome:
+def _schema_change(seen: ObservedTable) -> Outcome:
     found = columns_of(seen.snapshot.schema)
     declared = seen.asset.column_schema
     accepted = None if declared is not None else _accepted(seen)
@@ -301,7 +301,7 @@ def _schema_change(seen: Observation) -> Outcome:
     return Outcome(passed=False, is_error=True, text=text, metadata=entries)
 
 
-def _accepted(seen: Observation) -> tuple[KnownColumn, ...] | None:
+def _accepted(seen: ObservedTable) -> tuple[KnownColumn, ...] | None:
     """The schema that the last result of this check has as accepted."""
     key = dg.AssetCheckKey(seen.asset.key, TableCheck.SCHEMA_CHANGE.value)
     for record in seen.instance.event_log_storage.get_asset_check_execution_history(key, limit=_HISTORY):
@@ -312,7 +312,7 @@ def _accepted(seen: Observation) -> tuple[KnownColumn, ...] | None:
     return None
 
 
-def _constraints(seen: Observation) -> Outcome:
+def _constraints(seen: ObservedTable) -> Outcome:
     found = {one.name.lower(): one.expression for one in check_constraints(seen.snapshot.metadata.configuration)}
     wanted = seen.settings.constraints
     missing = [name for name in wanted if name.lower() not in found]
@@ -335,7 +335,7 @@ def _plain(expression: str) -> str:
     return "".join(expression.split()).lower()
 
 
-def _approvals(seen: Observation) -> Outcome:
+def _approvals(seen: ObservedTable) -> Outcome:
     waiting = seen.table.services.approvals.approvals(table_id=seen.table.table_id)
     entries: dict[str, Any] = {"cm_delta/waiting_commits": len(waiting)}
     if not waiting:
@@ -370,7 +370,7 @@ def _approvals(seen: Observation) -> Outcome:
     return Outcome(passed=False, is_error=True, text=text, metadata=entries)
 
 
-def _maintenance(seen: Observation) -> Outcome:
+def _maintenance(seen: ObservedTable) -> Outcome:
     policy = seen.settings.policy
     due = due_tasks(seen.table, policy)
     denied: dict[str, str] = {}
@@ -402,7 +402,7 @@ def _maintenance(seen: Observation) -> Outcome:
     return Outcome(passed=True, text=text, metadata=entries)
 
 
-def _has_work(seen: Observation, task: MaintenanceTask) -> bool:
+def _has_work(seen: ObservedTable, task: MaintenanceTask) -> bool:
     """Whether a due task would do anything. Log cleanups are due after a number of commits, also if nothing has expired."""
     if task is MaintenanceTask.CLEAN_LOG:
         plan = plan_clean_log(seen.table)
@@ -421,7 +421,7 @@ def _scaled(policy: MaintenancePolicy, factor: float) -> MaintenancePolicy:
     )
 
 
-_CHECKS: Mapping[TableCheck, Callable[[Observation], Outcome]] = {
+_CHECKS: Mapping[TableCheck, Callable[[ObservedTable], Outcome]] = {
     TableCheck.HEALTH: _health,
     TableCheck.UNPUBLISHED_COMMITS: _unpublished_commits,
     TableCheck.STAGED_COMMITS: _staged_commits,

@@ -34,7 +34,7 @@ class CheckedAsset:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Observation:
+class ObservedTable:
     """One table at one moment.
 
     Attributes:

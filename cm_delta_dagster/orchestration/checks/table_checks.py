@@ -10,10 +10,14 @@ import dagster as dg
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.operations.arguments import listed
 from cm_delta_dagster.orchestration.checks.evaluation import Outcome, evaluate
-from cm_delta_dagster.orchestration.checks.observation import CheckedAsset, Observation
+from cm_delta_dagster.orchestration.checks.observation import CheckedAsset, ObservedTable
 from cm_delta_dagster.orchestration.checks.settings import CheckSettings, TableCheck
 from cm_delta_dagster.orchestration.metadata.metadata_keys import DEFAULT_READ_KEYS, WRITE_KEYS, own_entries
-from cm_delta_dagster.orchestration.metadata.write_contract import TableNames, parse_partition_expr, table_identifier
+from cm_delta_dagster.orchestration.metadata.write_contract import (
+    NamingDefaults,
+    parse_partition_expr,
+    table_identifier,
+)
 
 ACCEPT_SCHEMA_TAG = "cm_delta_checks/accept_schema"
 """Run tag: with the value ``true``, the check of the schema accepts the schema as it is."""
@@ -72,7 +76,7 @@ def table_checks(
             raise InvalidArgumentError(f"The check {check.value} needs the setting {missing} of CheckSettings.")
     if not chosen:
         raise InvalidArgumentError("No check is chosen. Give at least one, or None for the default checks.")
-    names = TableNames(catalog=default_catalog, schema=default_schema)
+    names = NamingDefaults(catalog=default_catalog, schema=default_schema)
     return [
         _CheckedTable(
             asset=checked,
@@ -96,7 +100,7 @@ def _check(name: TableCheck | str) -> TableCheck:
 
 
 def _checked_assets(
-    asset: dg.AssetsDefinition | dg.AssetSpec | dg.AssetKey, *, table: str | None, names: TableNames
+    asset: dg.AssetsDefinition | dg.AssetSpec | dg.AssetKey, *, table: str | None, names: NamingDefaults
 ) -> Iterator[tuple[CheckedAsset, str]]:
     if isinstance(asset, dg.AssetKey):
         asset = dg.AssetSpec(asset)
@@ -174,7 +178,7 @@ class _CheckedTable:
         wanted = {key.name for key in context.selected_asset_check_keys}
         selected = [check for check in self.checks if check.value in wanted]
         try:
-            seen = Observation(
+            seen = ObservedTable(
                 asset=self.asset,
                 table=getattr(context.resources, self.catalog).client.table(self.name),
                 settings=self.settings,

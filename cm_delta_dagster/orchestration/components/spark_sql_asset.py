@@ -16,7 +16,7 @@ from cm_delta_dagster.orchestration.components.connection import DescribedModel
 from cm_delta_dagster.orchestration.components.scaffolding import ExampleScaffolder
 from cm_delta_dagster.orchestration.definitions import checked_contract
 from cm_delta_dagster.orchestration.metadata.metadata import STORAGE_KIND, standard_metadata
-from cm_delta_dagster.orchestration.metadata.write_contract import TableNames
+from cm_delta_dagster.orchestration.metadata.write_contract import NamingDefaults
 
 _QUERY_FILE = "query.sql"
 _EXAMPLE = """\
@@ -111,7 +111,9 @@ class SparkSqlAsset(dg.Component, DescribedModel):
 
     def _spec(self, query: str) -> dg.AssetSpec:
         spec = self.asset
-        contract = checked_contract(spec, names=TableNames(catalog=self.default_catalog, schema=self.default_schema))
+        contract = checked_contract(
+            spec, names=NamingDefaults(catalog=self.default_catalog, schema=self.default_schema)
+        )
         upstream = {dep.asset_key: dep for dep in spec.deps}
         for table in _tables(query, self.parameters):
             key = dg.AssetKey.from_user_string(self.asset_keys.get(table, "/".join(table.split(".")[1:])))

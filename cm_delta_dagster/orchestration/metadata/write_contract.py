@@ -144,7 +144,7 @@ class ReadContract:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableNames:
+class NamingDefaults:
     """Default catalog and schema of a table."""
 
     catalog: str = "main"
@@ -158,7 +158,7 @@ def parse_write_contract(
     output: Mapping[str, Any],
     asset_path: Sequence[str],
     partitioned: bool,
-    names: TableNames,
+    names: NamingDefaults,
 ) -> WriteContract:
     """The contract of one output.
 
@@ -229,7 +229,7 @@ def parse_read_contract(
     upstream: Mapping[str, Any],
     own: Mapping[str, Any],
     asset_path: Sequence[str],
-    names: TableNames,
+    names: NamingDefaults,
 ) -> ReadContract:
     """The contract of one input. The metadata of the upstream asset names the table; the metadata of the input
     (``dg.AssetIn(metadata=)``) selects rows, columns and version.
@@ -282,7 +282,9 @@ def _changes_from(value: Any) -> ChangesFrom | None:
     return ChangesFrom(timestamp_ms=_timestamp_ms(value, "changes_from"))
 
 
-def table_identifier(entries: Mapping[str, Any], *, asset_path: Sequence[str], names: TableNames) -> TableIdentifier:
+def table_identifier(
+    entries: Mapping[str, Any], *, asset_path: Sequence[str], names: NamingDefaults
+) -> TableIdentifier:
     """Name of the table from ``table`` (one to three parts), ``schema`` and ``catalog``, or from the last two key parts.
 
     Raises:

@@ -26,7 +26,7 @@ from cm_delta_dagster.errors import CatalogError, InvalidArgumentError
 from cm_delta_dagster.orchestration.metadata.metadata_keys import DEFAULT_READ_KEYS, WRITE_KEYS, own_entries
 from cm_delta_dagster.orchestration.metadata.setting_names import SettingName
 from cm_delta_dagster.orchestration.metadata.write_contract import (
-    TableNames,
+    NamingDefaults,
     ambiguous_table,
     parse_partition_expr,
     table_identifier,
@@ -93,7 +93,7 @@ def ratified_commit_sensor(
     """
     if not 1 <= batch_size <= _MAX_BATCH_SIZE:
         raise InvalidArgumentError(f"batch_size is {batch_size}; give 1 to {_MAX_BATCH_SIZE} commits.")
-    watched = watched_tables(assets, names=TableNames(catalog=default_catalog, schema=default_schema))
+    watched = watched_tables(assets, names=NamingDefaults(catalog=default_catalog, schema=default_schema))
     jobs = _Jobs.of(name, watched, job=job, target=target, checks=launch_checks)
     evaluation = _Evaluation(
         name=name,
@@ -285,7 +285,7 @@ def _table_of(client: DeltaClient, page: FeedPage, table_id: str) -> FeedTable |
     )
 
 
-def watched_tables(assets: WatchedAssets, *, names: TableNames) -> Mapping[str, tuple[WatchedAsset, ...]]:
+def watched_tables(assets: WatchedAssets, *, names: NamingDefaults) -> Mapping[str, tuple[WatchedAsset, ...]]:
     """Assets of each table, by full table name. Raises InvalidArgumentError."""
     found: dict[str, list[WatchedAsset]] = {}
     implied: dict[str, dg.AssetKey] = {}

@@ -13,7 +13,7 @@ from cm_delta_dagster.operations.sql.default_values import without_default
 from cm_delta_dagster.operations.sql.insert_statements import read_insert
 from cm_delta_dagster.operations.sql.lexemes import literal_text, literal_value
 from cm_delta_dagster.operations.sql.parameters import literal, with_values
-from cm_delta_dagster.operations.sql.qualifiers import TableNames, with_aliases
+from cm_delta_dagster.operations.sql.qualifiers import TableQualifiers, with_aliases
 from cm_delta_dagster.operations.sql.statements import read_statement
 from cm_delta_dagster.operations.sql.words import Words
 from cm_delta_dagster.protocol.features.column_specs import Column
@@ -134,11 +134,11 @@ SCHEMA = StructType((StructField("id", LONG), StructField("orders", StructType((
 
 
 def test_the_name_of_the_table_before_columns_is_left_out() -> None:
-    names = TableNames(TableIdentifier("main", "sales", "orders"), None, SCHEMA)
+    names = TableQualifiers(TableIdentifier("main", "sales", "orders"), None, SCHEMA)
     assert names.expression("main.sales.orders.id > orders.id and Sales.orders . id < o.id") == "id > id and  id < o.id"
     assert names.expression("orders.nothing = 'orders.id'") == "orders.nothing = 'orders.id'"
     assert names.column(("orders", "orders", "id")) == "orders.id"
-    aliased = TableNames(TableIdentifier("main", "sales", "orders"), "o", SCHEMA)
+    aliased = TableQualifiers(TableIdentifier("main", "sales", "orders"), "o", SCHEMA)
     assert aliased.expression("o.id = orders.id") == "id = orders.id"
     assert with_aliases("main.a.t.x = a.t.y", {("main", "a", "t"): "s"}) == "`s`.x = `s`.y"
 

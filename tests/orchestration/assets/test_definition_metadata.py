@@ -4,17 +4,17 @@ import pytest
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.orchestration.assets.definition_metadata import definition_metadata
-from cm_delta_dagster.orchestration.metadata.write_contract import TableNames
+from cm_delta_dagster.orchestration.metadata.write_contract import NamingDefaults
 from tests.orchestration.log_tables import SCHEMA
 
 
 def test_a_definition_gets_table_name_and_kind_and_what_exists_of_the_table():
-    plain = definition_metadata({}, asset_path=["sales", "orders"], names=TableNames())
+    plain = definition_metadata({}, asset_path=["sales", "orders"], names=NamingDefaults())
     assert plain == {"dagster/table_name": "main.sales.orders", "dagster/storage_kind": "deltalake"}
     full = definition_metadata(
         {"table": "s.t", "dagster/storage_kind": "mine"},
         asset_path=["x"],
-        names=TableNames(),
+        names=NamingDefaults(),
         location="file:///w/t",
         schema=SCHEMA,
     )
@@ -25,4 +25,4 @@ def test_a_definition_gets_table_name_and_kind_and_what_exists_of_the_table():
 
 def test_a_misspelt_key_is_refused():
     with pytest.raises(InvalidArgumentError, match="merge_keys"):
-        definition_metadata({"merge_key": "id"}, asset_path=["t"], names=TableNames())
+        definition_metadata({"merge_key": "id"}, asset_path=["t"], names=NamingDefaults())

@@ -20,9 +20,9 @@ from cm_delta_dagster.orchestration import (
     table_checks,
 )
 from cm_delta_dagster.orchestration.checks.evaluation import evaluate
-from cm_delta_dagster.orchestration.checks.observation import Observation
+from cm_delta_dagster.orchestration.checks.observation import ObservedTable
 from cm_delta_dagster.orchestration.checks.table_checks import _checked_assets
-from cm_delta_dagster.orchestration.metadata.write_contract import TableNames
+from cm_delta_dagster.orchestration.metadata.write_contract import NamingDefaults
 from cm_delta_dagster.protocol.features.protocol_evolution import with_features
 from cm_delta_dagster.protocol.log import log_files
 from tests.orchestration.log_tables import commit, make_table
@@ -46,9 +46,11 @@ def run(catalog, instance, *, spec=SPEC, checks=None, tags=None, **settings):
 
 def check_of(catalog, instance, check, *, spec=SPEC, **settings):
     """The outcome of one check, without a run."""
-    ((asset, name),) = _checked_assets(spec, table=None, names=TableNames())
+    ((asset, name),) = _checked_assets(spec, table=None, names=NamingDefaults())
     table = catalog.client.table(name)
-    return evaluate(check, Observation(asset=asset, table=table, settings=CheckSettings(**settings), instance=instance))
+    return evaluate(
+        check, ObservedTable(asset=asset, table=table, settings=CheckSettings(**settings), instance=instance)
+    )
 
 
 def run_one(catalog, instance, check, **arguments):

@@ -7,7 +7,7 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.writing.merge import MergeMode
 from cm_delta_dagster.orchestration.metadata.metadata_keys import own_run_tags
 from cm_delta_dagster.orchestration.metadata.write_contract import (
-    TableNames,
+    NamingDefaults,
     WriteMode,
     parse_read_contract,
     parse_write_contract,
@@ -22,12 +22,12 @@ def contract(definition=None, *, run=None, output=None, path=("sales", "orders")
         output=output or {},
         asset_path=path,
         partitioned=partitioned,
-        names=TableNames(),
+        names=NamingDefaults(),
     )
 
 
 def reading(own, upstream=None):
-    return parse_read_contract(upstream=upstream or {}, own=own, asset_path=("t",), names=TableNames())
+    return parse_read_contract(upstream=upstream or {}, own=own, asset_path=("t",), names=NamingDefaults())
 
 
 def test_without_metadata_the_table_is_named_by_the_asset_key_and_overwritten():
@@ -187,7 +187,7 @@ def test_an_input_without_meaning_is_refused(own):
 
 def test_a_mode_set_at_run_time_leaves_the_keys_of_the_old_mode_behind():
     merging = {"mode": "merge", "merge_keys": ["id"]}
-    arguments = {"asset_path": ["t"], "partitioned": False, "names": TableNames()}
+    arguments = {"asset_path": ["t"], "partitioned": False, "names": NamingDefaults()}
     replaced = parse_write_contract(definition=merging, run={"mode": "overwrite"}, output={}, **arguments)
     assert (replaced.mode, replaced.merge_keys) == (WriteMode.OVERWRITE, ())
     kept = parse_write_contract(definition=merging, run={"mode": "merge"}, output={}, **arguments)
@@ -200,5 +200,5 @@ def test_a_mode_set_at_run_time_leaves_the_keys_of_the_old_mode_behind():
 def test_slips_of_the_mode_are_refused(key):
     with pytest.raises(InvalidArgumentError):
         parse_write_contract(
-            definition={key: "append"}, run={}, output={}, asset_path=["t"], partitioned=False, names=TableNames()
+            definition={key: "append"}, run={}, output={}, asset_path=["t"], partitioned=False, names=NamingDefaults()
         )
