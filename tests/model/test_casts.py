@@ -303,6 +303,8 @@ def test_of_two_who_create_one_name_with_rows_one_has_them_in_version_0_and_the_
         assert versions_of(explorer, name) == {0}
 
 
+@pytest.mark.model_full
+@pytest.mark.timeout(7200)
 def test_two_who_write_to_or_create_one_name_both_have_their_rows(report: Report) -> None:
     """CM-D3, CM-W3."""
     members = (creator_with_rows("a", joins=True), creator_with_rows("b", joins=True))
@@ -312,6 +314,8 @@ def test_two_who_write_to_or_create_one_name_both_have_their_rows(report: Report
 
 
 @LONG_UNLIKE_MODES
+@pytest.mark.model_full
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("seed", [20261121])
 def test_samples_of_a_large_cast_keep_the_protocol(mode: str, seed: int, report: Report) -> None:
     writers = [writer(f"w{number}", skew_ms=1000 * (number - 2)) for number in range(4)]

@@ -40,7 +40,8 @@ def test_writes_merges_and_reads_work_over_connect(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "module", ["tests/api/test_sql_writes.py", pytest.param("tests/api/test_sql.py", marks=pytest.mark.exhaustive)]
+    "module",
+    [pytest.param(f"tests/api/{name}.py", marks=pytest.mark.exhaustive) for name in ("test_sql", "test_sql_writes")],
 )
 def test_the_tests_of_sql_pass_over_connect(module: str) -> None:
     pytest.importorskip("grpc", reason="the extra `connect` is not installed")

@@ -230,7 +230,7 @@ def _run(lake: Connection, spark: SparkSession, seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(2, 8))])
 @pytest.mark.parametrize("limit", [100_000, 0])
 def test_random_merges_do_what_merging_lists_of_rows_does(
     lake: Connection, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, seed: int, limit: int
