@@ -31,7 +31,7 @@ def table_of(catalog: SqlCatalog, name: str) -> str:
 @contextmanager
 def open_transaction(catalog: SqlCatalog) -> Iterator[sa.Connection]:
     """A transaction that commits at the end of the block."""
-    with catalog._database._ready()[1].connect() as connection:
+    with catalog._database.shared._ready()[1].connect() as connection:
         yield connection
         connection.commit()
 
@@ -63,7 +63,7 @@ def test_an_open_transaction_delays_only_its_own_entry(catalog: SqlCatalog) -> N
 
 def test_a_rolled_back_transaction_leaves_no_entry(catalog: SqlCatalog) -> None:
     table = table_of(catalog, "a")
-    with catalog._database._ready()[1].connect() as connection:
+    with catalog._database.shared._ready()[1].connect() as connection:
         ratify(connection, table, 1)
         connection.rollback()
     catalog.commit(table, proposal(1))
@@ -117,7 +117,7 @@ def test_readers_miss_nothing_while_transactions_stay_open_and_roll_back(catalog
                 catalog.commit(tables[number], proposal(version))
                 version += 1
                 continue
-            with catalog._database._ready()[1].connect() as connection:
+            with catalog._database.shared._ready()[1].connect() as connection:
                 ratify(connection, tables[number], version)
                 time.sleep(draw.random() / 50)
                 if draw.random() < 0.3:

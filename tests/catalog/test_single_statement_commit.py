@@ -58,7 +58,7 @@ def statements_of(catalog: SqlCatalog) -> Iterator[list[str]]:
     def stop_noting(connection: Any, *_: object) -> None:
         connection.cursor_factory = psycopg.Cursor
 
-    engines = {id(engine.pool): engine for engine in catalog._database._ready()}.values()
+    engines = {id(engine.pool): engine for engine in catalog._database.shared._ready()}.values()
     for engine in engines:
         sa.event.listen(engine, "checkout", note)
         sa.event.listen(engine, "checkin", stop_noting)

@@ -7,8 +7,8 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.access import WHOLE_CATALOG, Caller, Grant, Privilege, Role
 from cm_delta_dagster.catalog.audit import AuditEntry
 from cm_delta_dagster.catalog.sql import audit, grants, guard, names
+from cm_delta_dagster.catalog.sql.caller_database import CallerDatabase
 from cm_delta_dagster.catalog.sql.callers import checked_principal
-from cm_delta_dagster.catalog.sql.database import Database
 from cm_delta_dagster.catalog.texts import checked_reason
 from cm_delta_dagster.errors import InvalidArgumentError
 
@@ -18,7 +18,7 @@ _MAX_LIMIT = 100_000
 class AccessMethods:
     """A base of the catalog. Each method opens the connection or transaction of one operation."""
 
-    _database: Database
+    _database: CallerDatabase
     _now_ms: Callable[[], int]
 
     def whoami(self) -> Caller:

@@ -1,8 +1,6 @@
-"""Who uses a connection: the principal that the client stated, or on PostgreSQL, without one, the role that logged in."""
+"""Who calls: the principal that the client states for the call, or on PostgreSQL, without one, the role that logs in."""
 
 import os
-from collections.abc import Callable
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -38,23 +36,19 @@ def checked_principal(name: str | None) -> str | None:
     return name
 
 
-def on_connect(stated: str | None) -> Callable[[Any, Any], None]:
-    """A listener for SQLAlchemy's ``connect`` that records the caller of a connection."""
-
-    def record_caller(_: Any, record: Any) -> None:
-        record.info[_PRINCIPAL] = stated
-
-    return record_caller
+def acting_as(connection: sa.Connection, principal: str | None) -> sa.Connection:
+    """The connection while it serves a call of ``principal``; its next user gets it without."""
+    return connection.execution_options(**{_PRINCIPAL: principal})
 
 
 def caller_of(connection: sa.Connection) -> str | None:
-    """The principal of the connection; None if the client stated none."""
-    found = connection.info.get(_PRINCIPAL) or connection.info.get(SESSION_USER)
+    """The principal of the call that the connection serves; None if the client stated none."""
+    found = connection.get_execution_options().get(_PRINCIPAL) or connection.info.get(SESSION_USER)
     return None if found is None else str(found)
 
 
 def source_of(connection: sa.Connection) -> CallerSource:
     """Where the name of the principal comes from."""
-    if connection.info.get(_PRINCIPAL) is not None:
+    if connection.get_execution_options().get(_PRINCIPAL) is not None:
         return CallerSource.CONNECTION
     return CallerSource.NONE if caller_of(connection) is None else CallerSource.DATABASE

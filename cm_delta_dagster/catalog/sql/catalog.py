@@ -40,9 +40,9 @@ from cm_delta_dagster.catalog.sql import (
     tables,
 )
 from cm_delta_dagster.catalog.sql.access_methods import AccessMethods
-from cm_delta_dagster.catalog.sql.audited_database import AuditedDatabase
+from cm_delta_dagster.catalog.sql.caller_database import CallerDatabase
 from cm_delta_dagster.catalog.sql.callers import environment_principal
-from cm_delta_dagster.catalog.sql.database import IfMissing
+from cm_delta_dagster.catalog.sql.database import Database, IfMissing
 from cm_delta_dagster.catalog.sql.feed_methods import FeedMethods
 from cm_delta_dagster.catalog.sql.lease_methods import LeaseMethods
 from cm_delta_dagster.catalog.sql.policy_methods import PolicyMethods
@@ -93,17 +93,27 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
         max_clock_difference_ms: int = MAX_CLOCK_DIFFERENCE_MS,
         principal: str | None = None,
     ) -> None:
-        self._database = AuditedDatabase(url, if_missing=if_missing, principal=principal or environment_principal())
+        self._database = CallerDatabase(Database(url, if_missing=if_missing), principal or environment_principal())
+        self._closes_database = True
         self._warehouse = None if warehouse is None else names.checked_warehouse(warehouse)
-        self._now_ms = self._database.now_ms if now_ms is None else now_ms
+        self._now_ms = self._database.shared.now_ms if now_ms is None else now_ms
         self._max_clock_difference_ms = max_clock_difference_ms
         self._ratifier = Ratifier(self._database, now_ms=self._now_ms, max_ahead_ms=max_clock_difference_ms)
+
+    def acting_as(self, principal: str | None) -> "SqlCatalog":
+        """The same catalog by the same connections, for the calls of ``principal``. Raises InvalidArgumentError."""
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
+        other._database = CallerDatabase(self._database.shared, principal)
+        other._ratifier = self._ratifier.acting_in(other._database)
+        other._closes_database = False
+        return other
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process opens the same database with its own connections, and does not create it."""
         create = partial(
             SqlCatalog,
-            self._database.url_text,
+            self._database.shared.url_text,
             warehouse=self._warehouse,
             if_missing=IfMissing.REFUSE,
             max_clock_difference_ms=self._max_clock_difference_ms,
@@ -112,7 +122,7 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
         return create, ()
 
     def __repr__(self) -> str:
-        return f"SqlCatalog({self._database.shown_url!r})"
+        return f"SqlCatalog({self._database.shared.shown_url!r})"
 
     def __enter__(self) -> "SqlCatalog":
         return self
@@ -284,7 +294,7 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
 
     def commit_lock(self, table_id: str, *, seconds: float) -> AbstractContextManager[bool]:
         """The advisory commit lock of the table. Raises nothing."""
-        return self._database.commit_lock(table_id, seconds=seconds)
+        return self._database.shared.commit_lock(table_id, seconds=seconds)
 
     def record_published(self, table_id: str, proposal: CommitProposal) -> Ratified | VersionTaken:
         """Record a commit whose published file exists. Raises CommitRejectedError, TableNotFoundError."""
@@ -346,7 +356,7 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
             InvalidArgumentError: the file exists, or its directory does not.
             CatalogError: the copy failed, or this is a PostgreSQL catalog; the message then gives the command.
         """
-        return self._database.back_up(target)
+        return self._database.shared.back_up(target)
 
     def identity(self) -> CatalogIdentity:
         """Id and warehouse of the catalog, in one statement."""
@@ -418,8 +428,9 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
         )
 
     def close(self) -> None:
-        """Close the connections."""
-        self._database.close()
+        """Close the connections; those of :meth:`acting_as` stay open until the catalog that it was called on is closed."""
+        if self._closes_database:
+            self._database.shared.close()
 
 
 def _readable(connection: sa.Connection, entry: TableEntry) -> TableEntry:

@@ -19,7 +19,6 @@ import sqlalchemy as sa
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from cm_delta_dagster.catalog.sql import backup, feed_entries, migrate, owning_role, postgres_session, sqlite_files
-from cm_delta_dagster.catalog.sql.callers import checked_principal
 from cm_delta_dagster.catalog.sql.commit_locks import AdvisoryCommitLocks, file_commit_lock
 from cm_delta_dagster.catalog.sql.database_errors import (
     code_of,
@@ -57,12 +56,10 @@ class Database:
     Args:
         url: SQLAlchemy URL of a SQLite file or a PostgreSQL database.
         if_missing: whether a missing catalog is created, with the file of a SQLite database.
-        principal: who the client says it is; see :mod:`~cm_delta_dagster.catalog.sql.callers`.
     """
 
-    def __init__(self, url: str, *, if_missing: IfMissing = IfMissing.CREATE, principal: str | None = None) -> None:
+    def __init__(self, url: str, *, if_missing: IfMissing = IfMissing.CREATE) -> None:
         self._url = parsed_url(url)
-        self.principal = checked_principal(principal)
         self._if_missing = if_missing
         self.shown_url = without_secrets(self._url)
         self._is_sqlite = self._url.get_backend_name() == "sqlite"
@@ -329,9 +326,9 @@ class Database:
                     f"{self.shown_url} is not the database of a catalog: the file is not empty, and it is not a SQLite database. "
                     "Nothing was changed. Check the URL."
                 )
-            return sqlite_engine(self._url, principal=self.principal)
+            return sqlite_engine(self._url)
         try:
-            return postgresql_engine(self._url, self._server_clock, principal=self.principal)
+            return postgresql_engine(self._url, self._server_clock)
         except ImportError as error:
             raise CatalogError(
                 f"The catalog {self.shown_url} requires the PostgreSQL driver, which is not installed ({error}). Install it with "

@@ -12,7 +12,6 @@ from urllib.parse import quote
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.similar_names import did_you_mean, similar_names
-from cm_delta_dagster.catalog.sql import callers
 from cm_delta_dagster.catalog.sql.postgres_session import ServerClock
 from cm_delta_dagster.errors import CatalogNotFoundError, CatalogUnavailableError, InvalidArgumentError
 
@@ -112,7 +111,7 @@ def _check_directory(url: sa.URL) -> None:
     )
 
 
-def sqlite_engine(url: sa.URL, *, principal: str | None) -> sa.Engine:
+def sqlite_engine(url: sa.URL) -> sa.Engine:
     """An engine with one connection, whose commits are durable. Raises CatalogNotFoundError, CatalogUnavailableError."""
     _check_directory(url)
     engine = sa.create_engine(
@@ -132,7 +131,6 @@ def sqlite_engine(url: sa.URL, *, principal: str | None) -> sa.Engine:
         cursor.execute("PRAGMA foreign_keys=ON")
         cursor.close()
 
-    sa.event.listen(engine, "connect", callers.on_connect(principal))
     return engine
 
 
@@ -140,7 +138,6 @@ def postgresql_engine(
     url: sa.URL,
     clock: ServerClock,
     *,
-    principal: str | None = None,
     isolation_level: sa.engine.interfaces.IsolationLevel = "AUTOCOMMIT",
     size: int = 5,
     overflow: int = 15,
@@ -149,7 +146,6 @@ def postgresql_engine(
     """An engine with a connection pool; ``clock`` prepares each connection.
 
     Args:
-        principal: who the client says it is; None if it is the role that logs in.
         size, overflow: connections that the pool keeps, and further ones under load.
         wait_seconds: how long a caller waits for a connection of the pool.
     """
@@ -165,5 +161,4 @@ def postgresql_engine(
     )
 
     sa.event.listen(engine, "connect", clock.prepare)
-    sa.event.listen(engine, "connect", callers.on_connect(principal))
     return engine

@@ -6,7 +6,7 @@ from typing import Any
 from cm_delta_dagster.catalog.commit_feed import FeedEntry, FeedPage
 from cm_delta_dagster.catalog.event_feed import ALL_EVENTS, EventFilter, EventPage
 from cm_delta_dagster.catalog.sql import feed, feed_entries, feed_events, feed_waiting
-from cm_delta_dagster.catalog.sql.database import Database
+from cm_delta_dagster.catalog.sql.caller_database import CallerDatabase
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import PermissionDeniedError
 
@@ -16,7 +16,7 @@ class FeedMethods:
     entries of PostgreSQL.
     """
 
-    _database: Database
+    _database: CallerDatabase
 
     def feed(
         self, *, after: int, limit: int, identifiers: Iterable[TableIdentifier] | None = None
@@ -58,7 +58,7 @@ class FeedMethods:
 
     def wait_for_events(self, *, after: int, seconds: float) -> bool:
         """Wait until the feed has an entry above ``after``; False if there was none for ``seconds``."""
-        return feed_waiting.wait(self._database, lambda: self.latest_feed_position() > after, seconds=seconds)
+        return feed_waiting.wait(self._database.shared, lambda: self.latest_feed_position() > after, seconds=seconds)
 
     def delete_old_entries(self, *, before_ms: int) -> int:
         """Delete the entries before the first one that was recorded at ``before_ms`` or later."""

@@ -7,13 +7,13 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.leases import Lease
 from cm_delta_dagster.catalog.maintenance import LeaseGranted, LeaseHeldByAnother, LeaseLost, MaintenanceKind
 from cm_delta_dagster.catalog.sql import guard, leases
-from cm_delta_dagster.catalog.sql.database import Database
+from cm_delta_dagster.catalog.sql.caller_database import CallerDatabase
 
 
 class LeaseMethods:
     """A base of the catalog. Each method opens the connection or transaction of one operation."""
 
-    _database: Database
+    _database: CallerDatabase
     _now_ms: Callable[[], int]
 
     def acquire_maintenance_lease(

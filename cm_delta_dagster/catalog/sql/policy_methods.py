@@ -9,8 +9,8 @@ from cm_delta_dagster.catalog.maintenance import (
     MaintenanceRule,
 )
 from cm_delta_dagster.catalog.sql import maintenance, names, pins, policies
+from cm_delta_dagster.catalog.sql.caller_database import CallerDatabase
 from cm_delta_dagster.catalog.sql.callers import checked_principal
-from cm_delta_dagster.catalog.sql.database import Database
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.catalog.texts import checked_reason
 from cm_delta_dagster.errors import PermissionDeniedError
@@ -19,7 +19,7 @@ from cm_delta_dagster.errors import PermissionDeniedError
 class PolicyMethods:
     """A base of the catalog. Each method opens the connection or transaction of one operation."""
 
-    _database: Database
+    _database: CallerDatabase
     _now_ms: Callable[[], int]
 
     def set_commit_policy(self, rule: CommitPolicyRule) -> None:

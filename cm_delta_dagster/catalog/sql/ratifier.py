@@ -1,10 +1,11 @@
 """Which statements ratify a proposal: one transaction, or one statement on PostgreSQL."""
 
+import copy
 from collections.abc import Callable, Mapping
 
 from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitProposal, MultiTableOutcome, Ratified
 from cm_delta_dagster.catalog.sql import commits, single_statement_commit
-from cm_delta_dagster.catalog.sql.database import Database
+from cm_delta_dagster.catalog.sql.caller_database import CallerDatabase
 from cm_delta_dagster.catalog.sql.statement_skips import StatementSkips
 
 
@@ -18,16 +19,22 @@ class Ratifier:
         max_ahead_ms: commits whose in-commit timestamp is further ahead of that clock are refused.
     """
 
-    def __init__(self, database: Database, *, now_ms: Callable[[], int], max_ahead_ms: int) -> None:
+    def __init__(self, database: CallerDatabase, *, now_ms: Callable[[], int], max_ahead_ms: int) -> None:
         self._database = database
         self._now_ms = now_ms
         self._max_ahead_ms = max_ahead_ms
         self._skips = StatementSkips()
 
+    def acting_in(self, database: CallerDatabase) -> "Ratifier":
+        """The ratifier of the calls of another principal."""
+        other = copy.copy(self)
+        other._database = database
+        return other
+
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
         """Ratify one proposal."""
         now_ms = self._now_ms()
-        is_fit = self._database.has_single_statement_commit and single_statement_commit.can_ratify(proposal)
+        is_fit = self._database.shared.has_single_statement_commit and single_statement_commit.can_ratify(proposal)
         is_tried = is_fit and not self._skips.skips_next(table_id)
         if is_tried:
             ratified = self._database.read(
@@ -49,7 +56,7 @@ class Ratifier:
     def commit_together(self, proposals: Mapping[str, CommitProposal]) -> MultiTableOutcome:
         """Ratify one proposal for each table, or none."""
         now_ms = self._now_ms()
-        if self._database.has_single_statement_commit:
+        if self._database.shared.has_single_statement_commit:
             try:
                 return self._database.write(
                     lambda connection: single_statement_commit.commit_together(
@@ -67,5 +74,5 @@ class Ratifier:
     def set_published_version(self, table_id: str, version: int) -> None:
         """Raise the published version."""
         # Both statements may run twice, and content may be deleted later: PostgreSQL needs no transaction.
-        run = self._database.read if self._database.has_single_statement_commit else self._database.write
+        run = self._database.read if self._database.shared.has_single_statement_commit else self._database.write
         run(lambda connection: commits.set_published_version(connection, table_id, version))

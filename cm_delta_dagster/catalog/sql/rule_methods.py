@@ -7,14 +7,14 @@ from cm_delta_dagster.catalog.commit_rules import CommitRule
 from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.rules.kinds import checked_rule
 from cm_delta_dagster.catalog.sql import approval_requests, approvals, commit_rule_rows, commit_rules, names
-from cm_delta_dagster.catalog.sql.database import Database
+from cm_delta_dagster.catalog.sql.caller_database import CallerDatabase
 from cm_delta_dagster.catalog.texts import checked_reason, checked_text
 
 
 class RuleMethods:
     """A base of the catalog. Each method opens the connection or transaction of one operation."""
 
-    _database: Database
+    _database: CallerDatabase
     _now_ms: Callable[[], int]
 
     def set_commit_rule(self, rule: CommitRule, *, confirmed: bool = False, may_replace: bool = True) -> CommitRule:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from cm_delta_dagster.catalog.durations import is_duration
 from cm_delta_dagster.catalog.sql import webhooks
-from cm_delta_dagster.catalog.sql.database import Database
+from cm_delta_dagster.catalog.sql.caller_database import CallerDatabase
 from cm_delta_dagster.catalog.webhooks import Webhook, WebhookFailure
 from cm_delta_dagster.errors import InvalidArgumentError
 
@@ -12,7 +12,7 @@ from cm_delta_dagster.errors import InvalidArgumentError
 class WebhookMethods:
     """A base of the catalog. Each method opens the connection or transaction of one operation."""
 
-    _database: Database
+    _database: CallerDatabase
     _now_ms: Callable[[], int]
 
     def put_webhook(self, webhook: Webhook) -> None:

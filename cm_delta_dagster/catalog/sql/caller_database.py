@@ -1,4 +1,4 @@
-"""A catalog database that records what its rules refuse."""
+"""The catalog database for the calls of one principal. It records what the rules of the catalog refuse."""
 
 import logging
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from typing import TypeVar
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.sql import audit
+from cm_delta_dagster.catalog.sql.callers import acting_as, checked_principal
 from cm_delta_dagster.catalog.sql.database import Database
 from cm_delta_dagster.errors import CatalogError, CommitRefusedError, OperationRefusedError, Refusal
 
@@ -15,26 +16,39 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class AuditedDatabase(Database):
-    """A database whose refusals are entries of the audit.
+class CallerDatabase:
+    """Reads and writes of one principal, whose refusals are entries of the audit. Thread-safe.
 
     The refused transaction is rolled back, so that the entry is written in another one. A failure to write it is logged, and
     does not hide the refusal.
+
+    Attributes:
+        shared: the database, whose connections serve the calls of all principals.
+        principal: who calls; None for the role that logs in to PostgreSQL, and for nobody on SQLite.
     """
 
+    def __init__(self, shared: Database, principal: str | None) -> None:
+        self.shared = shared
+        self.principal = checked_principal(principal)
+
     def read(self, statements: Callable[[sa.Connection], T]) -> T:
+        """As :meth:`Database.read`."""
         try:
-            return super().read(statements)
+            return self.shared.read(self._called(statements))
         except (CommitRefusedError, OperationRefusedError) as error:
             self._record(error)
             raise
 
     def write(self, statements: Callable[[sa.Connection], T]) -> T:
+        """As :meth:`Database.write`."""
         try:
-            return super().write(statements)
+            return self.shared.write(self._called(statements))
         except (CommitRefusedError, OperationRefusedError) as error:
             self._record(error)
             raise
+
+    def _called(self, statements: Callable[[sa.Connection], T]) -> Callable[[sa.Connection], T]:
+        return lambda connection: statements(acting_as(connection, self.principal))
 
     def _record(self, error: CommitRefusedError | OperationRefusedError) -> None:
         refusal = error.refusal
@@ -47,5 +61,6 @@ class AuditedDatabase(Database):
             _log.warning("The refusal of %s was not recorded in the audit", refusal.what, exc_info=True)
 
     def _write_refusal(self, action: str, refusal: Refusal) -> None:
-        now_ms = self.now_ms()
-        super().write(lambda connection: audit.record_refusal(connection, action, refusal, now_ms=now_ms))
+        now_ms = self.shared.now_ms()
+        statements = self._called(lambda connection: audit.record_refusal(connection, action, refusal, now_ms=now_ms))
+        self.shared.write(statements)
