@@ -7,6 +7,14 @@ from enum import StrEnum
 WHOLE_CATALOG = "*"
 """The scope of all tables."""
 
+USER, ROLE = "user:", "role:"
+"""Prefixes of names in storage: principals and roles are two namespaces, so that a user named like a role gains nothing."""
+
+
+def plain_name(stored: str) -> str:
+    """The name of a principal or role without its prefix, for texts."""
+    return stored.removeprefix(USER) if stored.startswith(USER) else stored.removeprefix(ROLE)
+
 
 class Privilege(StrEnum):
     """What a principal may do with the tables of a scope. Each privilege but READ includes others; see :attr:`included`."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
+from cm_delta_dagster.catalog.access import plain_name
 from cm_delta_dagster.catalog.maintenance import (
     BY_DEFAULT,
     MaintenanceConditions,
@@ -18,7 +19,7 @@ def decide(
 
     Args:
         rules: those of ``kind`` for the table, its schema and its catalog.
-        caller: the name of the caller and of its roles.
+        caller: the names of the caller and of its roles, as the catalog stores them and the principals of the rules.
         now_ms: the catalog's clock, epoch milliseconds.
     """
     narrowest_first = sorted(rules, key=lambda rule: rule.scope.count("."), reverse=True)
@@ -63,7 +64,7 @@ def _obstacle(rule: MaintenanceRule, caller: Collection[str], now_ms: int) -> st
     """Why the rule does not concern this caller now, as a clause; None if it does."""
     principals, windows = rule.conditions.principals, rule.conditions.windows
     if principals and not set(principals) & set(caller):
-        return f"only for {' and '.join(principals)}"
+        return f"only for {' and '.join(map(plain_name, principals))}"
     if windows and not any(window.contains(now_ms) for window in windows):
         return f"only in the time {' or '.join(map(str, windows))}"
     return None
@@ -77,7 +78,7 @@ def described(rule: MaintenanceRule) -> str:
 
 def conditions_text(conditions: MaintenanceConditions) -> str:
     """Conditions in words; empty without one."""
-    parts = [f"for {' and '.join(conditions.principals)}"] if conditions.principals else []
+    parts = [f"for {' and '.join(map(plain_name, conditions.principals))}"] if conditions.principals else []
     parts += [f"in the time {' or '.join(map(str, conditions.windows))}"] if conditions.windows else []
     limits = zip(("retention at least", "at most", "at most"), conditions.limits, ("ms", "files", "bytes"), strict=True)
     parts += [f"{word} {limit} {unit}" for word, limit, unit in limits if limit is not None]

@@ -160,6 +160,10 @@ def test_the_owner_of_the_tables_migrates_an_enforced_catalog(postgres_url: str)
             caller = owner.whoami()
             assert caller.grants_enabled and caller.principal == roles["lake_owner"]
             assert [one.name for one in owner.commit_rules("main.sales")] == ["columns", "keep"]
+            principals = (roles["load_orders"],), tuple(sorted(("pipelines", roles["steward_rosa"])))
+            assert {one.name: one.members for one in owner.roles()} == dict(
+                zip(("pipelines", "everything"), principals, strict=True)
+            )
             (waiting,) = owner.approvals()
             assert waiting.requested_by == roles["load_orders"]
             assert [one.version for one in owner.feed(after=0, limit=99)] == [0, 0, 1, 1, 2]

@@ -38,7 +38,7 @@ def test_a_dump_command_has_only_known_parameters() -> None:
 
 
 def test_a_failed_statement_does_not_show_its_values(tmp_path: Path) -> None:
-    engine = sqlite_engine(parsed_url(f"sqlite:///{tmp_path}/c.db"), principal=None)
+    engine = sqlite_engine(parsed_url(f"sqlite:///{tmp_path}/c.db"))
     with engine.connect() as connection, pytest.raises(sa.exc.OperationalError) as failed:
         connection.execute(sa.text("INSERT INTO nothing VALUES (:value)"), {"value": "s3cr3t"})
     assert "s3cr3t" not in str(failed.value) and "SQL parameters hidden" in str(failed.value)

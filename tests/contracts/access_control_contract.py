@@ -39,7 +39,7 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.protocol.actions.commit_json import encode_action
 from tests.contracts.catalog_bench import NAME, OTHER, PROTOCOL, Bench, Rule, create, defined, metadata, proposal
 from tests.support.commit_builder import ADD, REMOVE, commit_of, of_bytes
-from tests.support.commit_privileges import CASES, other_content
+from tests.support.commit_privileges import CASES, case_of, other_content
 
 STAFF = TableIdentifier("main", "staff", "salaries")
 DOMAIN = {"domainMetadata": {"domain": "team", "configuration": "{}", "removed": False}}
@@ -268,6 +268,72 @@ def members_of_roles_of_roles_have_their_privileges(bench: Bench) -> None:
         assert owner.roles() == (Role(name="loaders"), Role(name="pipelines", members=("loaders",)))
         owner.drop_role("pipelines")
         assert owner.grants("main.sales") == tuple(one for one in owner.grants() if one.scope == "*")
+
+
+def a_user_named_like_a_role_gains_nothing(bench: Bench) -> None:
+    """Principals and roles are two namespaces. A name alone is that of the role, and ``user:`` before it that of the user."""
+    rule = CommitRule(
+        scope="main", name="columns", kind=CommitRuleKind.SCHEMA_CHANGE, arguments={"principals": ("loaders",)}
+    )
+    kind, only = MaintenanceKind.DATA_CLEANUP, MaintenanceConditions(principals=("loaders",))
+    with bench.client_of("owner") as owner, bench.client_of("loaders") as named_alike, bench.client_of("ana") as ana:
+        table_id = create(owner).table_id
+        owner.grant([Privilege.READ], str(NAME), "loaders")
+        owner.add_to_role("loaders", ["ana"])
+        owner.set_commit_rule(rule)
+        owner.set_maintenance_rule(MaintenanceRule(scope="main", kind=kind, allowed=True, conditions=only))
+        owner.enable_grants()
+        assert [(one.grantee, one.privilege) for one in owner.grants(str(NAME)) if one.scope != "*"] == [
+            ("user:loaders", Privilege.READ)
+        ], "it was granted to the user, before there was a role"
+        owner.grant([Privilege.MODIFY, Privilege.ALTER, Privilege.MAINTAIN], str(NAME), "loaders")
+        assert named_alike.whoami().roles == () and ana.whoami().roles == ("loaders",)
+        assert named_alike.load_table(NAME).table_id == table_id, "its own grant"
+        with pytest.raises(CommitRefusedError, match="does not have the privilege append"):
+            named_alike.commit(table_id, commit_of(1, ADD))
+        assert isinstance(ana.commit(table_id, commit_of(1, ADD)), Ratified)
+        owner.grant([Privilege.MODIFY, Privilege.ALTER, Privilege.MAINTAIN], str(NAME), "user:loaders")
+        changed = case_of("metadata")
+        with pytest.raises(CommitRefusedError, match="changes the schema as loaders"):
+            named_alike.commit(table_id, changed.proposal(2))
+        assert isinstance(ana.commit(table_id, changed.proposal(2)), Ratified)
+        assert not named_alike.maintenance_decision(NAME, kind, table_id=table_id).allowed
+        assert ana.maintenance_decision(NAME, kind, table_id=table_id).allowed
+        assert owner.commit_rules()[0].arguments == rule.arguments
+        assert owner.maintenance_rules()[0].conditions == only
+        owner.transfer_table(table_id, "role:loaders")
+        assert owner.table_owner(table_id) == "loaders"
+        with pytest.raises(PermissionDeniedError):
+            named_alike.drop_table(NAME)
+        owner.add_to_role("others", ["user:loaders"])
+        assert owner.roles() == (Role(name="loaders", members=("ana",)), Role(name="others", members=("user:loaders",)))
+        assert ana.whoami().roles == ("loaders",) and named_alike.whoami().roles == ("others",)
+        for unknown in ("role:ghosts", "role:"):
+            with pytest.raises(InvalidArgumentError, match="no role"):
+                owner.grant([Privilege.READ], "main", unknown)
+        owner.transfer_table(table_id, "ana")
+        owner.drop_role("loaders")
+        assert ana.whoami().roles == () and owner.grants(str(NAME)) != ()
+        assert {one.grantee for one in owner.grants(str(NAME)) if one.scope != "*"} == {"loaders"}, "the user's"
+
+
+def a_user_whose_name_looks_like_that_of_a_role_is_a_user(bench: Bench) -> None:
+    with (
+        bench.client_of("owner") as owner,
+        bench.client_of("role:loaders") as posing,
+        bench.client_of("user:ana") as ana,
+    ):
+        table_id = create(owner).table_id
+        owner.add_to_role("loaders", ["ana"])
+        owner.enable_grants()
+        owner.grant([Privilege.OWN], "main", "loaders")
+        for client in (posing, ana):
+            assert client.whoami().roles == ()
+            with pytest.raises(CommitRefusedError):
+                client.commit(table_id, commit_of(1, ADD))
+        owner.grant([Privilege.APPEND], "main", "user:role:loaders")
+        assert isinstance(posing.commit(table_id, commit_of(1, ADD)), Ratified)
+        assert {one.grantee for one in owner.grants("main")} == {"loaders", "owner", "user:role:loaders"}
 
 
 def everybody_is_a_member_of_public(bench: Bench) -> None:
@@ -528,6 +594,8 @@ ACCESS_CONTROL_CONTRACT: tuple[Rule, ...] = (
     a_grant_on_a_wide_scope_applies_to_later_tables,
     a_grant_on_a_table_belongs_to_its_id,
     members_of_roles_of_roles_have_their_privileges,
+    a_user_named_like_a_role_gains_nothing,
+    a_user_whose_name_looks_like_that_of_a_role_is_a_user,
     everybody_is_a_member_of_public,
     a_table_that_public_owns_is_everybodys,
     the_owner_of_a_table_may_do_everything_with_it,

@@ -123,3 +123,9 @@ def other_content(version: int) -> tuple[CommitProposal, ...]:
         replace(one, summary=replace(one.summary, txn_id="other")),
         replace(one, summary=replace(one.summary, in_commit_timestamp=one.summary.in_commit_timestamp + 1)),
     )
+
+
+def case_of(name: str) -> CommitCase:
+    """The case with this name."""
+    (found,) = (one for one in CASES if one.name == name)
+    return found

@@ -16,12 +16,12 @@ class CommitAuthor:
 
     Attributes:
         principal: empty if the connection names none.
-        roles: the roles of the principal.
+        names: the principal and its roles, as the catalog stores them.
         is_owner: whether the principal owns the table, its schema or its catalog. True for everybody while grants are off.
     """
 
     principal: str = ""
-    roles: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
     is_owner: bool = True
 
 

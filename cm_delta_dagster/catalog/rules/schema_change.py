@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from cm_delta_dagster.catalog.access import plain_name
 from cm_delta_dagster.catalog.commit_rules import CommitRuleKind, names_of
 from cm_delta_dagster.catalog.rules.rule_kind import Arguments, GuardedCommit, RuleKind, texts
 from cm_delta_dagster.protocol.schema.types import StructField, StructType, map_fields, parse_schema
@@ -26,9 +27,9 @@ def _violation(arguments: Arguments, commit: GuardedCommit) -> str | None:
             return None
         who = "an owner of the table"
     else:
-        if not {author.principal, *author.roles}.isdisjoint(texts(allowed)):
+        if not author.names.isdisjoint(texts(allowed)):
             return None
-        who = " or ".join(texts(allowed))
+        who = " or ".join(map(plain_name, texts(allowed)))
     same = (
         before is not None
         and before.partition_columns == metadata.partition_columns

@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.access import WHOLE_CATALOG, Caller, Grant, Privilege, Role
+from cm_delta_dagster.catalog.access import ROLE, WHOLE_CATALOG, Caller, Grant, Privilege, Role
 from cm_delta_dagster.catalog.audit import AuditEntry
 from cm_delta_dagster.catalog.sql import audit, grants, guard, names
 from cm_delta_dagster.catalog.sql.caller_database import CallerDatabase
 from cm_delta_dagster.catalog.sql.callers import checked_principal
+from cm_delta_dagster.catalog.sql.grantees import PUBLIC
 from cm_delta_dagster.catalog.texts import checked_reason
 from cm_delta_dagster.errors import InvalidArgumentError
 
@@ -27,9 +28,7 @@ class AccessMethods:
 
     def enable_grants(self, *, owner: str | None = None, lock_out: bool = False) -> None:
         """Enforce grants. Raises InvalidArgumentError, OperationRefusedError."""
-        now_ms = self._now_ms()
-        caller = self.whoami().principal
-        named = checked_principal(owner) or caller
+        now_ms, named = self._now_ms(), checked_principal(owner)
         self._database.write(
             lambda connection: grants.enable(connection, owner=named, lock_out=lock_out, now_ms=now_ms)
         )
@@ -148,7 +147,7 @@ def _required_name(name: str) -> str:
 
 def _role_name(name: str) -> str:
     checked = _required_name(name)
-    if checked == guard.PUBLIC:
+    if checked in (PUBLIC, f"{ROLE}{PUBLIC}"):
         raise InvalidArgumentError(f"{name!r} is the role of everybody; it has no members to add or remove.")
     return checked
 

@@ -24,7 +24,7 @@ class CallerDatabase:
 
     Attributes:
         shared: the database, whose connections serve the calls of all principals.
-        principal: who calls; None for the role that logs in to PostgreSQL, and for nobody on SQLite.
+        principal: who calls; None without a stated one, which on PostgreSQL is the role that logs in.
     """
 
     def __init__(self, shared: Database, principal: str | None) -> None:

@@ -1,12 +1,14 @@
 """Rows of commit rules, and which of them apply to a table. Functions over an open connection."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation, RuleArgument
+from cm_delta_dagster.catalog.sql import grantees
 from cm_delta_dagster.catalog.sql.prepared import Prepared
 from cm_delta_dagster.catalog.sql.schema import COMMIT_RULES
 from cm_delta_dagster.catalog.tables import TableIdentifier
@@ -20,6 +22,20 @@ _OF_TABLE = Prepared(
     .where(COMMIT_RULES.c.scope.in_(_THREE_SCOPES))
     .order_by(COMMIT_RULES.c.scope, COMMIT_RULES.c.name)
 )
+
+
+def with_names(rule: CommitRule, convert: Callable[[str], str]) -> CommitRule:
+    """The rule with other names of its principals, as callers write them or as the catalog stores them."""
+    principals = rule.arguments.get("principals")
+    if not isinstance(principals, tuple):
+        return rule
+    return replace(rule, arguments={**rule.arguments, "principals": tuple(map(convert, principals))})
+
+
+def shown(connection: sa.Connection, *rules: CommitRule) -> tuple[CommitRule, ...]:
+    """The rules as callers write them."""
+    show = grantees.shown_by(connection)
+    return tuple(with_names(rule, show) for rule in rules)
 
 
 def rules(connection: sa.Connection, scope: str = "") -> tuple[CommitRule, ...]:

@@ -10,10 +10,11 @@ from itertools import chain, count
 
 import sqlalchemy as sa
 
+from cm_delta_dagster.catalog.access import plain_name
 from cm_delta_dagster.catalog.commit_policy import NOT_THROUGH_CATALOG
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.catalog.rules.kinds import absent_names
-from cm_delta_dagster.catalog.sql import audit, commit_checks, guard, known_principals, rule_lock
+from cm_delta_dagster.catalog.sql import audit, commit_checks, grantees, guard, known_principals, rule_lock
 from cm_delta_dagster.catalog.sql import commit_rule_rows as rows
 from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.definitions import metadata_of
@@ -35,6 +36,7 @@ def set_rule(
     """Insert or replace the rule of that scope and name; see :class:`~cm_delta_dagster.catalog.commit_rule_registry`."""
     rule_lock.acquire(connection)
     guard.require_on_scope(connection, guard.Operation.SET_POLICY, rule.scope)
+    rule = rows.with_names(rule, partial(grantees.stored, connection))
     unguarded = _put_if_absent(connection, rule.scope)
     if unguarded:
         raise InvalidArgumentError(
@@ -43,7 +45,7 @@ def set_rule(
         )
     before = rows.rule(connection, rule.scope, rule.name)
     if before is not None and not may_replace:
-        _refuse_replacement(before, rule)
+        _refuse_replacement(connection, before, rule)
     doubt = None if confirmed else _lock_out(connection, rule) or _absent(connection, rule)
     if doubt is not None:
         raise InvalidArgumentError(
@@ -54,7 +56,7 @@ def set_rule(
     connection.execute(sa.insert(COMMIT_RULES).values(rows.values(stored)))
     commit_checks.activate(connection, rows.CHECK, rule.scope)
     _record(connection, "set commit rule", stored, before=before, after=stored, reason=rule.reason, now_ms=now_ms)
-    return stored
+    return rows.shown(connection, stored)[0]
 
 
 def remove_rule(connection: sa.Connection, scope: str, name: str, *, reason: str, now_ms: int) -> None:
@@ -154,13 +156,13 @@ def _put_if_absent(connection: sa.Connection, scope: str) -> list[str]:
     )
 
 
-def _refuse_replacement(before: CommitRule, rule: CommitRule) -> None:
+def _refuse_replacement(connection: sa.Connection, before: CommitRule, rule: CommitRule) -> None:
     """Refuse to replace a rule that demands something else, if the caller did not name the rule."""
     if (before.kind, before.arguments) == (rule.kind, rule.arguments):
         return
     raise InvalidArgumentError(
-        f"The rule {rule} was not set: {rule.scope} has a rule of that name, {rows.described(before)}. Nothing was changed. Give "
-        f"another name for a second rule (name=..., --name), or name={rule.name!r} to replace that one."
+        f"The rule {rule} was not set: {rule.scope} has a rule of that name, {_text(connection, before)}. Nothing was changed. "
+        f"Give another name for a second rule (name=..., --name), or name={rule.name!r} to replace that one."
     )
 
 
@@ -176,10 +178,8 @@ def _lock_out(connection: sa.Connection, rule: CommitRule) -> str | None:
     """Why no principal could make or approve what the rule stops, as a clause; None if a principal could."""
     principals = rule.arguments.get("principals")
     if isinstance(principals, tuple) and not any(known_principals.can_act(connection, name) for name in principals):
-        return (
-            f"no principal could change the schema: of {', '.join(principals)} none is a role with members, or a principal that "
-            "the catalog knows"
-        )
+        named = ", ".join(map(plain_name, principals))
+        return f"no principal could change the schema: of {named} none is a role with members, or a principal that is known"
     needs_owner = rule.on_violation is OnViolation.APPROVAL or (
         rule.kind is CommitRuleKind.SCHEMA_CHANGE and principals is None
     )
@@ -203,8 +203,12 @@ def _record(
     change = audit.Change(
         action=action,
         scope=rule.scope,
-        before=None if before is None else rows.described(before),
-        after=None if after is None else rows.described(after),
+        before=None if before is None else _text(connection, before),
+        after=None if after is None else _text(connection, after),
         reason=reason,
     )
     audit.record(connection, change, now_ms=now_ms)
+
+
+def _text(connection: sa.Connection, rule: CommitRule) -> str:
+    return rows.described(*rows.shown(connection, rule))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.access import WHOLE_CATALOG, Caller, Grant, Privilege, Role
+from cm_delta_dagster.catalog.access import ROLE, USER, WHOLE_CATALOG, Caller, Grant, Privilege, Role, plain_name
 from cm_delta_dagster.catalog.commit_policy import NOT_THROUGH_CATALOG
 from cm_delta_dagster.catalog.sql import (
     audit,
@@ -22,6 +22,7 @@ from cm_delta_dagster.catalog.sql import (
 )
 from cm_delta_dagster.catalog.sql.audit import Change
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table
+from cm_delta_dagster.catalog.sql.grantees import PUBLIC, of_role, of_user, shown, shown_by, stored
 from cm_delta_dagster.catalog.sql.guard import Operation
 from cm_delta_dagster.catalog.sql.schema import (
     COMMIT_POLICIES,
@@ -53,11 +54,12 @@ class Scope:
 def whoami(connection: sa.Connection) -> Caller:
     """The caller of the connection."""
     principal = callers.caller_of(connection)
-    found = connection.execute(sa.select(guard.NAMES.c.name), {"caller": principal}).scalars()
+    found = connection.execute(sa.select(guard.NAMES.c.name), {"caller": of_user(principal)}).scalars()
+    roles = {plain_name(name) for name in found if name is not None and name.startswith(ROLE)}
     return Caller(
         principal=principal,
         source=callers.source_of(connection),
-        roles=tuple(sorted(name for name in found if name not in (None, principal, guard.PUBLIC))),
+        roles=tuple(sorted(roles - {PUBLIC})),
         grants_enabled=guard.is_enabled(connection),
     )
 
@@ -80,8 +82,9 @@ def enable(connection: sa.Connection, *, owner: str | None, lock_out: bool, now_
     rule_lock.acquire(connection)
     guard.require(connection, Operation.ENABLE_GRANTS, WHOLE_CATALOG)
     _refuse_commits_by_creation(connection)
-    if owner is not None:
-        _insert(connection, [Privilege.OWN], Scope(name=WHOLE_CATALOG, key=WHOLE_CATALOG), owner, now_ms=now_ms)
+    grantee = of_user(callers.caller_of(connection)) if owner is None else stored(connection, owner)
+    if grantee is not None:
+        _insert(connection, [Privilege.OWN], Scope(name=WHOLE_CATALOG, key=WHOLE_CATALOG), grantee, now_ms=now_ms)
     _refuse_lock_out(connection, lock_out)
     if not guard.is_enabled(connection):
         commit_checks.activate(connection, guard.RULE, WHOLE_CATALOG)
@@ -104,7 +107,7 @@ def grant(
     rule_lock.acquire(connection)
     place = scope_of(connection, scope)
     guard.require(connection, Operation.GRANT, place.name, table_id=place.table_id)
-    _insert(connection, privileges, place, grantee, reason=reason, now_ms=now_ms)
+    _insert(connection, privileges, place, stored(connection, grantee), reason=reason, now_ms=now_ms)
 
 
 def revoke(
@@ -121,28 +124,30 @@ def revoke(
     rule_lock.acquire(connection)
     place = scope_of(connection, scope)
     guard.require(connection, Operation.GRANT, place.name, table_id=place.table_id)
+    key = stored(connection, grantee)
     for privilege in privileges:
-        same = (GRANTS.c.grantee == grantee, GRANTS.c.scope == place.key, GRANTS.c.privilege == privilege.value)
+        same = (GRANTS.c.grantee == key, GRANTS.c.scope == place.key, GRANTS.c.privilege == privilege.value)
         if not connection.execute(sa.delete(GRANTS).where(*same)).rowcount:
             raise InvalidArgumentError(
                 f"{privilege.value} on {scope} was not revoked from {grantee}: there is no such grant. Nothing was changed. A "
                 "privilege may come from a wider scope, a role, or the ownership of the table; list the grants."
             )
-        _record(connection, _change("revoke", place, privilege, grantee, reason=reason, had=True), now_ms)
+        change = _change("revoke", place, privilege, shown(connection, key), reason=reason, had=True)
+        _record(connection, change, now_ms)
     _refuse_lock_out_if_enabled(connection, lock_out)
 
 
 def grants(connection: sa.Connection, scope: str) -> tuple[Grant, ...]:
     """The grants that apply at, above or below a scope; all without one."""
     named = {f"id:{row.table_id}": row for row in connection.execute(sa.select(*NAME_COLUMNS, TABLES.c.table_id))}
-    found = []
+    found, show = [], shown_by(connection)
     for row in connection.execute(sa.select(GRANTS)):
         table = named.get(row.scope)
         name = row.scope if table is None else str(identifier_of(table))
         if _overlaps(name, scope):
             found.append(
                 Grant(
-                    grantee=row.grantee,
+                    grantee=show(row.grantee),
                     privilege=Privilege(row.privilege),
                     scope=name,
                     granted_by=row.granted_by,
@@ -158,20 +163,22 @@ def add_to_role(connection: sa.Connection, role: str, members: Sequence[str], *,
     """Insert the missing memberships."""
     rule_lock.acquire(connection)
     guard.require(connection, Operation.MANAGE_ROLES, WHOLE_CATALOG)
-    if connection.execute(sa.select(ROLES.c.role).where(ROLES.c.role == role)).first() is None:
-        connection.execute(sa.insert(ROLES).values(role=role))
-        _record(connection, Change(action="create role", scope=WHOLE_CATALOG, after=role, reason=reason), now_ms)
+    key = of_role(role)
+    if connection.execute(sa.select(ROLES.c.role).where(ROLES.c.role == key)).first() is None:
+        connection.execute(sa.insert(ROLES).values(role=key))
+        change = Change(action="create role", scope=WHOLE_CATALOG, after=plain_name(key), reason=reason)
+        _record(connection, change, now_ms)
     known = _members(connection)
-    for member in members:
-        if member == role or role in _members_of(member, known):
+    for member, added in ((member, stored(connection, member)) for member in members):
+        if added == key or key in _members_of(added, known):
             raise InvalidArgumentError(
                 f"{member} was not added to the role {role}: the role would be a member of itself. Nothing was changed."
             )
-        if member not in known.get(role, ()):
-            connection.execute(sa.insert(ROLE_MEMBERS).values(role=role, member=member))
+        if added not in known.get(key, ()):
+            connection.execute(sa.insert(ROLE_MEMBERS).values(role=key, member=added))
             text = f"{member} in {role}"
             _record(connection, Change(action="add to role", scope=WHOLE_CATALOG, after=text, reason=reason), now_ms)
-            known.setdefault(role, set()).add(member)
+            known.setdefault(key, set()).add(added)
 
 
 def remove_from_role(
@@ -181,7 +188,7 @@ def remove_from_role(
     rule_lock.acquire(connection)
     guard.require(connection, Operation.MANAGE_ROLES, WHOLE_CATALOG)
     for member in members:
-        same = (ROLE_MEMBERS.c.role == role, ROLE_MEMBERS.c.member == member)
+        same = (ROLE_MEMBERS.c.role == of_role(role), ROLE_MEMBERS.c.member == stored(connection, member))
         if not connection.execute(sa.delete(ROLE_MEMBERS).where(*same)).rowcount:
             raise InvalidArgumentError(f"{member} is not a member of the role {role}. Nothing was changed.")
         text = f"{member} in {role}"
@@ -193,19 +200,18 @@ def drop_role(connection: sa.Connection, role: str, *, reason: str, lock_out: bo
     """Delete a role, its memberships and its grants."""
     rule_lock.acquire(connection)
     guard.require(connection, Operation.MANAGE_ROLES, WHOLE_CATALOG)
-    owned = connection.execute(_OWNED_BY, {"of_owner": role}).first()
+    key = of_role(role)
+    owned = connection.execute(_OWNED_BY, {"of_owner": key}).first()
     if owned is not None:
         raise InvalidArgumentError(
             f"The role {role} was not dropped: it owns the table {identifier_of(owned)}. Nothing was changed. Transfer its tables "
             "to another owner first."
         )
-    connection.execute(
-        sa.delete(ROLE_MEMBERS).where(sa.or_(ROLE_MEMBERS.c.role == role, ROLE_MEMBERS.c.member == role))
-    )
-    if not connection.execute(sa.delete(ROLES).where(ROLES.c.role == role)).rowcount:
+    connection.execute(sa.delete(ROLE_MEMBERS).where(sa.or_(ROLE_MEMBERS.c.role == key, ROLE_MEMBERS.c.member == key)))
+    if not connection.execute(sa.delete(ROLES).where(ROLES.c.role == key)).rowcount:
         raise InvalidArgumentError(f"There is no role {role!r}; list the roles. Nothing was changed.")
-    connection.execute(sa.delete(GRANTS).where(GRANTS.c.grantee == role))
-    _record(connection, Change(action="drop role", scope=WHOLE_CATALOG, before=role, reason=reason), now_ms)
+    connection.execute(sa.delete(GRANTS).where(GRANTS.c.grantee == key))
+    _record(connection, Change(action="drop role", scope=WHOLE_CATALOG, before=plain_name(key), reason=reason), now_ms)
     _refuse_lock_out_if_enabled(connection, lock_out)
 
 
@@ -215,8 +221,10 @@ _OWNED_BY = sa.select(*NAME_COLUMNS).where(TABLES.c.owner == sa.bindparam("of_ow
 def roles(connection: sa.Connection) -> tuple[Role, ...]:
     """All roles, sorted."""
     known = _members(connection)
-    found = connection.execute(sa.select(ROLES.c.role)).scalars()
-    return tuple(Role(name=name, members=tuple(sorted(known.get(name, ())))) for name in sorted(found))
+    found = sorted(connection.execute(sa.select(ROLES.c.role)).scalars())
+    show = shown_by(connection)
+    members = {role: sorted(map(show, known.get(role, ()))) for role in found}
+    return tuple(Role(name=plain_name(role), members=tuple(members[role])) for role in found)
 
 
 def table_owner(connection: sa.Connection, table_id: str) -> str | None:
@@ -224,7 +232,7 @@ def table_owner(connection: sa.Connection, table_id: str) -> str | None:
     row = connection.execute(_NAMED, {"of_table": table_id}).one_or_none()
     if row is None:
         raise unknown_table(table_id)
-    return None if row.owner is None else str(row.owner)
+    return None if row.owner is None else shown(connection, row.owner)
 
 
 def transfer_table(connection: sa.Connection, table_id: str, owner: str, *, reason: str, now_ms: int) -> None:
@@ -234,10 +242,16 @@ def transfer_table(connection: sa.Connection, table_id: str, owner: str, *, reas
         raise unknown_table(table_id)
     name = str(identifier_of(row))
     guard.require(connection, Operation.TRANSFER, name, table_id=table_id)
-    if row.owner != owner:
-        connection.execute(sa.update(TABLES).where(TABLES.c.table_id == table_id).values(owner=owner))
+    key = stored(connection, owner)
+    if row.owner != key:
+        connection.execute(sa.update(TABLES).where(TABLES.c.table_id == table_id).values(owner=key))
         change = Change(
-            action="transfer ownership", scope=name, before=row.owner, after=owner, reason=reason, table_id=table_id
+            action="transfer ownership",
+            scope=name,
+            before=None if row.owner is None else shown(connection, row.owner),
+            after=shown(connection, key),
+            reason=reason,
+            table_id=table_id,
         )
         _record(connection, change, now_ms)
 
@@ -259,7 +273,8 @@ def _insert(
         row = {"grantee": grantee, "scope": place.key, "privilege": privilege.value}
         by = {"granted_by": callers.caller_of(connection), "granted_ms": now_ms}
         connection.execute(sa.insert(GRANTS).values(**row, **by))
-        _record(connection, _change("grant", place, privilege, grantee, reason=reason, had=False), now_ms)
+        change = _change("grant", place, privilege, shown(connection, grantee), reason=reason, had=False)
+        _record(connection, change, now_ms)
 
 
 def _change(action: str, place: Scope, privilege: Privilege, grantee: str, *, reason: str, had: bool) -> Change:
@@ -286,7 +301,7 @@ def _overlaps(name: str, scope: str) -> bool:
 
 
 def _members(connection: sa.Connection) -> dict[str, set[str]]:
-    """Direct members by role."""
+    """Direct members by role, as they are stored."""
     found: dict[str, set[str]] = {}
     for row in connection.execute(sa.select(ROLE_MEMBERS)):
         found.setdefault(row.role, set()).add(row.member)
@@ -317,10 +332,9 @@ def _refuse_lock_out(connection: sa.Connection, lock_out: bool) -> None:
         GRANTS.c.scope == WHOLE_CATALOG, GRANTS.c.privilege == Privilege.OWN.value
     )
     grantees = set(connection.execute(owning).scalars())
-    role_names = set(connection.execute(sa.select(ROLES.c.role)).scalars())
     known = _members(connection)
-    people = {name for grantee in grantees for name in {grantee, *_members_of(grantee, known)}} - role_names
-    if not people:
+    people = {name for grantee in grantees for name in {grantee, *_members_of(grantee, known)}}
+    if not any(name.startswith(USER) or name == f"{ROLE}{PUBLIC}" for name in people):
         raise InvalidArgumentError(
             "No principal would own the whole catalog and could change its grants. Nothing was changed. Name an owner, or ask "
             "for it twice with lock_out=True (on the command line --lock-out); then only the owner of the catalog's database can "

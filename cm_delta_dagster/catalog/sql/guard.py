@@ -11,9 +11,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.access import WHOLE_CATALOG, Privilege
+from cm_delta_dagster.catalog.access import ROLE, WHOLE_CATALOG, Privilege, plain_name
 from cm_delta_dagster.catalog.maintenance import BY_GRANTS
 from cm_delta_dagster.catalog.sql.callers import caller_of
+from cm_delta_dagster.catalog.sql.grantees import PUBLIC, of_user
 from cm_delta_dagster.catalog.sql.prepared import Prepared
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE_CHECKS,
@@ -30,9 +31,6 @@ from cm_delta_dagster.errors import OperationRefusedError, Refusal
 
 RULE = BY_GRANTS
 """Name of the rule in refusals, and of the check of commits."""
-
-PUBLIC = "public"
-"""The role of which everybody is a member."""
 
 
 class Operation(StrEnum):
@@ -106,13 +104,14 @@ _STATE = Prepared(
     sa.select(ACTIVE_CHECKS.c.scope).where(ACTIVE_CHECKS.c.check_name == RULE, ACTIVE_CHECKS.c.scope == WHOLE_CATALOG)
 )
 _FIRST_NAMES = sa.union(
-    sa.select(sa.bindparam("caller", type_=sa.Text).label("name")), sa.select(sa.literal_column(f"'{PUBLIC}'", sa.Text))
+    sa.select(sa.bindparam("caller", type_=sa.Text).label("name")),
+    sa.select(sa.literal_column(f"'{ROLE}{PUBLIC}'", sa.Text)),
 ).subquery("first_names")
 _NAMES = sa.select(_FIRST_NAMES.c.name).cte("names", recursive=True)
 NAMES = _NAMES.union(
     sa.select(ROLE_MEMBERS.c.role).where(ROLE_MEMBERS.c.member == _NAMES.c.name),
 )
-"""The caller and its roles, direct and indirect, with the role of everybody."""
+"""The caller and its roles, direct and indirect, with the role of everybody, as they are stored."""
 
 _IS_ONE_OF_THEM = GRANTS.c.grantee.in_(sa.select(NAMES.c.name))
 _HELD_ON_TABLE = Prepared(
@@ -196,14 +195,14 @@ def may_on_table(connection: sa.Connection, operation: Operation, table_id: str)
 
 def held_on_table(connection: sa.Connection, table_id: str) -> frozenset[Privilege]:
     """The privileges of the caller on a table, with those that they include."""
-    rows = _HELD_ON_TABLE.rows(connection, {"of_table": table_id, "caller": caller_of(connection)})
+    rows = _HELD_ON_TABLE.rows(connection, {"of_table": table_id, "caller": of_user(caller_of(connection))})
     held = {row.privilege for row in rows if row.privilege is not None}
     return _with_included(held | ({Privilege.OWN.value} if any(row.is_owner for row in rows) else set()))
 
 
 def held_on_scope(connection: sa.Connection, scope: str) -> frozenset[Privilege]:
     """The privileges of the caller on ``*``, a catalog, a schema, or on the schema of a table's name."""
-    parameters = {"scopes": list(wider_scopes(scope)), "caller": caller_of(connection)}
+    parameters = {"scopes": list(wider_scopes(scope)), "caller": of_user(caller_of(connection))}
     return _with_included(set(connection.execute(_HELD_ON_SCOPES, parameters).scalars()))
 
 
@@ -220,7 +219,7 @@ def _with_included(held: set[str]) -> frozenset[Privilege]:
 
 
 def owners(connection: sa.Connection, on: str, table_id: str | None) -> tuple[str, ...]:
-    """Up to three owners of the table, or of the narrowest scope that has one."""
+    """The names of up to three owners of the table, or of the narrowest scope that has one."""
     found: list[str] = []
     scopes = list(wider_scopes(on))
     if table_id is not None:
@@ -228,7 +227,7 @@ def owners(connection: sa.Connection, on: str, table_id: str | None) -> tuple[st
         found += [] if row is None or row.owner is None else [row.owner]
         scopes.append(f"id:{table_id}")
     found += connection.execute(_OWNERS, {"scopes": scopes}).scalars()
-    return tuple(dict.fromkeys(found))[:3]
+    return tuple(dict.fromkeys(map(plain_name, found)))[:3]
 
 
 def missing(

@@ -4,7 +4,9 @@ Protocol heading "Maintenance Operations on Catalog-managed Tables". Functions o
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -18,7 +20,7 @@ from cm_delta_dagster.catalog.maintenance import (
 )
 from cm_delta_dagster.catalog.maintenance_decisions import decide, described
 from cm_delta_dagster.catalog.maintenance_windows import MaintenanceWindow
-from cm_delta_dagster.catalog.sql import audit, guard
+from cm_delta_dagster.catalog.sql import audit, grantees, guard
 from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.guard import Operation
 from cm_delta_dagster.catalog.sql.schema import (
@@ -43,6 +45,7 @@ def set_rule(connection: sa.Connection, rule: MaintenanceRule, *, now_ms: int) -
     """Insert or replace the rule of that scope and kind."""
     guard.require_on_scope(connection, Operation.SET_POLICY, rule.scope)
     before = _stored(connection, rule.scope, rule.kind)
+    rule = _with_names(rule, partial(grantees.stored, connection))
     _write(connection, replace(rule, set_by=caller_of(connection), set_ms=now_ms))
     _record(connection, rule.scope, rule.kind, before=before, after=rule, reason=rule.reason, now_ms=now_ms)
 
@@ -80,7 +83,15 @@ def carry_denials(connection: sa.Connection, before: TableIdentifier, after: Tab
 
 def rules(connection: sa.Connection) -> tuple[MaintenanceRule, ...]:
     """Every rule, by scope and kind."""
-    return tuple(sorted(map(_rule, connection.execute(_RULES)), key=lambda rule: (rule.scope, rule.kind)))
+    stored = sorted(map(_rule, connection.execute(_RULES).all()), key=lambda rule: (rule.scope, rule.kind))
+    show = grantees.shown_by(connection)
+    return tuple(_with_names(rule, show) for rule in stored)
+
+
+def _with_names(rule: MaintenanceRule, convert: Callable[[str], str]) -> MaintenanceRule:
+    """The rule with other names of its principals, as callers write them or as the catalog stores them."""
+    principals = tuple(map(convert, rule.conditions.principals))
+    return replace(rule, conditions=replace(rule.conditions, principals=principals))
 
 
 def decision(
@@ -101,7 +112,7 @@ def decision(
     found = [_rule(row) for row in connection.execute(_DECIDING, parameters)]
     names: set[str] = set()
     if any(rule.conditions.principals for rule in found):
-        caller = {"caller": caller_of(connection)}
+        caller = {"caller": grantees.of_user(caller_of(connection))}
         names = {name for name in connection.execute(_CALLER, caller).scalars() if name is not None}
     return decide(kind, found, caller=names, now_ms=now_ms)
 

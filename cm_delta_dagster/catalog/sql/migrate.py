@@ -23,7 +23,7 @@ else:  # Only an older database needs Alembic.
     script = DeferredModule("alembic.script")
 
 VERSION_TABLE = "cm_delta_alembic_version"
-HEAD = "0014"
+HEAD = "0015"
 """Newest revision of this release; a constant, so that the check of an up-to-date database is one query."""
 
 _ADVISORY_LOCK = 4_862_170_233_771

@@ -25,6 +25,7 @@ from cm_delta_dagster.catalog.sql import (
 )
 from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.commit_rows import unknown_table, values_of
+from cm_delta_dagster.catalog.sql.grantees import of_user
 from cm_delta_dagster.catalog.sql.guard import Operation
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE,
@@ -205,7 +206,7 @@ def adopt_table(connection: sa.Connection, table: AdoptedTable, *, now_ms: int) 
         "created_ms": now_ms,
         "dropped_ms": None if table.state is AdoptedState.ACTIVE else now_ms,
         "is_external": table.is_external,
-        "owner": caller_of(connection),
+        "owner": of_user(caller_of(connection)),
     }
     try:
         connection.execute(sa.insert(TABLES), values)

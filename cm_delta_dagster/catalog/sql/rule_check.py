@@ -13,6 +13,7 @@ from cm_delta_dagster.catalog.rules.rule_kind import CommitAuthor, GuardedCommit
 from cm_delta_dagster.catalog.sql import approvals, commit_rule_rows, guard
 from cm_delta_dagster.catalog.sql.commit_context import CommitContext, ProposalKind
 from cm_delta_dagster.catalog.sql.definitions import metadata_of
+from cm_delta_dagster.catalog.sql.grantees import of_user
 from cm_delta_dagster.catalog.sql.prepared import Prepared
 from cm_delta_dagster.catalog.sql.schema import COMMITS
 from cm_delta_dagster.errors import ApprovalRequiredError, CommitRefusedError, Refusal
@@ -25,7 +26,7 @@ _COUNTS = Prepared(
         COMMITS.c.table_id == sa.bindparam("of_table"), COMMITS.c.version == sa.bindparam("of_version")
     )
 )
-_ROLES = sa.select(guard.NAMES.c.name)
+_NAMES = sa.select(guard.NAMES.c.name)
 
 
 def check(connection: sa.Connection, context: CommitContext) -> None:
@@ -144,8 +145,8 @@ def _counts(connection: sa.Connection, context: CommitContext) -> TableCounts | 
 
 
 def _author(connection: sa.Connection, context: CommitContext) -> CommitAuthor:
-    roles = connection.execute(_ROLES, {"caller": context.caller}).scalars()
+    names = connection.execute(_NAMES, {"caller": of_user(context.caller)}).scalars()
     is_owner = not guard.is_enabled(connection) or Privilege.OWN in guard.held_on_table(connection, context.table_id)
     return CommitAuthor(
-        principal=context.caller or "", roles=frozenset(name for name in roles if name), is_owner=is_owner
+        principal=context.caller or "", names=frozenset(name for name in names if name), is_owner=is_owner
     )

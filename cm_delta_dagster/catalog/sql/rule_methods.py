@@ -39,7 +39,9 @@ class RuleMethods:
         """The rules at, above or below ``scope``. Raises InvalidArgumentError for a malformed scope."""
         if scope != "":
             names.scope_parts(scope)
-        return self._database.read(lambda connection: commit_rule_rows.rules(connection, scope))
+        return self._database.read(
+            lambda connection: commit_rule_rows.shown(connection, *commit_rule_rows.rules(connection, scope))
+        )
 
     def request_approval(self, table_id: str, proposal: CommitProposal, request: ApprovalRequest) -> Approval | None:
         """Keep the proposal. Raises CommitRefusedError, TableNotFoundError, CommitRejectedError."""

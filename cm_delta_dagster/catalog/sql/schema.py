@@ -48,7 +48,8 @@ TABLES = sa.Table(
 commit must follow version ``barrier_after``. Of the published commits exactly those from ``content_from`` on have their content
 in ``COMMITS``. ``etag`` counts the changes of name and definition. A purge never deletes the files of a table that
 ``is_external``. A released table has the state PURGED and another location. ``owner`` is the principal that created the table,
-NULL if it stated no name. ``lease_token`` is the fencing token of the newest maintenance lease of the table; it only grows.
+or another one or a role since, with a name as in ``GRANTS``; NULL if it stated no name. ``lease_token`` is the fencing token of the
+newest maintenance lease of the table; it only grows.
 """
 
 NAME_COLUMNS = (TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name)
@@ -339,7 +340,10 @@ GRANTS = sa.Table(
     sa.Column("granted_by", sa.Text),
     sa.Column("granted_ms", sa.BigInteger, nullable=False),
 )
-"""Privileges of principals and roles; scopes as in :func:`scope_keys`."""
+"""Privileges of principals (``user:NAME``) and roles (``role:NAME``); scopes as in :func:`scope_keys`.
+
+Columns that say who did something have the name of a principal without prefix.
+"""
 
 ROLES = sa.Table("cm_delta_roles", METADATA, sa.Column("role", sa.Text, primary_key=True))
 
@@ -349,7 +353,7 @@ ROLE_MEMBERS = sa.Table(
     sa.Column("member", sa.Text, primary_key=True),
     sa.Column("role", sa.Text, sa.ForeignKey("cm_delta_roles.role"), primary_key=True),
 )
-"""A member is a principal or another role."""
+"""A member is a principal or another role, with the prefix of its namespace as in ``GRANTS``."""
 
 AUDIT = sa.Table(
     "cm_delta_audit",

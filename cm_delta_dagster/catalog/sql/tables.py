@@ -25,6 +25,7 @@ from cm_delta_dagster.catalog.sql import (
 )
 from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.commit_rows import COMMIT_COLUMNS, ratified_commits_of, unknown_table
+from cm_delta_dagster.catalog.sql.grantees import of_user
 from cm_delta_dagster.catalog.sql.guard import Operation
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE,
@@ -186,7 +187,12 @@ def register_table(
     try:
         connection.execute(
             _ACTIVATE,
-            {"of_table": table_id, "now_ms": now_ms, "of_owner": caller_of(connection), **name_parameters(identifier)},
+            {
+                "of_table": table_id,
+                "now_ms": now_ms,
+                "of_owner": of_user(caller_of(connection)),
+                **name_parameters(identifier),
+            },
         )
     except sa.exc.IntegrityError as error:
         raise name_taken(identifier) from error

@@ -213,9 +213,9 @@ def test_the_schema_is_changed_by_owners_or_named_principals_only() -> None:
     wider, stranger = action(metadata(field("id"), field("new"))), CommitAuthor(principal="eve", is_owner=False)
     assert what("schema_change", {}, wider) is None
     assert "as eve, and not as an owner" in str(what("schema_change", {}, wider, author=stranger))
-    steward = CommitAuthor(principal="bob", roles=frozenset({"stewards"}), is_owner=False)
-    assert what("schema_change", {"principals": ["stewards"]}, wider, author=steward) is None
-    assert what("schema_change", {"principals": ["stewards"]}, wider, author=CommitAuthor()) is not None
+    steward = CommitAuthor(principal="bob", names=frozenset({"user:bob", "role:stewards"}), is_owner=False)
+    assert what("schema_change", {"principals": ["role:stewards"]}, wider, author=steward) is None
+    assert what("schema_change", {"principals": ["role:stewards"]}, wider, author=CommitAuthor()) is not None
     property_only = action(metadata(field("id"), other="1"))
     assert what("schema_change", {}, property_only, author=stranger) is None
 
