@@ -181,7 +181,7 @@ def repository() -> ModuleGraph:
         ("cm_delta_dagster/protocol/features/expressions.py", {"operations/tables/test_constraints.py"}, set()),
         ("cm_delta_dagster/catalog/sql/migrations/env.py", {"catalog/test_database.py", "api/test_clones.py"}, set()),
         (
-            "cm_delta_dagster/spark/jvm/LiveFileIndex.java",
+            "cm_delta_dagster/spark/jvm/Skipping.java",
             {"spark/read/test_file_index.py"},
             {"protocol/schema/test_types.py"},
         ),

@@ -32,7 +32,8 @@ from cm_delta_dagster.spark.stores.object_stores import SparkStorage
 
 _log = logging.getLogger(__name__)
 
-_SOURCE = "jvm/LiveFileIndex.java"
+_SOURCES = ("LiveFileIndex", "FileLengths", "Blocks", "DeletedRows", "Skipping")
+"""The Java sources in ``jvm``, without their extension."""
 _FACTORY = "cm_delta_dagster.LiveFileIndex$Factory"
 _HIDDEN = (Py4JError, AttributeError, TypeError)
 """Errors of a platform whose JVM is not accessible, or is not the one that the source was written for."""
@@ -273,10 +274,25 @@ def report_fallback(error: Exception) -> None:
         )
 
 
+def java_source() -> str:
+    """The Java sources as one, because Janino compiles one at a time: the package, all imports, then the classes."""
+    folder = resources("cm_delta_dagster.spark").joinpath("jvm")
+    lines = [
+        line
+        for name in _SOURCES
+        for line in folder.joinpath(f"{name}.java").read_text(encoding="utf-8").splitlines()
+        if not line.startswith("package ")
+    ]
+    imports = sorted({line for line in lines if line.startswith("import ")})
+    return "\n".join(
+        ["package cm_delta_dagster;", *imports, *(line for line in lines if not line.startswith("import "))]
+    )
+
+
 def _compiled(jvm: Any) -> Any:
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-    compiler.cook(resources("cm_delta_dagster.spark").joinpath(_SOURCE).read_text(encoding="utf-8"))
+    compiler.cook(java_source())
     return compiler.getClassLoader().loadClass(_FACTORY).newInstance()
 
 

@@ -1,7 +1,7 @@
 """Packing live files, and what the log has about them, for the file index in the JVM of Spark's driver.
 
 A block holds the files of a part of the table: locations, sizes, partition values and bounds of columns. Each column is
-compressed on its own, so that the JVM unpacks a column of statistics only if a filter needs it. ``jvm/LiveFileIndex.java``
+compressed on its own, so that the JVM unpacks a column of statistics only if a filter needs it. ``jvm/Blocks.java``
 reads this form.
 """
 
@@ -93,7 +93,7 @@ def packed_files(
 
 
 def packed_column(values: pa.Array) -> bytes:
-    """A column as ``LiveFileIndex.Column`` reads it: kind, length, a byte for each null, values."""
+    """A column as ``Column`` in ``jvm/Blocks.java`` reads it: kind, length, a byte for each null, values."""
     kind, content = _content(values)
     is_null = values.is_null().to_numpy(zero_copy_only=False).astype(np.uint8)
     return zlib.compress(kind + struct.pack(">i", len(values)) + is_null.tobytes() + content, _FAST)
