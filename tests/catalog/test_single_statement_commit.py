@@ -100,6 +100,23 @@ def test_commits_to_several_tables_are_one_statement_each(catalog: SqlCatalog) -
     assert [entry.version for entry in catalog.feed(after=after, limit=9)] == [2] * 4
 
 
+def test_reads_and_publication_are_as_few_statements_as_without_grants(catalog: SqlCatalog) -> None:
+    """Whether grants are enabled is a column of each statement, and not a request of its own."""
+    table = create(catalog).table_id
+    catalog.commit(table, inline(1))
+    for read, count in (
+        (lambda: catalog.load_table(NAME), 1),
+        (lambda: catalog.load_tables([NAME]), 1),
+        (lambda: catalog.load_table_by_id(table), 1),
+        (lambda: catalog.get_ratified_commits(table), 1),
+        (lambda: catalog.commit_records(table, start=0, end=1), 1),
+        (lambda: catalog.set_published_version(table, 1), 2),
+    ):
+        with statements_of(catalog) as sent:
+            read()
+        assert len(sent) == count, sent
+
+
 def test_one_of_several_commits_that_is_late_leaves_none(catalog: SqlCatalog) -> None:
     """CM-C1: the statements before it are rolled back, and the answer says which tables have newer versions."""
     tables = sorted(create(catalog, name).table_id for name in (NAME, OTHER))

@@ -11,8 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import sqlalchemy as sa
-
 from cm_delta_dagster.catalog.ratification import (
     MAX_CLOCK_DIFFERENCE_MS,
     CommitOutcome,
@@ -61,6 +59,7 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 
 _log = logging.getLogger(__name__)
+_READ = guard.Operation.READ
 
 
 class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMethods, WebhookMethods):
@@ -182,20 +181,16 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
 
     def load_table(self, identifier: TableIdentifier) -> TableEntry:
         """Resolve a name, in one statement. Raises TableNotFoundError."""
-        return self._database.read(lambda connection: _readable(connection, tables.load_table(connection, identifier)))
+        return self._database.read(lambda connection: tables.load_table(connection, identifier, requires=_READ))
 
     def load_tables(self, identifiers: Iterable[TableIdentifier]) -> tuple[TableEntry, ...]:
         """Resolve several names, in one statement."""
         wanted = tuple(identifiers)
-        return self._database.read(
-            lambda connection: tuple(_readable(connection, entry) for entry in tables.load_tables(connection, wanted))
-        )
+        return self._database.read(lambda connection: tables.load_tables(connection, wanted, requires=_READ))
 
     def load_table_by_id(self, table_id: str) -> TableEntry:
         """Load a table by id, in one statement. Raises TableNotFoundError."""
-        return self._database.read(
-            lambda connection: _readable(connection, tables.load_table_by_id(connection, table_id))
-        )
+        return self._database.read(lambda connection: tables.load_table_by_id(connection, table_id, requires=_READ))
 
     def set_definition(self, table_id: str, *, version: int, metadata: Metadata, protocol: Protocol) -> bool:
         """Store the definition at ``version``, unless there is a later version. Raises TableNotFoundError."""
@@ -431,9 +426,3 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
         """Close the connections; those of :meth:`acting_as` stay open until the catalog that it was called on is closed."""
         if self._closes_database:
             self._database.shared.close()
-
-
-def _readable(connection: sa.Connection, entry: TableEntry) -> TableEntry:
-    """The entry, if the caller may read the table. Raises OperationRefusedError."""
-    guard.require_on_table(connection, guard.Operation.READ, entry.table_id)
-    return entry

@@ -60,7 +60,7 @@ _PRECEDING_TIMESTAMP = sa.case(
 ).label("preceding_timestamp")
 # One statement reads one state of the database: head and commits are consistent without a transaction.
 _RATIFIED = Prepared(
-    sa.select(*HEAD_COLUMNS, _PRECEDING_TIMESTAMP, *COMMIT_COLUMNS[:-1], _SERVED_CONTENT)
+    sa.select(*HEAD_COLUMNS, guard.IS_ENABLED, _PRECEDING_TIMESTAMP, *COMMIT_COLUMNS[:-1], _SERVED_CONTENT)
     .select_from(
         TABLES.outerjoin(
             COMMITS,
@@ -91,7 +91,8 @@ def get_ratified_commits(
     rows = _RATIFIED.rows(connection, parameters)
     if not rows:
         raise unknown_table(table_id)
-    guard.require_on_table(connection, guard.Operation.READ, table_id)
+    if rows[0].grants_enabled:
+        guard.require_on_table(connection, guard.Operation.READ, table_id)
     return ratified_commits_of(rows[0], rows, preceding_timestamp=rows[0].preceding_timestamp)
 
 

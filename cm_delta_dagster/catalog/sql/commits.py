@@ -84,6 +84,7 @@ _PUBLISH = (
     )
     .values(published_version=sa.bindparam("published"))
 )
+_PUBLISH_WITHOUT_GRANTS = _PUBLISH.where(~guard.IS_ENABLED.element)
 _HEAD = sa.select(*HEAD_COLUMNS).where(THE_TABLE)
 
 
@@ -265,9 +266,7 @@ def record_published(
     connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int
 ) -> Ratified | VersionTaken:
     """Record a commit, whose published file exists, as ratified and published, under the lock of the table's row."""
-    head = locked_head(connection, table_id)
-    if head is None:
-        raise unknown_table(table_id)
+    head = required_head(connection, table_id)
     if proposal.version <= head.latest_version:
         rows = connection.execute(_WINNERS, {"of_table": table_id, "first": proposal.version}).all()
         if rows and rows[0].txn_id == proposal.summary.txn_id:
@@ -410,14 +409,6 @@ def _taken_or_repeated(connection: sa.Connection, table_id: str, proposal: Commi
     return VersionTaken(proposed_version=proposal.version, winners=_winners(head, rows))
 
 
-def winners(connection: sa.Connection, table_id: str, first: int) -> RatifiedCommits:
-    """The commits from version ``first`` on, and the head, without a lock. Raises TableNotFoundError."""
-    head = connection.execute(_HEAD, {"of_table": table_id}).one_or_none()
-    if head is None:
-        raise unknown_table(table_id)
-    return _winners(head, connection.execute(_WINNERS, {"of_table": table_id, "first": first}).all())
-
-
 def _winners(head: Any, rows: Sequence[Any]) -> RatifiedCommits:
     """The winning commits, published or not, with the content that the catalog has."""
     return replace(ratified_commits_of(head, ()), commits=tuple(ratified_commit(row) for row in rows))
@@ -434,8 +425,12 @@ def _repeated(proposal: CommitProposal, head: Any) -> Ratified:
 
 def set_published_version(connection: sa.Connection, table_id: str, version: int) -> None:
     """Raise the published version, at most to the latest one, and delete the content that is no longer needed."""
+    parameters = {"of_table": table_id, "published": version}
+    if connection.execute(_PUBLISH_WITHOUT_GRANTS, parameters).rowcount:
+        commit_content.delete_published(connection, table_id, version)
+        return
     guard.require_on_table(connection, guard.Operation.PUBLISH, table_id)
-    if connection.execute(_PUBLISH, {"of_table": table_id, "published": version}).rowcount:
+    if connection.execute(_PUBLISH, parameters).rowcount:
         keeps_inline = grant_check.keeps_inline(connection, table_id)
         commit_content.delete_published(connection, table_id, version, keeps_inline=keeps_inline)
         return

@@ -103,6 +103,11 @@ REQUIRED: Mapping[Operation, tuple[Privilege, ...]] = MappingProxyType(
 _STATE = Prepared(
     sa.select(ACTIVE_CHECKS.c.scope).where(ACTIVE_CHECKS.c.check_name == RULE, ACTIVE_CHECKS.c.scope == WHOLE_CATALOG)
 )
+IS_ENABLED = sa.exists(
+    sa.select(ACTIVE_CHECKS.c.scope).where(ACTIVE_CHECKS.c.check_name == RULE, ACTIVE_CHECKS.c.scope == WHOLE_CATALOG)
+).label("grants_enabled")
+"""A column for statements that read tables: whether the caller needs a privilege, so that without grants they are one statement."""
+
 _FIRST_NAMES = sa.union(
     sa.select(sa.bindparam("caller", type_=sa.Text).label("name")),
     sa.select(sa.literal_column(f"'{ROLE}{PUBLIC}'", sa.Text)),

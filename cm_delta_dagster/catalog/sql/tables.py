@@ -58,6 +58,7 @@ _ENTRY = (
         *COMMIT_COLUMNS[:-1],
         sa.case((COMMITS.c.mode == CommitMode.INLINE.value, COMMITS.c.content)).label("content"),
         *definitions.COLUMNS,
+        guard.IS_ENABLED,
     )
     .select_from(
         TABLES.outerjoin(
@@ -209,29 +210,49 @@ def id_of(connection: sa.Connection, identifier: TableIdentifier) -> str:
     return str(found)
 
 
-def load_table(connection: sa.Connection, identifier: TableIdentifier) -> TableEntry:
-    """Entry with the served commits, in one statement."""
+def load_table(
+    connection: sa.Connection, identifier: TableIdentifier, *, requires: guard.Operation | None = None
+) -> TableEntry:
+    """Entry with the served commits, in one statement unless grants are enabled.
+
+    Args:
+        requires: the operation for which the caller needs the privilege.
+    """
     rows = connection.execute(_LOAD, name_parameters(identifier)).all()
     if not rows:
         raise _no_such_name(identifier)
+    _require(connection, requires, rows)
     return _entry(rows)
 
 
-def load_tables(connection: sa.Connection, identifiers: Iterable[TableIdentifier]) -> tuple[TableEntry, ...]:
-    """The entries of the names that tables have, in one statement."""
+def load_tables(
+    connection: sa.Connection, identifiers: Iterable[TableIdentifier], *, requires: guard.Operation | None = None
+) -> tuple[TableEntry, ...]:
+    """The entries of the names that tables have; as :func:`load_table`."""
     names = sorted({(name.catalog, name.schema, name.table) for name in identifiers})
     if not names:
         return ()
     rows = connection.execute(_LOAD_SEVERAL, {"names": names}).all()
+    _require(connection, requires, rows)
     return tuple(_entry(tuple(group)) for _, group in groupby(rows, key=lambda row: row.table_id))
 
 
-def load_table_by_id(connection: sa.Connection, table_id: str) -> TableEntry:
+def load_table_by_id(
+    connection: sa.Connection, table_id: str, *, requires: guard.Operation | None = None
+) -> TableEntry:
     """Same as :func:`load_table`, by id."""
     rows = connection.execute(_LOAD_BY_ID, {"of_table": table_id}).all()
     if not rows:
         raise unknown_table(table_id)
+    _require(connection, requires, rows)
     return _entry(rows)
+
+
+def _require(connection: sa.Connection, operation: guard.Operation | None, rows: Sequence[Any]) -> None:
+    if operation is None or not any(row.grants_enabled for row in rows):
+        return
+    for table_id in dict.fromkeys(row.table_id for row in rows):
+        guard.require_on_table(connection, operation, table_id)
 
 
 def load_registered(connection: sa.Connection, table_id: str) -> TableEntry | None:
