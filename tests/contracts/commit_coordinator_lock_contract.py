@@ -46,7 +46,7 @@ def a_writer_without_the_lock_continues_after_the_timeout(bench: Bench) -> None:
         with catalog.commit_lock(table, seconds=_LONG) as first, other.commit_lock(table, seconds=_SHORT) as second:
             assert (first, second) == (True, False)
             assert other.get_ratified_commits(table).latest_version == 0
-        with other.commit_lock(table, seconds=_SHORT) as second:
+        with other.commit_lock(table, seconds=_LONG) as second:
             assert second
 
 
@@ -70,7 +70,7 @@ def an_error_releases_the_commit_lock_and_is_raised(bench: Bench) -> None:
         table = create(catalog).table_id
         with pytest.raises(ZeroDivisionError), catalog.commit_lock(table, seconds=_LONG):
             raise ZeroDivisionError
-        with other.commit_lock(table, seconds=_SHORT) as acquired:
+        with other.commit_lock(table, seconds=_LONG) as acquired:
             assert acquired
 
 
@@ -104,7 +104,7 @@ def a_forked_child_does_not_keep_a_released_commit_lock(bench: Bench) -> None:
         with catalog.commit_lock(table, seconds=_LONG) as acquired:
             assert acquired
             child.start()
-        with other.commit_lock(table, seconds=_SHORT) as acquired:
+        with other.commit_lock(table, seconds=_LONG) as acquired:
             assert acquired
         child.kill()
         child.join()
