@@ -320,6 +320,9 @@ def test_rules_permit_some_principals_at_some_times(lake: Lake) -> None:
     conditions(lake, windows=(MaintenanceWindow.parse("Wed 11:00-13:00"),))
     with pytest.raises(MaintenanceNotPermittedError, match="as agreed, but only in the time Wed 11:00-13:00 UTC"):
         require_permission(table, KIND)
+    lake.sql_catalog.add_to_role(
+        "ops", ["eve"]
+    )  # The name means a role if there is one when the rule is set, else a principal.
     conditions(lake, principals=("ops",))
     with pytest.raises(MaintenanceNotPermittedError, match="only for ops"):
         require_permission(table, KIND)
