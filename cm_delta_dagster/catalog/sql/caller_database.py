@@ -33,16 +33,17 @@ class CallerDatabase:
 
     def read(self, statements: Callable[[sa.Connection], T]) -> T:
         """As :meth:`Database.read`."""
-        try:
-            return self.shared.read(self._called(statements))
-        except (CommitRefusedError, OperationRefusedError) as error:
-            self._record(error)
-            raise
+        return self._recorded(self.shared.read, statements)
 
     def write(self, statements: Callable[[sa.Connection], T]) -> T:
         """As :meth:`Database.write`."""
+        return self._recorded(self.shared.write, statements)
+
+    def _recorded(
+        self, run: Callable[[Callable[[sa.Connection], T]], T], statements: Callable[[sa.Connection], T]
+    ) -> T:
         try:
-            return self.shared.write(self._called(statements))
+            return run(self._called(statements))
         except (CommitRefusedError, OperationRefusedError) as error:
             self._record(error)
             raise
