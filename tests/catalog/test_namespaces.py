@@ -81,6 +81,17 @@ def test_members_keep_their_privileges_and_users_named_like_roles_have_none(migr
     assert not named_alike.maintenance_decision(NAME, kind, table_id=orders).allowed
 
 
+def test_a_name_that_begins_like_one_in_storage_stays_another_one(old_url: str) -> None:
+    engine = sa.create_engine(old_url, poolclass=sa.pool.NullPool)
+    with engine.begin() as connection:
+        connection.execute(
+            sa.text("UPDATE cm_delta_grants SET grantee = 'user:report_reader' WHERE grantee = 'alter_ana'")
+        )
+    with SqlCatalog(old_url, now_ms=lambda: NOW_MS, principal="lake_owner") as catalog:
+        grants = {(one.grantee, one.privilege) for one in catalog.grants() if "report_reader" in one.grantee}
+    assert grants == {("report_reader", Privilege.READ), ("user:user:report_reader", Privilege.ALTER)}
+
+
 def test_a_request_covers_the_same_rules(old_url: str) -> None:
     """The names in the rules that a request was made for are converted as those of the rules are."""
     demand = {

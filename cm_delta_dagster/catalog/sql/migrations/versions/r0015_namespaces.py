@@ -26,22 +26,26 @@ _APPROVALS = sa.table("cm_delta_approvals", sa.column("approval_id"), sa.column(
 def upgrade() -> None:
     """A name that was that of a role is the role's, so that a user of that name has its privileges no more."""
     roles = {_PUBLIC, *op.get_bind().execute(sa.select(_ROLES.c.role)).scalars()}
-    _convert(lambda name: f"{_ROLE if name in roles else _USER}{name}", lambda role: f"{_ROLE}{role}")
+    _convert(
+        lambda name: f"{_ROLE if name in roles else _USER}{name}", lambda role: f"{_ROLE}{role}", longest_first=True
+    )
 
 
 def downgrade() -> None:
     """Names lose their prefix."""
-    _convert(_plain, _plain)
+    _convert(_plain, _plain, longest_first=False)
 
 
 def _plain(name: str) -> str:
     return name.removeprefix(_USER) if name.startswith(_USER) else name.removeprefix(_ROLE)
 
 
-def _convert(of_name: Callable[[str], str], of_role: Callable[[str], str]) -> None:
+def _convert(of_name: Callable[[str], str], of_role: Callable[[str], str], *, longest_first: bool) -> None:
+    """Convert all names. The order keeps a name that was converted from being converted again: ``user:a`` may have been a name."""
     connection = op.get_bind()
     for table, column in ((_GRANTS, _GRANTS.c.grantee), (_TABLES, _TABLES.c.owner)):
-        for name in connection.execute(sa.select(column).distinct().where(column.is_not(None))).scalars().all():
+        names = connection.execute(sa.select(column).distinct().where(column.is_not(None))).scalars()
+        for name in sorted(names, key=len, reverse=longest_first):
             connection.execute(sa.update(table).where(column == name).values({column.name: of_name(name)}))
     members = connection.execute(sa.select(_MEMBERS)).all()
     roles = connection.execute(sa.select(_ROLES.c.role)).scalars().all()
