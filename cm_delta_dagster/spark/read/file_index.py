@@ -274,7 +274,7 @@ def report_fallback(error: Exception) -> None:
         )
 
 
-def java_source() -> str:
+def _java_source() -> str:
     """The Java sources as one, because Janino compiles one at a time: the package, all imports, then the classes."""
     folder = resources("cm_delta_dagster.spark").joinpath("jvm")
     lines = [
@@ -292,7 +292,7 @@ def java_source() -> str:
 def _compiled(jvm: Any) -> Any:
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-    compiler.cook(java_source())
+    compiler.cook(_java_source())
     return compiler.getClassLoader().loadClass(_FACTORY).newInstance()
 
 
