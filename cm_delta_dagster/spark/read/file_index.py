@@ -12,12 +12,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
-from importlib.resources import files as resources
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
 from pyroaring import BitMap64
 from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -27,6 +25,7 @@ from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
 from cm_delta_dagster.protocol.schema.types import TIMESTAMP, StructType, schema_to_json
 from cm_delta_dagster.spark.read.bitmaps import num_bits
 from cm_delta_dagster.spark.read.hand_over import packed_column, packed_files, skipping_columns
+from cm_delta_dagster.spark.session.java_classes import HIDDEN, compiled
 from cm_delta_dagster.spark.session.session import NETWORK_ERRORS, default_zone, is_connect
 from cm_delta_dagster.spark.stores.object_stores import SparkStorage
 
@@ -35,8 +34,6 @@ _log = logging.getLogger(__name__)
 _SOURCES = ("LiveFileIndex", "FileLengths", "Blocks", "DeletedRows", "Skipping")
 """The Java sources in ``jvm``, without their extension."""
 _FACTORY = "cm_delta_dagster.LiveFileIndex$Factory"
-_HIDDEN = (Py4JError, AttributeError, TypeError)
-"""Errors of a platform whose JVM is not accessible, or is not the one that the source was written for."""
 
 _MAX_ROWS = 65_536
 _SMALL_ROWS = 1024
@@ -234,7 +231,7 @@ def _called(target: Any, name: str, *arguments: Any) -> Any:
         return getattr(target, name)(*arguments)
     except NETWORK_ERRORS:
         raise
-    except _HIDDEN as error:
+    except HIDDEN as error:
         raise NoFileIndexError(str(error)) from error
 
 
@@ -252,11 +249,11 @@ def file_indexes(session: SparkSession) -> FileIndexes | None:
         with _lock:
             if gateway not in _found:
                 _found[gateway] = None  # Stays if the compiler fails, which it would again.
-                _found[gateway] = FileIndexes(_compiled(jvm))
+                _found[gateway] = FileIndexes(compiled(jvm, _SOURCES).loadClass(_FACTORY).newInstance())
             return _found[gateway]
     except NETWORK_ERRORS:
         raise
-    except _HIDDEN as error:
+    except HIDDEN as error:
         report_fallback(error)
         return None
 
@@ -272,28 +269,6 @@ def report_fallback(error: Exception) -> None:
             type(error).__name__,
             str(error).partition("\n")[0],
         )
-
-
-def _java_source() -> str:
-    """The Java sources as one, because Janino compiles one at a time: the package, all imports, then the classes."""
-    folder = resources("cm_delta_dagster.spark").joinpath("jvm")
-    lines = [
-        line
-        for name in _SOURCES
-        for line in folder.joinpath(f"{name}.java").read_text(encoding="utf-8").splitlines()
-        if not line.startswith("package ")
-    ]
-    imports = sorted({line for line in lines if line.startswith("import ")})
-    return "\n".join(
-        ["package cm_delta_dagster;", *imports, *(line for line in lines if not line.startswith("import "))]
-    )
-
-
-def _compiled(jvm: Any) -> Any:
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-    compiler.cook(_java_source())
-    return compiler.getClassLoader().loadClass(_FACTORY).newInstance()
 
 
 def _pieces(files: pa.Table) -> Iterator[pa.Table]:

@@ -51,6 +51,7 @@ from cm_delta_dagster.protocol.statistics.statistics import (
 from cm_delta_dagster.spark.read.footers import read_footers
 from cm_delta_dagster.spark.session.cancellation import run_cancellable
 from cm_delta_dagster.spark.session.errors import spark_errors
+from cm_delta_dagster.spark.session.local_files import set_permissions_without_processes
 from cm_delta_dagster.spark.session.session import check_frame, temporary_settings
 from cm_delta_dagster.spark.stores.object_stores import SparkStorage, check_same_place, other_place, spark_storage
 from cm_delta_dagster.spark.stores.shared_disk import check_shared_disk
@@ -196,6 +197,8 @@ def _write(
                 return write_directly(rows, directory=target, options=options, partition_columns=partition_columns)
         except NotAvailableError as error:
             _log.warning("Spark writes data files through a committer, because it cannot write directly: %s", error)
+    if not storage.is_object_store:
+        set_permissions_without_processes(session)
     storage.warn_of_copies()
     writer = rows.write.options(**{**storage.write_options, **_COMMITTER_OPTIONS, **compression})
     if partition_columns:

@@ -1,0 +1,90 @@
+"""Writes to local files without a process for each new file.
+
+Without its native library, which PySpark does not have, Hadoop's local file system starts ``chmod`` for each file and directory
+that it creates: about twenty processes and a third of the time of a small write. In a session that runs its tasks in the process
+of the driver, the file system that all of them share is replaced by one that sets the same permissions itself.
+"""
+
+import logging
+import os
+import threading
+from typing import Any
+from weakref import WeakSet
+
+from py4j.java_gateway import JavaClass
+from pyspark.sql import SparkSession
+
+from cm_delta_dagster.spark.session.java_classes import HIDDEN, compiled
+from cm_delta_dagster.spark.session.session import NETWORK_ERRORS, is_connect
+
+SETTING = "spark.cmDelta.localFiles"
+"""Session setting that leaves the file system as it is if it is ``false``."""
+
+_REPLACED = frozenset(
+    {
+        "org.apache.hadoop.fs.LocalFileSystem",
+        "org.apache.hadoop.hive.ql.io.ProxyLocalFileSystem",
+    }  # Hive's is around Hadoop's.
+)
+_OURS = "cm_delta_dagster.LocalFiles"
+
+_log = logging.getLogger(__name__)
+_lock = threading.Lock()
+_seen: "WeakSet[Any]" = WeakSet()
+"""Java processes whose file system was replaced, or is left as it is."""
+
+
+def set_permissions_without_processes(session: SparkSession) -> None:
+    """Replace the local file system of the session's Java process, once, if it is Hadoop's own and all tasks run there.
+
+    The session keeps it for all its local files. Nothing is done if the session has Hive's catalog, which marks files for deletion
+    when the file system is closed. A platform that does not allow it keeps the file system.
+    """
+    if is_connect(session) or os.name != "posix":
+        return
+    try:
+        gateway = session.sparkContext._gateway
+        with _lock:
+            if gateway in _seen or str(session.conf.get(SETTING, "true")).lower() == "false":
+                return
+            _seen.add(gateway)
+            if _can_be_replaced(session):
+                _replace(session)
+    except NETWORK_ERRORS:
+        raise
+    except HIDDEN as error:
+        _log.debug("The local file system of Spark stays as it is: %s", error)
+
+
+def _can_be_replaced(session: SparkSession) -> bool:
+    master = session.sparkContext.master or ""
+    return (
+        (master == "local" or master.startswith("local["))
+        and session.conf.get("spark.sql.catalogImplementation", "in-memory") == "in-memory"
+        and not _java_class(session, "org.apache.hadoop.io.nativeio.NativeIO").isAvailable()
+        and _shared(session).getClass().getName() in _REPLACED
+    )
+
+
+def _replace(session: SparkSession) -> None:
+    loader = compiled(session._jvm, ["LocalFiles"])
+    settings = session.sparkContext._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
+    ours = _java_class(session, "org.apache.hadoop.conf.Configuration")(settings)
+    ours.setClassLoader(loader)
+    ours.set("fs.file.impl", _OURS)
+    _shared(session).close()  # Only forgets it; files that it has opened stay open.
+    _java_class(session, "org.apache.hadoop.fs.FileSystem").get(_root(session), ours)
+
+
+def _shared(session: SparkSession) -> Any:
+    """The file system for local files that all code of the Java process gets from Hadoop."""
+    settings = session.sparkContext._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
+    return _java_class(session, "org.apache.hadoop.fs.FileSystem").get(_root(session), settings)
+
+
+def _root(session: SparkSession) -> Any:
+    return _java_class(session, "java.net.URI")("file:///")
+
+
+def _java_class(session: SparkSession, name: str) -> Any:
+    return JavaClass(name, session.sparkContext._gateway._gateway_client)  # type: ignore[union-attr]
