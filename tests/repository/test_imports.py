@@ -54,7 +54,6 @@ WITHOUT_SPARK = (
     "cm_delta_dagster.operations.sql.default_values",
     "cm_delta_dagster.operations.sql.descriptions",
     "cm_delta_dagster.operations.sql.duckdb_rows",
-    "cm_delta_dagster.operations.sql.lexemes",
     "cm_delta_dagster.operations.sql.listings",
     "cm_delta_dagster.operations.sql.names",
     "cm_delta_dagster.operations.sql.parameters",

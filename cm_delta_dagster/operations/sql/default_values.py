@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from cm_delta_dagster.operations.sql.lexemes import Lexeme
 from cm_delta_dagster.operations.sql.rewriting import Replacement
 from cm_delta_dagster.operations.sql.words import Span
 from cm_delta_dagster.protocol.features.default_columns import default_of
 from cm_delta_dagster.protocol.features.expressions import checked_text
 from cm_delta_dagster.protocol.features.generated_columns import check_no_default
+from cm_delta_dagster.protocol.predicates.sql_lexer import Lexeme
 from cm_delta_dagster.protocol.schema.types import StructField, StructType, data_type_text
 
 _AFTER_LIST = frozenset(

@@ -10,7 +10,6 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.sql.answers import NOTHING, Answer
 from cm_delta_dagster.operations.sql.default_values import without_default
-from cm_delta_dagster.operations.sql.lexemes import Kind
 from cm_delta_dagster.operations.sql.names import Name
 from cm_delta_dagster.operations.sql.qualifiers import TableQualifiers
 from cm_delta_dagster.operations.sql.statements import Statement
@@ -18,6 +17,7 @@ from cm_delta_dagster.operations.sql.targets import PinnedTable, SqlSession, ope
 from cm_delta_dagster.operations.sql.words import Span, Words
 from cm_delta_dagster.operations.writing.write import PartitionOverwrite, append, overwrite
 from cm_delta_dagster.protocol.features.type_widening import never_widens, widening_in_writes
+from cm_delta_dagster.protocol.predicates.sql_lexer import Kind
 from cm_delta_dagster.protocol.schema.column_paths import path_text
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.protocol.schema.types import StructField, StructType

@@ -7,7 +7,6 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.operations.sql.answers import Answer
 from cm_delta_dagster.operations.sql.descriptions import column_type, comment_of
-from cm_delta_dagster.operations.sql.lexemes import literal_text
 from cm_delta_dagster.operations.sql.names import resolve_one
 from cm_delta_dagster.operations.sql.rewriting import quoted
 from cm_delta_dagster.operations.sql.statements import Statement
@@ -17,6 +16,7 @@ from cm_delta_dagster.operations.tables.scopes import check_scope
 from cm_delta_dagster.protocol.features.default_columns import default_of
 from cm_delta_dagster.protocol.features.generated_columns import generation_expression
 from cm_delta_dagster.protocol.features.identity_columns import IdentityColumn, identity_columns
+from cm_delta_dagster.protocol.predicates.sql_strings import literal_text
 from cm_delta_dagster.protocol.schema.types import StructField
 
 

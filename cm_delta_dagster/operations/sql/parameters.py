@@ -7,7 +7,8 @@ from decimal import Decimal
 from typing import Any
 
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.sql.lexemes import Kind, Lexeme, lexemes, literal_text, place
+from cm_delta_dagster.protocol.predicates.sql_lexer import Kind, Lexeme, lexemes, place
+from cm_delta_dagster.protocol.predicates.sql_strings import literal_text
 
 
 def with_values(text: str, args: Mapping[str, Any] | Sequence[Any] | None) -> str:

@@ -25,7 +25,6 @@ from cm_delta_dagster.operations.reading.change_query import ChangeRange
 from cm_delta_dagster.operations.reading.consistent_snapshots import ReadableVersion
 from cm_delta_dagster.operations.reading.read import read_snapshot
 from cm_delta_dagster.operations.reading.read_changes import read_changes
-from cm_delta_dagster.operations.sql.lexemes import Kind, lexemes, parts_of, string_value
 from cm_delta_dagster.operations.sql.names import Name, resolve_readable, unknown_name
 from cm_delta_dagster.operations.sql.rewriting import (
     Replacement,
@@ -41,6 +40,7 @@ from cm_delta_dagster.operations.sql.table_references import (
     find_references,
 )
 from cm_delta_dagster.operations.sql.time_travel import VersionText
+from cm_delta_dagster.protocol.predicates.sql_lexer import Kind, lexemes, parts_of, plain_string
 from cm_delta_dagster.spark.session.errors import mapped, spark_errors
 from cm_delta_dagster.spark.session.query_logs import without_query_logs
 from cm_delta_dagster.spark.session.session import NETWORK_ERRORS, is_connect, session_time_zone
@@ -282,7 +282,7 @@ def time_ms(expression: str, *, spark: SparkSession, zone: tzinfo | None, args: 
     """
     found = lexemes(expression)
     if len(found) == 1 and found[0].kind is Kind.STRING:
-        return epoch_milliseconds(string_value(found[0]), zone=lambda: zone or session_time_zone(spark))
+        return epoch_milliseconds(plain_string(found[0]), zone=lambda: zone or session_time_zone(spark))
     with spark_errors(f"computing the time {expression}"):
         row = _value(expression, spark, args).select(F.expr("unix_millis(CAST(value AS TIMESTAMP))")).first()
     if row is None or row[0] is None:

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from cm_delta_dagster.catalog.similar_names import did_you_mean, similar_names
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.sql.lexemes import Lexeme, lexemes, place
+from cm_delta_dagster.protocol.predicates.sql_lexer import Lexeme, lexemes, place
 
 
 class Family(StrEnum):

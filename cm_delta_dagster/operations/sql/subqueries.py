@@ -13,10 +13,11 @@ from pyspark.sql import types as T
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.reading.consistent_snapshots import ReadableVersion
-from cm_delta_dagster.operations.sql.lexemes import lexemes, literal_text
 from cm_delta_dagster.operations.sql.names import Name
 from cm_delta_dagster.operations.sql.queries import PreparedQuery, prepare_query
 from cm_delta_dagster.operations.sql.targets import SqlSession
+from cm_delta_dagster.protocol.predicates.sql_lexer import lexemes
+from cm_delta_dagster.protocol.predicates.sql_strings import literal_text
 from cm_delta_dagster.spark.session.errors import spark_errors
 
 _QUERIES = frozenset(("SELECT", "WITH", "VALUES", "FROM", "TABLE"))

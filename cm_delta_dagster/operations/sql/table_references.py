@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.sql.lexemes import Kind, Lexeme, lexemes, parts_of, place, string_value
 from cm_delta_dagster.operations.sql.time_travel import VersionText, read_time_travel
 from cm_delta_dagster.protocol.predicates.sql_functions import words
+from cm_delta_dagster.protocol.predicates.sql_lexer import Kind, Lexeme, lexemes, parts_of, place, plain_string
 
 _CLAUSES = words(
     """
@@ -294,7 +294,7 @@ class _Reader:
         """The name that ``IDENTIFIER(...)`` with a text or a parameter has, and the position after it; None for expressions."""
         inner = self.lexemes[position : position + 3]
         if len(inner) > 1 and inner[0].kind is Kind.STRING and inner[1].symbol == ")":
-            return parts_of(string_value(inner[0])), position + 2
+            return parts_of(plain_string(inner[0])), position + 2
         if [lexeme.symbol for lexeme in inner] == [":", "", ")"]:
             value = self.parameters.get(inner[1].source)
             if isinstance(value, str):
@@ -343,7 +343,7 @@ class _Reader:
         self.at = position + 1
         self.changes.append(
             ChangesReference(
-                name=string_value(named[0]),
+                name=plain_string(named[0]),
                 first=texts[1],
                 last=texts[2] if len(texts) == 3 else None,
                 start=first.start,

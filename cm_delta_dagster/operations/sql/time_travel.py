@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.sql.lexemes import Kind, Lexeme, place, string_value
+from cm_delta_dagster.protocol.predicates.sql_lexer import Kind, Lexeme, place, plain_string
 
 _OPERATORS = frozenset(("+", "-", "*", "/", "%", "||"))
 _UNITS = frozenset(
@@ -58,7 +58,7 @@ class _Clause:
     def _version(self, at: int) -> int:
         if at < len(self._lexemes):
             lexeme = self._lexemes[at]
-            digits = string_value(lexeme) if lexeme.kind is Kind.STRING else lexeme.source
+            digits = plain_string(lexeme) if lexeme.kind is Kind.STRING else lexeme.source
             if digits.isascii() and digits.isdigit():
                 return int(digits)
         raise self._fault(at, "the number of a version")

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.sql.lexemes import Kind, Lexeme, literal_value, parts_of, place
 from cm_delta_dagster.operations.sql.statements import Statement
+from cm_delta_dagster.protocol.predicates.sql_lexer import Kind, Lexeme, parts_of, place
+from cm_delta_dagster.protocol.predicates.sql_strings import literal_value
 
 _Item = TypeVar("_Item")
 

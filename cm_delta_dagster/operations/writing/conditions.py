@@ -13,8 +13,8 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.operations.arguments import as_predicate
 from cm_delta_dagster.protocol.actions.empty_partition_text import check_no_empty_text, stored_as_null
 from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Predicate
+from cm_delta_dagster.protocol.predicates.sql_checks import Clock
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
-from cm_delta_dagster.protocol.predicates.sql_tokens import Clock
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.expressions.conditions import check_repeatable, check_time_zone, column_predicate
 from cm_delta_dagster.spark.session.session import session_time_zone

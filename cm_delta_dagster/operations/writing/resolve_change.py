@@ -39,14 +39,9 @@ from cm_delta_dagster.protocol.predicates.references import (
     own_text,
     qualified,
 )
+from cm_delta_dagster.protocol.predicates.sql_checks import Clock, at_moment, calls_clock, check_closed_text
+from cm_delta_dagster.protocol.predicates.sql_lexer import tokens_of
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
-from cm_delta_dagster.protocol.predicates.sql_tokens import (
-    Clock,
-    at_moment,
-    calls_clock,
-    check_closed_text,
-    tokens_of,
-)
 from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
 from cm_delta_dagster.protocol.schema.char_types import char_widths
 from cm_delta_dagster.protocol.schema.evolution import assigned_fields, evolved_by_merge

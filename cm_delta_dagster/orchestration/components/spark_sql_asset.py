@@ -8,7 +8,6 @@ from pydantic import Field
 from pyspark.sql import DataFrame
 
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.sql.lexemes import parts_of
 from cm_delta_dagster.operations.sql.queries import run_query
 from cm_delta_dagster.operations.sql.statements import Family, read_statement
 from cm_delta_dagster.operations.sql.table_references import find_references
@@ -17,6 +16,7 @@ from cm_delta_dagster.orchestration.components.scaffolding import ExampleScaffol
 from cm_delta_dagster.orchestration.definitions import checked_contract
 from cm_delta_dagster.orchestration.metadata.metadata import STORAGE_KIND, standard_metadata
 from cm_delta_dagster.orchestration.metadata.write_contract import NamingDefaults
+from cm_delta_dagster.protocol.predicates.sql_lexer import parts_of
 
 _QUERY_FILE = "query.sql"
 _EXAMPLE = """\

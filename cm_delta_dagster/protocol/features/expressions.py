@@ -12,15 +12,9 @@ from sqlglot import TokenType, exp
 from sqlglot.errors import SqlglotError
 
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.predicates.sql_checks import bare_clock_names, varying_functions, why_not_closed
 from cm_delta_dagster.protocol.predicates.sql_functions import CLOCK, OVER_ROWS, SESSION, VARYING
-from cm_delta_dagster.protocol.predicates.sql_tokens import (
-    Token,
-    bare_clock_names,
-    source_of,
-    tokens_of,
-    varying_functions,
-    why_not_closed,
-)
+from cm_delta_dagster.protocol.predicates.sql_lexer import Token, source_of, tokens_of
 from cm_delta_dagster.protocol.schema.types import StructType
 
 Path = tuple[str, ...]

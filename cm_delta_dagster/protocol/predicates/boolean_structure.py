@@ -11,7 +11,7 @@ from sqlglot import TokenType
 
 from cm_delta_dagster.protocol.predicates.normal_forms import MAX_COMPARISONS, too_large
 from cm_delta_dagster.protocol.predicates.predicates import And, Not, Or, Predicate
-from cm_delta_dagster.protocol.predicates.sql_tokens import Token, closing_positions, invalid_sql
+from cm_delta_dagster.protocol.predicates.sql_lexer import Token, closing_positions, invalid_sql
 
 _PRECEDENCE = {TokenType.OR: 1, TokenType.AND: 2, TokenType.NOT: 3}
 

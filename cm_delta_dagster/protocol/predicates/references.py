@@ -15,7 +15,7 @@ from sqlglot.errors import SqlglotError
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.boolean_structure import Operand, boolean_structure
 from cm_delta_dagster.protocol.predicates.predicates import Opaque, Predicate, conjuncts, quote_column, to_sql
-from cm_delta_dagster.protocol.predicates.sql_tokens import Token, source_of, tokens_of
+from cm_delta_dagster.protocol.predicates.sql_lexer import Token, source_of, tokens_of
 from cm_delta_dagster.protocol.schema.types import StructType
 
 _COMPARISONS = frozenset(

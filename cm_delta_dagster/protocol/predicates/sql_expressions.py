@@ -30,6 +30,7 @@ from cm_delta_dagster.protocol.predicates.predicates import (
     conjunction,
     quote_column,
 )
+from cm_delta_dagster.protocol.predicates.sql_lexer import shown
 from cm_delta_dagster.protocol.predicates.sql_literals import (
     CONVERSIONS,
     DisputedZoneError,
@@ -46,7 +47,6 @@ from cm_delta_dagster.protocol.predicates.sql_literals import (
     refuse,
 )
 from cm_delta_dagster.protocol.predicates.sql_strings import LikePattern, like_pattern
-from cm_delta_dagster.protocol.predicates.sql_tokens import shown
 from cm_delta_dagster.protocol.schema.char_types import char_width, char_widths
 from cm_delta_dagster.protocol.schema.types import (
     BOOLEAN,

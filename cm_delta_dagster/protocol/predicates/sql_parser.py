@@ -17,19 +17,10 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.boolean_structure import Operand, boolean_structure
 from cm_delta_dagster.protocol.predicates.normal_forms import flattened
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.protocol.predicates.sql_checks import Clock, at_moment, calls_clock, check_closed_text
 from cm_delta_dagster.protocol.predicates.sql_expressions import ExpressionReader, Node
+from cm_delta_dagster.protocol.predicates.sql_lexer import Token, invalid_sql, shown, source_of, tokens_of
 from cm_delta_dagster.protocol.predicates.sql_strings import with_joined_strings
-from cm_delta_dagster.protocol.predicates.sql_tokens import (
-    Clock,
-    Token,
-    at_moment,
-    calls_clock,
-    check_closed_text,
-    invalid_sql,
-    shown,
-    source_of,
-    tokens_of,
-)
 from cm_delta_dagster.protocol.schema.types import StructType
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from sqlglot import TokenType
 
-from cm_delta_dagster.protocol.predicates.sql_tokens import Token
+from cm_delta_dagster.protocol.predicates.sql_lexer import Token
 
 _LITERAL = re.compile(
     r"""[rR]'(?P<raw>[^']*)' | [rR]"(?P<raw2>[^"]*)" | '(?P<single>(?:[^'\\]|\\.|'')*)' | "(?P<double>(?:[^"\\]|\\.|"")*)" """,
@@ -94,6 +94,30 @@ def _unescaped(literal: re.Match[str]) -> str:
         return chr(int(code, 16)) if int(code, 16) <= _LAST_CODE_POINT else "\ud800"
 
     return _ESCAPE.sub(replaced, body)
+
+
+_LENIENT_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
+
+
+def literal_value(source: str) -> str:
+    """The value of a literal in quotes, with the escapes that Spark knows; ``r'...'`` has none."""
+    if source[0] in "rR":
+        return source[2:-1]
+    quote = source[0]
+    inner = source[1:-1].replace(quote * 2, quote)
+    return _LENIENT_ESCAPE.sub(_leniently_unescaped, inner)
+
+
+def _leniently_unescaped(match: re.Match[str]) -> str:
+    code = match[1] or match[2]
+    if code is not None:
+        return chr(int(code, 16))
+    return chr(int(match[3], 8)) if match[3] is not None else _LETTERS.get(match[4], match[4])
+
+
+def literal_text(value: str) -> str:
+    """A literal with this value."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

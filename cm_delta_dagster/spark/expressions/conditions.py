@@ -19,9 +19,9 @@ from pyspark.sql import functions as F
 
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.predicates import Opaque, Predicate, leaves, literal_sql, quote_column
+from cm_delta_dagster.protocol.predicates.sql_checks import varying_functions
 from cm_delta_dagster.protocol.predicates.sql_functions import CLOCK, VARYING
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
-from cm_delta_dagster.protocol.predicates.sql_tokens import varying_functions
 from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
 from cm_delta_dagster.protocol.schema.types import TIMESTAMP, TIMESTAMP_NTZ, StructType, walk_types
 from cm_delta_dagster.spark.expressions.schema import to_spark

@@ -11,7 +11,6 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.sql.column_definitions import column_definition, properties
 from cm_delta_dagster.operations.sql.default_values import without_default
 from cm_delta_dagster.operations.sql.insert_statements import read_insert
-from cm_delta_dagster.operations.sql.lexemes import literal_text, literal_value
 from cm_delta_dagster.operations.sql.parameters import literal, with_values
 from cm_delta_dagster.operations.sql.qualifiers import TableQualifiers, with_aliases
 from cm_delta_dagster.operations.sql.statements import read_statement
@@ -84,16 +83,6 @@ def test_a_text_ends_outside_of_brackets_and_case() -> None:
     assert words_of("a is distinct from b from t").until("FROM", what="x").text == "a is distinct from b"
     with pytest.raises(InvalidArgumentError, match=r"needs a value at line 1, column 8: update , b"):
         words_of(", b").until(",", what="a value")
-
-
-@pytest.mark.parametrize("value", ["", "it's", 'a "b"', "back\\slash\\n", "line\nbreak", "%_ ü"])
-def test_texts_survive_as_literals(value: str) -> None:
-    assert literal_value(literal_text(value)) == value
-
-
-def test_escapes_are_those_of_spark() -> None:
-    assert literal_value(r"'\n\t\u0041\101\'\"\\ \% \q'") == "\n\tAA'\"\\ \\% q"
-    assert literal_value(r"r'\n'") == r"\n" and literal_value("'a''b'") == "a'b"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,13 @@ import pytest
 
 from cm_delta_dagster.protocol.predicates.predicates import Comparison, ComparisonOperator
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
-from cm_delta_dagster.protocol.predicates.sql_strings import LikePattern, like_pattern, string_value
+from cm_delta_dagster.protocol.predicates.sql_strings import (
+    LikePattern,
+    like_pattern,
+    literal_text,
+    literal_value,
+    string_value,
+)
 from cm_delta_dagster.protocol.schema.types import STRING, StructField, StructType
 from tests.support.string_literals import LITERALS
 
@@ -41,3 +47,13 @@ def test_an_escape_without_a_character_has_no_certain_value(literal: str) -> Non
 )
 def test_a_pattern_is_split_at_its_first_wildcard(pattern: str, escape: str, found: LikePattern | None) -> None:
     assert like_pattern(pattern, escape) == found
+
+
+@pytest.mark.parametrize("value", ["", "it's", 'a "b"', "back\\slash\\n", "line\nbreak", "%_ ü"])
+def test_texts_survive_as_literals(value: str) -> None:
+    assert literal_value(literal_text(value)) == value
+
+
+def test_escapes_are_those_of_spark() -> None:
+    assert literal_value(r"'\n\t\u0041\101\'\"\\ \% \q'") == "\n\tAA'\"\\ \\% q"
+    assert literal_value(r"r'\n'") == r"\n" and literal_value("'a''b'") == "a'b"

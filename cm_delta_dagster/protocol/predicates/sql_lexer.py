@@ -1,14 +1,26 @@
-"""The words, names, literals and symbols of an SQL text, with their places, from sqlglot's tokens of Spark's dialect."""
+"""The lexer of Spark SQL: the words, names, literals and symbols of a text with their places.
+
+sqlglot splits the text. Statements are read as lexemes, which have the words of the text one by one. Conditions are read as tokens,
+which sqlglot's parser takes; Spark evaluates parts of a condition and must read the same text that is checked here, so
+:func:`tokens_of` accepts literals and quoted names only in forms that Spark's lexer reads in the same way, and :func:`source_of`
+leaves out comments.
+"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, TypeAlias
 
+from sqlglot import TokenType
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
 
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.protocol.predicates.predicates import MAX_SHOWN_CHARACTERS
+
+Token: TypeAlias = Any
+"""A token of sqlglot: ``token_type``, ``text``, and the positions ``start`` and ``end`` of its characters."""
 
 _PART = re.compile(r"\w+|[^\w\s]+")
 _CLOSED = re.compile(
@@ -16,6 +28,16 @@ _CLOSED = re.compile(
     re.DOTALL,
 )
 """Text up to the next quote, or closed text of a string, quoted name or comment."""
+_QUOTED = re.compile(
+    r"""'(?:[^'\\]|\\.|'')*' | "(?:[^"\\]|\\.|"")*" | [rR]'[^']*' | [rR]"[^"]*" | [xX]'[^']*' | [xX]"[^"]*" | `(?:[^`]|``)+`""",
+    re.VERBOSE | re.DOTALL,
+)
+_WORD = re.compile(r"[^\W\d]\w*|\d+[^\W\d]\w*")
+_CLOSING = {
+    TokenType.L_PAREN: TokenType.R_PAREN,
+    TokenType.L_BRACKET: TokenType.R_BRACKET,
+    TokenType.L_BRACE: TokenType.R_BRACE,
+}
 _SPARK = Dialect.get_or_raise("spark")
 _COMMANDS = _SPARK.tokenizer_class.COMMANDS
 """After such a token, sqlglot returns the rest of the statement as one text."""
@@ -131,7 +153,7 @@ def place(text: str, position: int) -> str:
     return f"line {line}, column {position - (text.rfind(chr(10), 0, position) + 1) + 1}"
 
 
-def string_value(lexeme: Lexeme) -> str:
+def plain_string(lexeme: Lexeme) -> str:
     """The value of a literal such as ``'x'``, for names and times; prefixes and escapes are not supported.
 
     Raises:
@@ -143,33 +165,80 @@ def string_value(lexeme: Lexeme) -> str:
     return source[1:-1]
 
 
-_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
-_CONTROLS = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
-
-
-def literal_value(source: str) -> str:
-    """The value of a literal in quotes, with the escapes that Spark knows; ``r'...'`` has none."""
-    if source[0] in "rR":
-        return source[2:-1]
-    quote = source[0]
-    inner = source[1:-1].replace(quote * 2, quote)
-    return _ESCAPE.sub(_unescaped, inner)
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    code = match[1] or match[2]
-    if code is not None:
-        return chr(int(code, 16))
-    return chr(int(match[3], 8)) if match[3] is not None else _CONTROLS.get(match[4], match[4])
-
-
-def literal_text(value: str) -> str:
-    """A literal with this value."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
 def parts_of(text: str) -> tuple[str, ...]:
     """The parts of a name given as a text, which may have backquotes."""
     if "`" not in text:
         return tuple(text.split("."))
     return tuple(part.name for part in lexemes(text) if part.name is not None)
+
+
+def shown(text: str) -> str:
+    """A condition's text for an error message, quoted and truncated to ``MAX_SHOWN_CHARACTERS``."""
+    if len(text) <= MAX_SHOWN_CHARACTERS:
+        return repr(text)
+    return f"{text[:MAX_SHOWN_CHARACTERS]!r} ... ({len(text)} characters)"
+
+
+def invalid_sql(text: str, fault: str) -> InvalidArgumentError:
+    """The error for a text that is not an SQL condition because of ``fault``."""
+    return InvalidArgumentError(
+        f"The predicate {shown(text)} is not valid SQL: {fault} Write only what would follow WHERE, such as `x > 1`."
+    )
+
+
+def tokens_of(text: str) -> list[Token]:
+    """The tokens of a text.
+
+    Raises:
+        InvalidArgumentError: the text is empty, cannot be split into tokens, or Spark could split it differently.
+    """
+    try:
+        tokens = list(_SPARK.tokenize(text))
+    except SqlglotError as error:
+        raise invalid_sql(text, str(error).splitlines()[0] + ".") from error
+    if not tokens:
+        raise invalid_sql(text, "it is empty.")
+    for token in tokens:
+        written = text[token.start : token.end + 1]
+        if any(quote in written for quote in "'\"`\\") and _QUOTED.fullmatch(written) is None:
+            raise invalid_sql(text, f"the literal or name {written} cannot be read safely.")
+    return tokens
+
+
+def closing_positions(tokens: Sequence[Token], text: str) -> dict[int, int]:
+    """The position of the closing bracket by the position of its opening bracket.
+
+    Raises:
+        InvalidArgumentError: a bracket has no counterpart.
+    """
+    found: dict[int, int] = {}
+    opened: list[int] = []
+    for position, token in enumerate(tokens):
+        if token.token_type in _CLOSING:
+            opened.append(position)
+        elif token.token_type in _CLOSING.values():
+            if not opened or _CLOSING[tokens[opened[-1]].token_type] != token.token_type:
+                raise invalid_sql(text, "a closing bracket has no opening bracket.")
+            found[opened.pop()] = position
+    if opened:
+        raise invalid_sql(text, "a bracket is not closed.")
+    return found
+
+
+def source_of(tokens: Sequence[Token], text: str) -> str:
+    """The text of the tokens, without the comments between them."""
+    written: list[str] = []
+    done: int | None = None
+    for token in tokens:
+        if done is not None and token.start <= done:
+            continue  # A number and its suffix are several tokens of the same characters.
+        gap = "" if done is None else text[done + 1 : token.start]
+        written += (gap if not gap.strip() else " ", text[token.start : token.end + 1])
+        done = token.end
+    return "".join(written)
+
+
+def token_word(token: Token, text: str) -> str | None:
+    """The upper-cased word of an unquoted token; None for other tokens."""
+    written = text[token.start : token.end + 1]
+    return written.upper() if _WORD.fullmatch(written) else None

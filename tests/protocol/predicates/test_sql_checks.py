@@ -7,8 +7,8 @@ import pytest
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.predicates import Comparison, ComparisonOperator, Opaque, raw_sql, to_sql
+from cm_delta_dagster.protocol.predicates.sql_checks import Clock, varying_functions
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
-from cm_delta_dagster.protocol.predicates.sql_tokens import Clock, varying_functions
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 
 COLUMNS = {
