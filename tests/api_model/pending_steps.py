@@ -146,7 +146,7 @@ def rules_changed(world: World, pending: Pending) -> bool:
 def difference_of_rebase(write: Write) -> str | None:
     """Why the effect is not that of the call at the latest version, or before the appends that were committed meanwhile."""
     model, base = write.model, write.base
-    if model.number == base:
+    if model.number == base or write.effect.is_empty:  # A call that changes nothing is before all other commits.
         return None
     latest = model.latest
     seen = {row.number: row.key() for row in model.versions[base].rows}

@@ -17,6 +17,7 @@ from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from cm_delta_dagster.storage.stores import Stores
 from tests.faults.crashing_writer import Place, Writer
+from tests.support.covering import covering
 
 TABLE = "main.test.t"
 SCHEMA = StructType(fields=(StructField(name="id", type=PrimitiveType(name="long")),))
@@ -72,8 +73,9 @@ def check_published(client: DeltaClient) -> None:
             assert data == table.store.read(f"{log}/_staged_commits/{commit.file_name}")
 
 
-@pytest.mark.parametrize("mode", [CommitMode.STAGED, CommitMode.INLINE, CommitMode.PUT_IF_ABSENT])
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(
+    ("mode", "when"), covering([CommitMode.STAGED, CommitMode.INLINE, CommitMode.PUT_IF_ABSENT], ["before", "after"])
+)
 def test_a_writer_killed_at_any_call_loses_nothing_acknowledged(
     client: DeltaClient, start: Callable[..., Writer], when: str, mode: CommitMode
 ) -> None:

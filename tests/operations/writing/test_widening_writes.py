@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from cm_delta_dagster import Connection, DeltaTable, Idempotency, connect
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.schema.types import data_type_text
+from tests.support.covering import covering
 from tests.support.widenings import COLUMNS, OFFERED, OFFERED_AS, STORED, STORED_AS, WIDENINGS
 
 _MERGE = """
@@ -38,8 +39,7 @@ def _table(lake: Connection, columns: str, **properties: str) -> DeltaTable:
     return lake.table(name)
 
 
-@pytest.mark.parametrize("vectors", ["true", "false"])
-@pytest.mark.parametrize("write", _WRITES)
+@pytest.mark.parametrize(("write", "vectors"), covering(_WRITES, ["true", "false"]))
 def test_schema_evolution_widens_each_type_that_may_be_widened(lake: Connection, write: str, vectors: str) -> None:
     """UP-TW-2, UP-TW-3, UP-TW-5: no value loses its fraction in a column that can become wider."""
     table = _table(lake, f"k int, {COLUMNS}", enableDeletionVectors=vectors, feature__timestampNtz="supported")

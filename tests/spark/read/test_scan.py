@@ -28,6 +28,7 @@ from cm_delta_dagster.spark.session.session import temporary_settings
 from cm_delta_dagster.spark.write.write import WriteSpec, write_files
 from cm_delta_dagster.storage.local_store import LocalStore
 from tests.support.builders import rows_of
+from tests.support.covering import covering
 
 
 class Files:
@@ -115,8 +116,7 @@ VALUES: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", VALUES)
-@pytest.mark.parametrize("ansi", ["true", "false"])
+@pytest.mark.parametrize(("kind", "ansi"), covering(VALUES, ["true", "false"]))
 def test_partition_values_of_every_type_round_trip(spark: SparkSession, tmp_path: Path, kind: str, ansi: str) -> None:
     """PART-1 to PART-6, PATH-4, NTZ-3: through directories, and through the log alone."""
     files = Files(spark, tmp_path, f"id long, p {kind}", "p")
