@@ -25,7 +25,7 @@ def rename_column(world: World, step: steps.RenameColumn) -> str | None:
     if step.to == step.name:
         raise NotApplicableError("the same name")
     others = [name.lower() for name in version.names if name != step.name]
-    if not version.is_mapped or step.to.lower() in others or is_used(column.name, version):
+    if not version.is_mapped or step.to.lower() in others or is_source(column.name, version):
         return world.must_refuse(call, "it cannot be renamed")
     renamed = replace(column, name=step.to)
     state: dict[str, object] = {
@@ -73,6 +73,11 @@ def set_property(world: World, step: steps.SetProperty) -> str | None:
     return world.change(step, effect, call, most=most)
 
 
+def is_source(name: str, version: Version) -> bool:
+    """Whether a generated column depends on the column."""
+    return any(column.twice == name for column in version.columns)
+
+
 def is_used(name: str, version: Version) -> bool:
     """Whether a generated column depends on the column, or it is one."""
-    return any(column.twice == name or (column.name == name and column.twice) for column in version.columns)
+    return is_source(name, version) or any(column.name == name and column.twice for column in version.columns)
