@@ -42,7 +42,7 @@ def drop_column(world: World, step: steps.DropColumn) -> str | None:
     column = version.column(step.name)
     call = partial(world.driver.drop_column, step.table, step.name, step.client)
     is_layout = step.name in (*version.partition_by, *version.cluster_by)
-    if not version.is_mapped or is_layout or is_used(step.name, version) or len(version.columns) == 1:
+    if not version.is_mapped or is_layout or is_source(step.name, version) or len(version.columns) == 1:
         return world.must_refuse(call, "it cannot be dropped")
     columns = tuple(item for item in version.columns if item is not column)
     return world.change(step, Effect("DROP COLUMNS", columns=columns), call)
@@ -54,7 +54,7 @@ def widen_column(world: World, step: steps.WidenColumn) -> str | None:
     if column.default is not None or column.numbered or column.twice or column.kind == step.kind:
         raise NotApplicableError("only plain columns")
     call = partial(world.driver.widen_column, step.table, step.name, step.kind, step.client)
-    if not is_wider(column.kind, step.kind, version) or is_used(step.name, version):
+    if not is_wider(column.kind, step.kind, version) or is_source(step.name, version):
         return world.must_refuse(call, "the type is not wider")
     columns = tuple(replace(item, kind=step.kind) if item is column else item for item in version.columns)
     return world.change(step, Effect("CHANGE COLUMN", columns=columns), call)
@@ -76,8 +76,3 @@ def set_property(world: World, step: steps.SetProperty) -> str | None:
 def is_source(name: str, version: Version) -> bool:
     """Whether a generated column depends on the column."""
     return any(column.twice == name for column in version.columns)
-
-
-def is_used(name: str, version: Version) -> bool:
-    """Whether a generated column depends on the column, or it is one."""
-    return is_source(name, version) or any(column.name == name and column.twice for column in version.columns)
