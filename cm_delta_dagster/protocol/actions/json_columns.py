@@ -5,7 +5,7 @@ known field is declared. The keys of ``partitionValues`` and ``tags`` are read f
 """
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -13,13 +13,8 @@ import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
 from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, REMOVE_SCHEMA, STRING_MAP
-from cm_delta_dagster.protocol.actions.json_fast_path import MIN_ROWS, parse_uniform
 
 _BLOCK_BYTES = 4 * 1024 * 1024
-_BLOCK_LINES = 16 * 1024
-_FEW_LINES = 256
-_LAYOUTS = 2
-"""Layouts to look for in one block. Looking for rarer ones takes longer than parsing their lines."""
 _SAMPLES = 64
 _MAPS = ("partitionValues", "tags")
 _ADD, _REMOVE = b'{"add"', b'{"remove"'
@@ -43,52 +38,12 @@ def parse_file_actions(data: bytes) -> ParsedLines | None:
     Lines with leading white space before the action are among the other lines.
     """
     lines = _Lines.of(data)
-    others = lines.others()
-    adds, other_adds = _uniform(lines, lines.is_add, "add", ADD_SCHEMA)
-    removes, other_removes = _uniform(lines, lines.is_remove, "remove", REMOVE_SCHEMA)
-    general = _general(replace(lines, is_add=other_adds, is_remove=other_removes))
-    if general is None:
-        return None
-    return ParsedLines(pa.concat_tables([adds, general[0]]), pa.concat_tables([removes, general[1]]), others)
+    files = _file_actions(lines)
+    return None if files is None else ParsedLines(*files, lines.others())
 
 
-def _uniform(lines: "_Lines", chosen: np.ndarray, action: str, schema: pa.Schema) -> tuple[pa.Table, np.ndarray]:
-    """The chosen lines of the most frequent layouts as columns, and a mask of the remaining chosen lines."""
-    numbers = np.flatnonzero(chosen)
-    if len(numbers) < MIN_ROWS:
-        return schema.empty_table(), chosen
-    batches: list[pa.RecordBatch] = []
-    remaining = []
-    # Blocks of this size fit into the processor's cache.
-    for block in np.array_split(numbers, max(1, len(numbers) // _BLOCK_LINES)):
-        found, rest = _common_layouts(lines, block, action, schema)
-        batches += found
-        remaining.append(rest)
-    others = np.zeros(len(chosen), dtype=bool)
-    others[np.concatenate(remaining)] = True
-    return pa.Table.from_batches(batches, schema=schema), others
-
-
-def _common_layouts(
-    lines: "_Lines", block: np.ndarray, action: str, schema: pa.Schema
-) -> tuple[list[pa.RecordBatch], np.ndarray]:
-    """The lines with the numbers ``block`` that have a frequent layout, and the numbers of the others."""
-    batches, unmatched, rest = [], [], block
-    for _ in range(_LAYOUTS):
-        if len(rest) < _FEW_LINES:
-            break
-        found = parse_uniform(lines.data, lines.bounds[rest], lines.ends(rest), action=action, schema=schema)
-        if found is None:
-            unmatched.append(rest[:1])
-            rest = rest[1:]
-        else:
-            batches.append(_batch(found.rows, schema, lines.nulls))
-            rest = rest[~found.is_uniform]
-    return batches, np.concatenate([*unmatched, rest])
-
-
-def _general(lines: "_Lines") -> tuple[pa.Table, pa.Table] | None:
-    """The adds and removes of lines of any layout, parsed with ``pyarrow.json``; None if it cannot parse them correctly."""
+def _file_actions(lines: "_Lines") -> tuple[pa.Table, pa.Table] | None:
+    """The adds and removes, parsed with ``pyarrow.json``; None if it cannot parse them correctly."""
     if not lines.num_files:
         return ADD_SCHEMA.empty_table(), REMOVE_SCHEMA.empty_table()
     keys = None if lines.may_nest_deeply() else _first_keys(lines)
@@ -144,12 +99,6 @@ class _Lines:
         """Whether a line has so many brackets that ``pyarrow.json``, which recurses, could exhaust the stack and crash."""
         suspects = np.flatnonzero(np.diff(self.bounds) > _MAX_BRACKETS).tolist()
         return any(line.count(b"[") + line.count(b"{") > _MAX_BRACKETS for line in map(self.line, suspects))
-
-    def ends(self, numbers: np.ndarray) -> np.ndarray:
-        """The end of each line, without its newline."""
-        ends = self.bounds[numbers + 1]
-        bare: np.ndarray = ends - (np.frombuffer(self.data, np.uint8)[ends - 1] == _NEWLINE)
-        return bare
 
     def line(self, number: int) -> bytes:
         return self.data[self.bounds[number] : self.bounds[number + 1]]
@@ -255,7 +204,7 @@ class _Nulls:
     def of(self, count: int, kind: pa.DataType) -> pa.Array:
         known = self._known.get(kind)
         if known is None or len(known) < count:
-            known = self._known[kind] = pa.nulls(max(count, 2 * _BLOCK_LINES), kind)
+            known = self._known[kind] = pa.nulls(count, kind)
         return known.slice(0, count)
 
 

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from cm_delta_dagster.protocol.schema.types import DataType, DecimalType, PrimitiveType
-from cm_delta_dagster.protocol.statistics.stats_json_fast_path import MIN_TEXTS, scan_texts
 
 ColumnPath: TypeAlias = tuple[str, ...]
 """Names of a column from the top level down, as in the statistics."""
@@ -59,21 +58,6 @@ def parse_statistics(stats: pa.Array | pa.ChunkedArray, columns: Mapping[ColumnP
 
 def _parse_leaves(chunks: Sequence[pa.Array], kinds: Mapping[ColumnPath, pa.DataType]) -> dict[ColumnPath, pa.Array]:
     """Values of the texts by path, with the given types."""
-    if sum(map(len, chunks)) < MIN_TEXTS or any(map(pa.types.is_decimal, kinds.values())):
-        return _parse_all(chunks, kinds)
-    scanned = scan_texts(chunks, kinds)
-    left = pa.array(scanned.is_unread)
-    if left.true_count == len(left):
-        return _parse_all(chunks, kinds)
-    columns = dict(scanned.columns)
-    if left.true_count:
-        parsed = _parse_all(pa.chunked_array(chunks).filter(left).chunks, kinds)
-        columns = {path: pc.replace_with_mask(values, left, parsed[path]) for path, values in columns.items()}
-    return columns
-
-
-def _parse_all(chunks: Sequence[pa.Array], kinds: Mapping[ColumnPath, pa.DataType]) -> dict[ColumnPath, pa.Array]:
-    """As :func:`_parse_leaves`, without the fast path."""
     texts = [chunk.cast(pa.large_string()) for chunk in chunks] or [pa.array([], pa.large_string())]
     rows = _parse_rows(texts[0] if len(texts) == 1 else pa.concat_arrays(texts), _nested_type(kinds))
     return dict(_leaves(rows, ()))
