@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.sql.database_errors import code_of, had_no_effect
 from cm_delta_dagster.catalog.sql.prepared import Prepared
 from cm_delta_dagster.catalog.sql.schema import FEED_COUNTER
 from cm_delta_dagster.errors import CatalogError
@@ -78,16 +79,52 @@ def test_the_first_error_in_a_postgresql_transaction_is_raised(postgres_url: str
 
 
 @pytest.mark.postgres
-def test_a_lost_connection_is_marked_as_invalidated(postgres_url: str, postgres_server: str) -> None:
-    """CM-C15: the caller may then retry on another connection."""
-    engine = engine_of(postgres_url).execution_options(isolation_level="AUTOCOMMIT")
+@pytest.mark.parametrize("isolation_level", ["AUTOCOMMIT", "READ COMMITTED"])
+def test_a_lost_connection_is_marked_as_invalidated(postgres_url: str, isolation_level: str) -> None:
+    """CM-C15: the caller may then retry on another connection, which works."""
+    engine = engine_of(postgres_url).execution_options(isolation_level=isolation_level)
     with engine.connect() as connection:
         own = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
         with engine.connect() as other:
             other.exec_driver_sql(f"SELECT pg_terminate_backend({own}, 10000)")
         with pytest.raises(sa.exc.OperationalError) as caught:
             _READ.rows(connection, {"first": 0})
-        assert caught.value.connection_invalidated
+        assert caught.value.connection_invalidated and connection.invalidated
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one() != own
+    engine.dispose()
+
+
+@pytest.mark.postgres
+def test_sqlalchemy_ends_a_transaction_of_prepared_statements_alone(postgres_url: str) -> None:
+    """CM-C1: it commits what the driver wrote, or rolls it back."""
+    engine = engine_of(postgres_url)
+    with engine.connect() as connection, engine.connect() as other:
+        connection.exec_driver_sql("CREATE TABLE t (id BIGINT PRIMARY KEY, data BYTEA)")
+        connection.commit()
+        _WRITE.run(connection, {"new_id": 1, "new_data": b"kept"})
+        connection.commit()
+        _WRITE.run(connection, {"new_id": 2, "new_data": b"rolled back"})
+        connection.rollback()
+        assert [row.data for row in _READ.rows(other, {"first": 0})] == [b"kept"]
+    engine.dispose()
+
+
+@pytest.mark.postgres
+def test_a_concurrent_change_in_a_transaction_is_an_error_that_callers_retry(postgres_url: str) -> None:
+    """CM-C15."""
+    engine = engine_of(postgres_url).execution_options(isolation_level="REPEATABLE READ")
+    with engine.connect() as connection, engine.connect() as other:
+        connection.exec_driver_sql("CREATE TABLE t (id BIGINT PRIMARY KEY, data BYTEA)")
+        _WRITE.run(connection, {"new_id": 1, "new_data": b""})
+        connection.commit()
+        assert len(_READ.rows(connection, {"first": 0})) == 1
+        _NEXT.run(other, {})
+        other.commit()
+        with pytest.raises(sa.exc.OperationalError) as caught:
+            _NEXT.run(connection, {})
+        assert code_of(caught.value) == "40001" and had_no_effect(caught.value)
+        assert not connection.invalidated
     engine.dispose()
 
 

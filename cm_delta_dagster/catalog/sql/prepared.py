@@ -1,12 +1,14 @@
 """Statements on the commit path, compiled once and passed to the driver directly.
 
-SQLAlchemy's execution takes longer than the database does. If the driver raises an error, the statement had no effect;
-SQLAlchemy runs it again and maps the error. A statement outside of a transaction must therefore have no effect when it runs
-a second time after an unknown outcome.
+SQLAlchemy's execution takes longer than the database does. If the driver raises an error outside of a PostgreSQL transaction,
+the statement had no effect; SQLAlchemy runs it again and maps the error. A statement outside of a transaction must therefore
+have no effect when it runs a second time after an unknown outcome. In a PostgreSQL transaction, which the error aborts, the error
+of the driver is mapped as SQLAlchemy maps it.
 """
 
 from collections import namedtuple
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,15 +55,17 @@ class Prepared:
     def _run(self, connection: sa.Connection, parameters: Mapping[str, Any]) -> Any:
         driver: Any = connection.connection.dbapi_connection
         is_sqlite = connection.dialect.name == "sqlite"
-        if not is_sqlite and not driver.autocommit:
-            return connection.execute(self._statement, parameters)  # An error would abort the transaction.
-        in_transaction = is_sqlite and driver.in_transaction
+        in_transaction = driver.in_transaction if is_sqlite else not driver.autocommit
+        if in_transaction and not connection.in_transaction():
+            connection.begin()  # The driver has begun, or begins, the transaction; SQLAlchemy is to end it.
         compiled = self._compiled.get(connection.dialect.name) or self._compile(connection.dialect)
         values = {**compiled.constants, **parameters}
         try:
             order = compiled.order
             return driver.execute(compiled.text, values if order is None else [values[name] for name in order])
         except connection.dialect.loaded_dbapi.Error as error:
+            if in_transaction and not is_sqlite:
+                raise _mapped(connection, compiled.text, error) from error
             if in_transaction and not driver.in_transaction:
                 # SQLite has rolled the transaction back: the statement must not run alone.
                 raise sa.exc.OperationalError(compiled.text, None, error) from error
@@ -74,3 +78,17 @@ class Prepared:
         compiled = _Compiled(made.string, made.positiontup if made.positional else None, constants)
         self._compiled[dialect.name] = compiled
         return compiled
+
+
+def _mapped(connection: sa.Connection, text: str, error: Exception) -> sa.exc.DBAPIError:
+    """SQLAlchemy's error for one of the driver in a transaction. A lost connection is invalidated, with the others of its pool."""
+    dialect = connection.dialect
+    is_lost: bool = dialect.is_disconnect(error, connection.connection, None)  # type: ignore[arg-type]
+    if is_lost:
+        with suppress(sa.exc.DBAPIError):
+            connection.exec_driver_sql("SELECT 1")  # It fails, and SQLAlchemy invalidates what must be.
+    base: Any = dialect.loaded_dbapi.Error
+    mapped: Any = sa.exc.DBAPIError.instance(
+        text, None, error, base, hide_parameters=True, connection_invalidated=is_lost, dialect=dialect
+    )
+    return mapped  # type: ignore[no-any-return]
