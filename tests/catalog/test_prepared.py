@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.database_errors import code_of, had_no_effect
-from cm_delta_dagster.catalog.sql.prepared import Prepared
+from cm_delta_dagster.catalog.sql.prepared import Prepared, run_in_order
 from cm_delta_dagster.catalog.sql.schema import FEED_COUNTER
 from cm_delta_dagster.errors import CatalogError
 from tests.contracts.catalog_bench import create, inline
@@ -170,4 +170,44 @@ def test_a_statement_does_not_run_outside_of_its_rolled_back_transaction(tmp_pat
             _WRITE.run(connection, {"new_id": 2, "new_data": b""})
         assert not driver.in_transaction
         assert connection.exec_driver_sql("SELECT count(*) FROM t").scalar_one() == 0
+    engine.dispose()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def test_statements_run_in_order_return_the_rows_of_each(kind: str, request: pytest.FixtureRequest) -> None:
+    """CM-C1: later statements see what earlier ones wrote, and one transaction holds all."""
+    engine = engine_of(request.getfixturevalue(f"{kind}_url"))
+    with engine.connect() as connection:
+        binary = "BLOB" if kind == "sqlite" else "BYTEA"
+        connection.exec_driver_sql(f"CREATE TABLE t (id BIGINT PRIMARY KEY, data {binary})")
+        connection.commit()
+        if kind == "sqlite":
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        calls = [(_WRITE, {"new_id": 1, "new_data": b"a"}), (_NEXT, {}), (_READ, {"first": 0})]
+        nothing, ids, rows = run_in_order(connection, calls)
+        assert list(nothing) == [] and [row.id for row in ids] == [2]
+        assert [(row.id, row.data) for row in rows] == [(2, b"a")]
+        connection.rollback()
+        assert run_in_order(connection, [(_READ, {"first": 0})]) == [[]]
+    engine.dispose()
+
+
+@pytest.mark.postgres
+def test_the_first_error_of_statements_in_order_is_raised(postgres_url: str, postgres_server: str) -> None:
+    """CM-C15: as the error of each alone; a lost connection is invalidated."""
+    engine = engine_of(postgres_url)
+    calls = [(_WRITE, {"new_id": 1, "new_data": b""}), (_NEXT, {}), (_READ, {"first": 0})]
+    with engine.connect() as connection:
+        connection.exec_driver_sql("CREATE TABLE t (id BIGINT PRIMARY KEY, data BYTEA)")
+        connection.commit()
+        with pytest.raises(sa.exc.IntegrityError, match="duplicate key"):
+            run_in_order(connection, [calls[0], calls[0], *calls])
+        connection.rollback()
+        assert len(run_in_order(connection, calls)[-1]) == 1
+        own = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+        with engine.connect() as other:
+            other.exec_driver_sql(f"SELECT pg_terminate_backend({own}, 10000)")
+        with pytest.raises(sa.exc.OperationalError) as caught:
+            run_in_order(connection, calls)
+        assert caught.value.connection_invalidated and connection.invalidated
     engine.dispose()

@@ -342,20 +342,20 @@ def insert_commit(
 ) -> None:
     """Advance the table and write the commit and its entry of the feed. The caller holds the table's row lock."""
     summary = proposal.summary
-    _ADVANCE.run(
-        connection,
-        {
-            "of_table": table_id,
-            "new_version": proposal.version,
-            "new_data_version": data_version,
-            "new_timestamp": summary.in_commit_timestamp,
-            "published": published,
-            "new_content_from": content_from,
-        },
-    )
+    advance = {
+        "of_table": table_id,
+        "new_version": proposal.version,
+        "new_data_version": data_version,
+        "new_timestamp": summary.in_commit_timestamp,
+        "published": published,
+        "new_content_from": content_from,
+    }
     values = values_of(table_id, proposal, now_ms=now_ms, principal=caller_of(connection))
-    _INSERT.run(connection, values | {"data_version": data_version})
-    feed_entries.append(connection, feed_entries.of_commit(table_id, proposal.version, now_ms=now_ms))
+    feed_entries.append(
+        connection,
+        feed_entries.of_commit(table_id, proposal.version, now_ms=now_ms),
+        after=[(_ADVANCE, advance), (_INSERT, values | {"data_version": data_version})],
+    )
 
 
 def insert_initial_commit(

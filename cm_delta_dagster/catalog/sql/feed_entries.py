@@ -14,7 +14,7 @@ SQLite has one writer at a time. An entry gets its position when it is appended.
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -22,7 +22,7 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.feed_kinds import FeedKind
 from cm_delta_dagster.catalog.sql.callers import caller_of
-from cm_delta_dagster.catalog.sql.prepared import Prepared
+from cm_delta_dagster.catalog.sql.prepared import Call, Prepared, run_in_order
 from cm_delta_dagster.catalog.sql.schema import FEED, FEED_COUNTER, FEED_WAITERS, IS_UNPLACED
 from cm_delta_dagster.errors import CatalogError
 
@@ -75,7 +75,7 @@ HAS_WAITERS = sa.exists(
 ).label("has_waiters")
 # Without its own entry in the WAL: a transaction with a NOTIFY holds a lock of the whole server until it is durable.
 _NOTIFY = sa.text(f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHANNEL}', '')")
-_HAS_WAITERS = sa.select(HAS_WAITERS)
+_HAS_WAITERS = Prepared(sa.select(HAS_WAITERS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,8 +101,12 @@ def kind_of_commit(version: int) -> FeedKind:
     return FeedKind.TABLE_CREATED if version == 0 else FeedKind.COMMIT
 
 
-def append(connection: sa.Connection, entry: NewEntry) -> None:
-    """Append an entry inside of the caller's transaction. An event of a table is appended under the lock of its row."""
+def append(connection: sa.Connection, entry: NewEntry, *, after: Sequence[Call] = ()) -> None:
+    """Append an entry inside of the caller's transaction. An event of a table is appended under the lock of its row.
+
+    Args:
+        after: statements without rows that run before.
+    """
     row = {
         "kind": entry.kind.value,
         "at_ms": entry.at_ms,
@@ -113,9 +117,10 @@ def append(connection: sa.Connection, entry: NewEntry) -> None:
         "details": json.dumps(dict(entry.details)) if entry.details else None,
     }
     if connection.dialect.name == "sqlite":
+        run_in_order(connection, after)
         _APPEND_PLACED.run(connection, {**row, "position": next_position(connection)})
         return
-    if not _APPEND_UNPLACED.rows(connection, row):
+    if not run_in_order(connection, [*after, (_APPEND_UNPLACED, row)])[-1]:
         raise lost_counter()
     connection.info[_APPENDED] = entry.at_ms
 
@@ -177,9 +182,10 @@ def notify_if_appended(connection: sa.Connection) -> None:
     if at_ms is None:
         return
     try:
-        if connection.execute(_HAS_WAITERS, {"now_ms": at_ms}).scalar_one():
+        # Each statement is a transaction of its own, without requests that begin and end it.
+        connection.execution_options(isolation_level="AUTOCOMMIT")
+        if _HAS_WAITERS.rows(connection, {"now_ms": at_ms})[0].has_waiters:
             connection.execute(_NOTIFY)
-        connection.commit()
     except sa.exc.SQLAlchemyError:
         _log.debug("Readers of the feed were not notified", exc_info=True)
 

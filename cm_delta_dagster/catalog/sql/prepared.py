@@ -10,9 +10,11 @@ from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.sql.postgres_session import is_pooled
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +41,14 @@ class Prepared:
 
     def rows(self, connection: sa.Connection, parameters: Mapping[str, Any]) -> Sequence[Any]:
         """Run it and return the rows; the columns are attributes of a row."""
-        cursor = self._run(connection, parameters)
+        return self._rows_of(connection, self._run(connection, parameters))
+
+    def _rows_of(self, connection: sa.Connection, cursor: Any) -> Sequence[Any]:
+        """The rows of a cursor, or of a result of SQLAlchemy; none if the statement returns none."""
         if isinstance(cursor, sa.CursorResult):
-            return cursor.all()
+            return cursor.all() if cursor.returns_rows else []
         try:
-            return [self._row._make(row) for row in cursor.fetchall()]
+            return [] if cursor.description is None else [self._row._make(row) for row in cursor.fetchall()]
         except connection.dialect.loaded_dbapi.Error as error:
             # The statement may have taken effect: do not run it again.
             raise sa.exc.OperationalError(str(self._statement), None, error) from error
@@ -58,18 +63,22 @@ class Prepared:
         in_transaction = driver.in_transaction if is_sqlite else not driver.autocommit
         if in_transaction and not connection.in_transaction():
             connection.begin()  # The driver has begun, or begins, the transaction; SQLAlchemy is to end it.
-        compiled = self._compiled.get(connection.dialect.name) or self._compile(connection.dialect)
-        values = {**compiled.constants, **parameters}
+        text, values = self._for_driver(connection.dialect, parameters)
         try:
-            order = compiled.order
-            return driver.execute(compiled.text, values if order is None else [values[name] for name in order])
+            return driver.execute(text, values)
         except connection.dialect.loaded_dbapi.Error as error:
             if in_transaction and not is_sqlite:
-                raise _mapped(connection, compiled.text, error) from error
+                raise _mapped(connection, text, error) from error
             if in_transaction and not driver.in_transaction:
                 # SQLite has rolled the transaction back: the statement must not run alone.
-                raise sa.exc.OperationalError(compiled.text, None, error) from error
+                raise sa.exc.OperationalError(text, None, error) from error
             return connection.execute(self._statement, parameters)
+
+    def _for_driver(self, dialect: sa.Dialect, parameters: Mapping[str, Any]) -> tuple[str, Any]:
+        """The text of the statement and its parameters, as the driver takes them."""
+        compiled = self._compiled.get(dialect.name) or self._compile(dialect)
+        values, order = {**compiled.constants, **parameters}, compiled.order
+        return compiled.text, values if order is None else [values[name] for name in order]
 
     def _compile(self, dialect: sa.Dialect) -> _Compiled:
         made: Any = self._statement.compile(dialect=dialect)
@@ -78,6 +87,37 @@ class Prepared:
         compiled = _Compiled(made.string, made.positiontup if made.positional else None, constants)
         self._compiled[dialect.name] = compiled
         return compiled
+
+
+Call: TypeAlias = tuple[Prepared, Mapping[str, Any]]
+"""A statement with its parameters."""
+
+
+def run_in_order(connection: sa.Connection, calls: Sequence[Call]) -> list[Sequence[Any]]:
+    """Run statements of which none needs the answer of another, one after the other, and return the rows of each.
+
+    In a PostgreSQL transaction they are one round trip (pipeline mode), except through a connection pooler, which may not support
+    it. The server begins each statement after the one before has ended.
+    """
+    driver: Any = connection.connection.dbapi_connection
+    in_postgresql_transaction = connection.dialect.name != "sqlite" and not driver.autocommit
+    if not in_postgresql_transaction or not _has_pipeline(connection):
+        return [statement.rows(connection, parameters) for statement, parameters in calls]
+    if not connection.in_transaction():
+        connection.begin()
+    texts = [statement._for_driver(connection.dialect, parameters) for statement, parameters in calls]
+    try:
+        with driver.pipeline():
+            cursors = [driver.execute(text, values) for text, values in texts]
+    except connection.dialect.loaded_dbapi.Error as error:
+        # The first error of all statements: the answers are received at the end of the block.
+        raise _mapped(connection, ";\n".join(text for text, _ in texts), error) from error
+    return [statement._rows_of(connection, cursor) for (statement, _), cursor in zip(calls, cursors, strict=True)]
+
+
+def _has_pipeline(connection: sa.Connection) -> bool:
+    driver: Any = connection.dialect.loaded_dbapi
+    return bool(driver.Pipeline.is_supported()) and not is_pooled(connection)
 
 
 def _mapped(connection: sa.Connection, text: str, error: Exception) -> sa.exc.DBAPIError:
