@@ -1,7 +1,7 @@
 """What a check of ``commit_checks`` knows of a proposal."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -29,14 +29,30 @@ class ProposalKind(StrEnum):
     """It is version 0 of a table that gets its name."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReads:
+    """What the checks read of the database, each by a statement that began after the row of the table was locked.
+
+    Attributes:
+        active: names of the active checks.
+        privilege_rows: of the caller on the table; ``guard.privileges_in`` takes them.
+        rule_rows: of the rules that apply to the table; ``commit_rule_rows.rules_in`` takes them.
+    """
+
+    active: frozenset[str]
+    privilege_rows: Sequence[Any]
+    rule_rows: Sequence[Any]
+
+
 @dataclass(frozen=True, kw_only=True)  # Without slots: the content is computed once.
 class CommitContext:
     """One proposal before it is accepted.
 
     Attributes:
-        head: the locked row of the table, with the columns of ``commits.locked_head``; None for REGISTERED.
+        head: the locked row of the table, with the columns of ``locked_heads.locked_head``; None for REGISTERED.
         caller: principal of the proposer; None if it stated no name.
         now_ms: the catalog's clock.
+        reads: None if the checks read what they need themselves.
     """
 
     table_id: str
@@ -46,6 +62,7 @@ class CommitContext:
     caller: str | None
     now_ms: int
     kind: ProposalKind = ProposalKind.PROPOSED
+    reads: CheckReads | None = None
 
     @cached_property
     def data(self) -> bytes | None:

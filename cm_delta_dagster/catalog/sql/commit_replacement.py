@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import CommitProposal, RatifiedCommit
-from cm_delta_dagster.catalog.sql import audit, commits, guard
+from cm_delta_dagster.catalog.sql import audit, guard, locked_heads
 from cm_delta_dagster.catalog.sql.commit_rows import COMMIT_COLUMNS, unknown_table
 from cm_delta_dagster.catalog.sql.guard import Operation
 from cm_delta_dagster.catalog.sql.schema import COMMITS, TABLES, identifier_of
@@ -30,7 +30,7 @@ def replace_commit(
 ) -> bool:
     """Under the lock of the table's row; see :meth:`RecoverableCatalog.replace_commit`."""
     guard.require_on_table(connection, Operation.RECOVER, table_id)
-    if commits.locked_head(connection, table_id) is None:
+    if locked_heads.locked_head(connection, table_id) is None:
         raise unknown_table(table_id)
     name = str(identifier_of(connection.execute(_NAME, {"of_table": table_id}).one()))
     which = {"of_table": table_id, "at": proposal.version}

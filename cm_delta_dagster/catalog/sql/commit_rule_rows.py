@@ -1,7 +1,7 @@
 """Rows of commit rules, and which of them apply to a table. Functions over an open connection."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,19 +9,24 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation, RuleArgument
 from cm_delta_dagster.catalog.sql import grantees
-from cm_delta_dagster.catalog.sql.prepared import Prepared
-from cm_delta_dagster.catalog.sql.schema import COMMIT_RULES
+from cm_delta_dagster.catalog.sql.prepared import Call, Prepared
+from cm_delta_dagster.catalog.sql.schema import COMMIT_RULES, TABLES, name_scopes
 from cm_delta_dagster.catalog.tables import TableIdentifier
 
 CHECK = "commit_rules"
 """Name of the check of proposals; see ``commit_checks``."""
 
 _THREE_SCOPES: list[sa.BindParameter[str]] = [sa.bindparam(name) for name in ("of_catalog", "of_schema", "of_name")]
-_OF_TABLE = Prepared(
-    sa.select(COMMIT_RULES)
-    .where(COMMIT_RULES.c.scope.in_(_THREE_SCOPES))
-    .order_by(COMMIT_RULES.c.scope, COMMIT_RULES.c.name)
-)
+
+
+def _at(scopes: Sequence[sa.ColumnElement[str]]) -> sa.Select[Any]:
+    """The rules of a table with the name that the three scopes are or contain."""
+    rows = sa.select(COMMIT_RULES).where(COMMIT_RULES.c.scope.in_(scopes))
+    return rows.order_by(COMMIT_RULES.c.scope, COMMIT_RULES.c.name)
+
+
+_OF_NAME = Prepared(_at(_THREE_SCOPES))
+_OF_TABLE = Prepared(_at(name_scopes()).where(TABLES.c.table_id == sa.bindparam("of_table")))
 
 
 def with_names(rule: CommitRule, convert: Callable[[str], str]) -> CommitRule:
@@ -48,9 +53,19 @@ def rules(connection: sa.Connection, scope: str = "") -> tuple[CommitRule, ...]:
 def rules_of(connection: sa.Connection, identifier: TableIdentifier) -> tuple[CommitRule, ...]:
     """The rules that apply to a table, in one statement."""
     schema = f"{identifier.catalog}.{identifier.schema}"
-    rows = _OF_TABLE.rows(
+    rows = _OF_NAME.rows(
         connection, {"of_catalog": identifier.catalog, "of_schema": schema, "of_name": str(identifier)}
     )
+    return rules_in(rows)
+
+
+def read_of_rules(table_id: str) -> Call:
+    """The statement that reads the rules of a table by the name that it has then; :func:`rules_in` takes its rows."""
+    return _OF_TABLE, {"of_table": table_id}
+
+
+def rules_in(rows: Iterable[Any]) -> tuple[CommitRule, ...]:
+    """The rules in rows of ``COMMIT_RULES``."""
     return tuple(_rule(row) for row in rows)
 
 

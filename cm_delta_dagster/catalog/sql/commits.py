@@ -32,9 +32,10 @@ from cm_delta_dagster.catalog.sql import (
     feed_entries,
     grant_check,
     guard,
+    locked_heads,
 )
 from cm_delta_dagster.catalog.sql.callers import caller_of
-from cm_delta_dagster.catalog.sql.commit_context import Accepted, CommitContext, ProposalKind
+from cm_delta_dagster.catalog.sql.commit_context import Accepted, CheckReads, CommitContext, ProposalKind
 from cm_delta_dagster.catalog.sql.commit_rows import (
     COMMIT_COLUMNS,
     HEAD_COLUMNS,
@@ -45,7 +46,7 @@ from cm_delta_dagster.catalog.sql.commit_rows import (
     values_of,
 )
 from cm_delta_dagster.catalog.sql.prepared import Prepared
-from cm_delta_dagster.catalog.sql.schema import COMMITS, NAME_COLUMNS, TABLES, identifier_of
+from cm_delta_dagster.catalog.sql.schema import COMMITS, TABLES, identifier_of
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import (
     ApprovalRequiredError,
@@ -57,7 +58,6 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
-_LOCKED_HEAD = Prepared(sa.select(*HEAD_COLUMNS, *NAME_COLUMNS).where(THE_TABLE).with_for_update())
 _ADVANCE = Prepared(
     sa.update(TABLES)
     .where(TABLES.c.table_id == sa.bindparam("of_table"))
@@ -88,21 +88,15 @@ _PUBLISH_WITHOUT_GRANTS = _PUBLISH.where(~guard.IS_ENABLED.element)
 _HEAD = sa.select(*HEAD_COLUMNS).where(THE_TABLE)
 
 
-def locked_head(connection: sa.Connection, table_id: str) -> Any | None:
-    """The head of the table, whose row is locked until the transaction ends; None for an unknown or dropped table."""
-    rows = _LOCKED_HEAD.rows(connection, {"of_table": table_id})
-    return rows[0] if rows else None
-
-
 def commit(
     connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int, max_ahead_ms: int
 ) -> CommitOutcome:
     """Compare and set the latest version, under the lock of the table's row."""
-    head = required_head(connection, table_id)
+    head, reads = locked_heads.locked_for_checks(connection, [table_id])[table_id]
     answer = _answer_without_effect(connection, table_id, proposal, head)
     if answer is not None:
         return answer
-    return _accept(connection, table_id, proposal, head, now_ms=now_ms, max_ahead_ms=max_ahead_ms)
+    return _accept(connection, table_id, proposal, head, reads, now_ms=now_ms, max_ahead_ms=max_ahead_ms)
 
 
 def commit_together(
@@ -112,10 +106,10 @@ def commit_together(
 
     The rows are locked in the order of the ids, so that commits do not wait for each other in a circle.
     """
-    heads = {table_id: required_head(connection, table_id) for table_id in sorted(proposals)}
+    locked = locked_heads.locked_for_checks(connection, sorted(proposals))
     answers = {
         table_id: _answer_without_effect(connection, table_id, proposals[table_id], head)
-        for table_id, head in heads.items()
+        for table_id, (head, _) in locked.items()
     }
     repeated = {table_id: answer for table_id, answer in answers.items() if isinstance(answer, Ratified)}
     if len(repeated) == len(proposals):
@@ -131,8 +125,10 @@ def commit_together(
         return RefusedTogether(refusals=refusals)
     try:
         accepted = {
-            table_id: _accept(connection, table_id, proposals[table_id], head, now_ms=now_ms, max_ahead_ms=max_ahead_ms)
-            for table_id, head in heads.items()
+            table_id: _accept(
+                connection, table_id, proposals[table_id], head, reads, now_ms=now_ms, max_ahead_ms=max_ahead_ms
+            )
+            for table_id, (head, reads) in locked.items()
         }
     except ApprovalRequiredError as needed:
         raise cannot_wait(needed) from needed
@@ -157,14 +153,6 @@ def cannot_wait(needed: ApprovalRequiredError) -> CommitRefusedError:
     )
 
 
-def required_head(connection: sa.Connection, table_id: str) -> Any:
-    """The locked head of the table. Raises TableNotFoundError."""
-    head = locked_head(connection, table_id)
-    if head is None:
-        raise unknown_table(table_id)
-    return head
-
-
 def _answer_without_effect(
     connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any
 ) -> CommitOutcome | None:
@@ -176,7 +164,14 @@ def _answer_without_effect(
 
 
 def _accept(
-    connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any, *, now_ms: int, max_ahead_ms: int
+    connection: sa.Connection,
+    table_id: str,
+    proposal: CommitProposal,
+    head: Any,
+    reads: CheckReads | None,
+    *,
+    now_ms: int,
+    max_ahead_ms: int,
 ) -> Ratified:
     """Ratify the proposal if it is consistent and passes the checks. Raises CommitRejectedError, CommitRefusedError."""
     reported = head.published_version if proposal.published_version is None else proposal.published_version
@@ -193,7 +188,7 @@ def _accept(
         now_ms=now_ms,
         max_ahead_ms=max_ahead_ms,
     )
-    accepted = _check(connection, table_id, proposal, head, identifier=identifier_of(head), now_ms=now_ms)
+    accepted = _check(connection, table_id, proposal, head, identifier=identifier_of(head), now_ms=now_ms, reads=reads)
     published = max(reported, head.published_version)
     _ratify(connection, table_id, accepted, head, published=published, now_ms=now_ms)
     return Ratified(version=proposal.version, latest_version=proposal.version, published_version=published)
@@ -207,10 +202,13 @@ def _check(
     *,
     identifier: TableIdentifier,
     now_ms: int,
+    reads: CheckReads | None = None,
 ) -> Accepted:
     """Run the checks; an approved proposal closes its request. Without a head it is the registration of the table."""
     kind = ProposalKind.PUBLISHED if proposal.mode is CommitMode.PUT_IF_ABSENT else ProposalKind.PROPOSED
-    context = context_of(connection, table_id, proposal, head, identifier=identifier, kind=kind, now_ms=now_ms)
+    context = context_of(
+        connection, table_id, proposal, head, identifier=identifier, kind=kind, now_ms=now_ms, reads=reads
+    )
     approvals.close_ratified(connection, context)
     return commit_checks.run(connection, context)
 
@@ -224,6 +222,7 @@ def context_of(
     identifier: TableIdentifier,
     kind: ProposalKind,
     now_ms: int,
+    reads: CheckReads | None = None,
 ) -> CommitContext:
     """What the checks of the proposal know of it."""
     return CommitContext(
@@ -234,6 +233,7 @@ def context_of(
         caller=caller_of(connection),
         now_ms=now_ms,
         kind=ProposalKind.REGISTERED if head is None else kind,
+        reads=reads,
     )
 
 
@@ -266,7 +266,7 @@ def record_published(
     connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int
 ) -> Ratified | VersionTaken:
     """Record a commit, whose published file exists, as ratified and published, under the lock of the table's row."""
-    head = required_head(connection, table_id)
+    head = locked_heads.required_head(connection, table_id)
     if proposal.version <= head.latest_version:
         rows = connection.execute(_WINNERS, {"of_table": table_id, "first": proposal.version}).all()
         if rows and rows[0].txn_id == proposal.summary.txn_id:

@@ -4,7 +4,7 @@ Every operation but a commit asks :func:`require` once. The privileges that a co
 ``grant_check``. Functions over an open connection.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +15,7 @@ from cm_delta_dagster.catalog.access import ROLE, WHOLE_CATALOG, Privilege, plai
 from cm_delta_dagster.catalog.maintenance import BY_GRANTS
 from cm_delta_dagster.catalog.sql.callers import caller_of
 from cm_delta_dagster.catalog.sql.grantees import PUBLIC, of_user
-from cm_delta_dagster.catalog.sql.prepared import Prepared
+from cm_delta_dagster.catalog.sql.prepared import Call, Prepared
 from cm_delta_dagster.catalog.sql.schema import (
     ACTIVE_CHECKS,
     GRANTS,
@@ -200,7 +200,17 @@ def may_on_table(connection: sa.Connection, operation: Operation, table_id: str)
 
 def held_on_table(connection: sa.Connection, table_id: str) -> frozenset[Privilege]:
     """The privileges of the caller on a table, with those that they include."""
-    rows = _HELD_ON_TABLE.rows(connection, {"of_table": table_id, "caller": of_user(caller_of(connection))})
+    statement, parameters = read_of_privileges(connection, table_id)
+    return privileges_in(statement.rows(connection, parameters))
+
+
+def read_of_privileges(connection: sa.Connection, table_id: str) -> Call:
+    """The statement of :func:`held_on_table`, whose rows :func:`privileges_in` takes."""
+    return _HELD_ON_TABLE, {"of_table": table_id, "caller": of_user(caller_of(connection))}
+
+
+def privileges_in(rows: Sequence[Any]) -> frozenset[Privilege]:
+    """The privileges in rows of :func:`read_of_privileges`, with those that they include."""
     held = {row.privilege for row in rows if row.privilege is not None}
     return _with_included(held | ({Privilege.OWN.value} if any(row.is_owner for row in rows) else set()))
 

@@ -100,8 +100,7 @@ def run_in_order(connection: sa.Connection, calls: Sequence[Call]) -> list[Seque
     it. The server begins each statement after the one before has ended.
     """
     driver: Any = connection.connection.dbapi_connection
-    in_postgresql_transaction = connection.dialect.name != "sqlite" and not driver.autocommit
-    if not in_postgresql_transaction or not _has_pipeline(connection):
+    if not has_pipeline(connection) or driver.autocommit:
         return [statement.rows(connection, parameters) for statement, parameters in calls]
     if not connection.in_transaction():
         connection.begin()
@@ -115,7 +114,10 @@ def run_in_order(connection: sa.Connection, calls: Sequence[Call]) -> list[Seque
     return [statement._rows_of(connection, cursor) for (statement, _), cursor in zip(calls, cursors, strict=True)]
 
 
-def _has_pipeline(connection: sa.Connection) -> bool:
+def has_pipeline(connection: sa.Connection) -> bool:
+    """Whether :func:`run_in_order` takes one round trip in a transaction."""
+    if connection.dialect.name == "sqlite":
+        return False
     driver: Any = connection.dialect.loaded_dbapi
     return bool(driver.Pipeline.is_supported()) and not is_pooled(connection)
 

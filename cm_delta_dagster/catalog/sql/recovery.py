@@ -14,11 +14,11 @@ from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.recovery import FEED_GAP, AdoptedState, AdoptedTable, CommitHistory, HistoryStart
 from cm_delta_dagster.catalog.sql import (
     clones,
-    commits,
     definitions,
     feed_entries,
     guard,
     locations,
+    locked_heads,
     policies,
     registered_paths,
     tables,
@@ -75,7 +75,7 @@ def take_in_commits(
 ) -> bool:
     """Under the lock of the table's row; see :meth:`RecoverableCatalog.take_in_commits`."""
     guard.require(connection, Operation.RECOVER, WHOLE_CATALOG)
-    head = commits.locked_head(connection, table_id)
+    head = locked_heads.locked_head(connection, table_id)
     if head is None:
         raise unknown_table(table_id)
     known = connection.execute(_TXN_IDS_ABOVE, {"of_table": table_id, "above": after}).all()

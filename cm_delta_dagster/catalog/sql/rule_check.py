@@ -60,7 +60,11 @@ def check(connection: sa.Connection, context: CommitContext) -> None:
 
 def violations_of(connection: sa.Connection, context: CommitContext) -> tuple[RuleViolation, ...]:
     """What the proposal does against the rules of its table."""
-    rules = commit_rule_rows.rules_of(connection, context.identifier)
+    rules = (
+        commit_rule_rows.rules_of(connection, context.identifier)
+        if context.reads is None
+        else commit_rule_rows.rules_in(context.reads.rule_rows)
+    )
     actions = context.actions if rules else None
     if actions is None:
         return tuple(_of_unknown_content(rule) for rule in rules)

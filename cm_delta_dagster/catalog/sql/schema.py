@@ -374,14 +374,13 @@ AUDIT = sa.Table(
 
 def scope_keys() -> tuple[sa.ColumnElement[str], ...]:
     """The scopes that contain the table of a row of ``TABLES``: ``*``, its catalog, schema, name, and its id after ``id:``."""
+    return (sa.literal_column("'*'"), *name_scopes(), sa.literal_column("'id:'").concat(TABLES.c.table_id))
+
+
+def name_scopes() -> tuple[sa.ColumnElement[str], ...]:
+    """The catalog, the schema and the name of the table of a row of ``TABLES``."""
     schema = TABLES.c.catalog_name + "." + TABLES.c.schema_name
-    return (
-        sa.literal_column("'*'"),
-        TABLES.c.catalog_name,
-        schema,
-        schema + "." + TABLES.c.table_name,
-        sa.literal_column("'id:'").concat(TABLES.c.table_id),
-    )
+    return TABLES.c.catalog_name, schema, schema + "." + TABLES.c.table_name
 
 
 def identifier_of(row: Any) -> TableIdentifier:

@@ -20,6 +20,7 @@ from cm_delta_dagster.catalog.sql import (
     feed_entries,
     guard,
     locations,
+    locked_heads,
     policies,
     registered_paths,
 )
@@ -279,7 +280,7 @@ def set_definition(
     connection: sa.Connection, table_id: str, *, version: int, metadata: Metadata, protocol: Protocol
 ) -> bool:
     """Compare the version and store the definition under the lock of the table's row, which excludes commits."""
-    head = commits.locked_head(connection, table_id)
+    head = locked_heads.locked_head(connection, table_id)
     if head is None:
         raise unknown_table(table_id)
     guard.require_on_table(connection, Operation.REPAIR, table_id)
