@@ -97,7 +97,7 @@ def test_a_lost_connection_is_marked_as_invalidated(postgres_url: str, isolation
 
 @pytest.mark.postgres
 def test_sqlalchemy_ends_a_transaction_of_prepared_statements_alone(postgres_url: str) -> None:
-    """CM-C1: it commits what the driver wrote, or rolls it back."""
+    """It commits what the driver wrote, or rolls it back."""
     engine = engine_of(postgres_url)
     with engine.connect() as connection, engine.connect() as other:
         connection.exec_driver_sql("CREATE TABLE t (id BIGINT PRIMARY KEY, data BYTEA)")
@@ -112,7 +112,7 @@ def test_sqlalchemy_ends_a_transaction_of_prepared_statements_alone(postgres_url
 
 @pytest.mark.postgres
 def test_a_concurrent_change_in_a_transaction_is_an_error_that_callers_retry(postgres_url: str) -> None:
-    """CM-C15."""
+    """With its SQLSTATE, and without the loss of the connection."""
     engine = engine_of(postgres_url).execution_options(isolation_level="REPEATABLE READ")
     with engine.connect() as connection, engine.connect() as other:
         connection.exec_driver_sql("CREATE TABLE t (id BIGINT PRIMARY KEY, data BYTEA)")
@@ -175,7 +175,7 @@ def test_a_statement_does_not_run_outside_of_its_rolled_back_transaction(tmp_pat
 
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def test_statements_run_in_order_return_the_rows_of_each(kind: str, request: pytest.FixtureRequest) -> None:
-    """CM-C1: later statements see what earlier ones wrote, and one transaction holds all."""
+    """Later statements see what earlier ones wrote, and one transaction holds all."""
     engine = engine_of(request.getfixturevalue(f"{kind}_url"))
     with engine.connect() as connection:
         binary = "BLOB" if kind == "sqlite" else "BYTEA"
@@ -194,7 +194,7 @@ def test_statements_run_in_order_return_the_rows_of_each(kind: str, request: pyt
 
 @pytest.mark.postgres
 def test_the_first_error_of_statements_in_order_is_raised(postgres_url: str, postgres_server: str) -> None:
-    """CM-C15: as the error of each alone; a lost connection is invalidated."""
+    """As the error of each alone; a lost connection is invalidated."""
     engine = engine_of(postgres_url)
     calls = [(_WRITE, {"new_id": 1, "new_data": b""}), (_NEXT, {}), (_READ, {"first": 0})]
     with engine.connect() as connection:
