@@ -66,9 +66,7 @@ def strict_file_actions(data: bytes) -> StrictFiles:
     return StrictFiles(
         ADD_SCHEMA.empty_table() if adds is None else adds,
         REMOVE_SCHEMA.empty_table() if removes is None else removes,
-        others=[
-            (number + 1, lines.line(number).removesuffix(b"\n")) for number in np.flatnonzero(~is_column).tolist()
-        ],
+        others=[(number + 1, lines.line(number).removesuffix(b"\n")) for number in np.flatnonzero(~is_column).tolist()],
     )
 
 

@@ -16,6 +16,8 @@ from cm_delta_dagster.protocol.commits.proposal_rules import RULES
 
 _SUSPECT_NAMES = r"^[./]*[%_]|/$|%00"
 """What paths of the log, of directories and with U+0000 match, and some others."""
+_NO_NUMBERS = "NaN|Inf"
+"""Statistics with numbers that JSON does not have, which the parser of columns accepts, match it."""
 _MAX_BRACKETS = 64
 """Brackets of statistics up to which the parser of columns, which recurses, reads them."""
 
@@ -46,7 +48,8 @@ def _suspects(field: pa.Field, column: pa.ChunkedArray) -> Iterator[object]:
         yield from column.filter(pc.match_substring_regex(column, _SUSPECT_NAMES)).to_pylist()
     elif field.name == "stats":
         texts = column.drop_null()
-        yield from () if _are_statistics(texts) else texts.to_pylist()
+        is_suspect = pc.match_substring_regex(texts, _NO_NUMBERS)
+        yield from (texts.filter(is_suspect) if _are_statistics(texts) else texts).to_pylist()
 
 
 def _are_statistics(texts: pa.ChunkedArray) -> bool:
