@@ -164,7 +164,7 @@ class CorruptLogError(ProtocolError):
 
 
 class IllegalCommitError(ProtocolError):
-    """The protocol forbids the commit that this client was to make; nothing was written."""
+    """The protocol forbids the commit; nothing was written, or the catalog did not ratify what was proposed."""
 
 
 class UnsupportedFeatureError(ProtocolError):

@@ -15,6 +15,7 @@ from tests.contracts.commit_coordinator_content_contract import COMMIT_COORDINAT
 from tests.contracts.commit_coordinator_contract import COMMIT_COORDINATOR_CONTRACT
 from tests.contracts.commit_coordinator_lock_contract import COMMIT_COORDINATOR_LOCK_CONTRACT
 from tests.contracts.commit_coordinator_together_contract import COMMIT_COORDINATOR_TOGETHER_CONTRACT
+from tests.contracts.commit_coordinator_validation_contract import COMMIT_COORDINATOR_VALIDATION_CONTRACT
 from tests.contracts.commit_feed_contract import COMMIT_FEED_CONTRACT
 from tests.contracts.commit_policies_contract import COMMIT_POLICIES_CONTRACT
 from tests.contracts.commit_rules_contract import COMMIT_RULES_CONTRACT
@@ -37,6 +38,7 @@ CONTRACT = (
     *COMMIT_COORDINATOR_LOCK_CONTRACT,
     *COMMIT_COORDINATOR_CONTENT_CONTRACT,
     *COMMIT_COORDINATOR_TOGETHER_CONTRACT,
+    *COMMIT_COORDINATOR_VALIDATION_CONTRACT,
     *COMMIT_POLICIES_CONTRACT,
     *COMMIT_RULES_CONTRACT,
     *MAINTENANCE_POLICIES_CONTRACT,

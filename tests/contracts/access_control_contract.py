@@ -32,6 +32,7 @@ from cm_delta_dagster.catalog.webhooks import Webhook
 from cm_delta_dagster.errors import (
     CommitRefusedError,
     CommitRejectedError,
+    IllegalCommitError,
     InvalidArgumentError,
     PermissionDeniedError,
     TableNotFoundError,
@@ -85,6 +86,14 @@ def a_commit_requires_what_its_content_does(bench: Bench) -> None:
                 if case.rejected:
                     with pytest.raises(CommitRejectedError, match=case.rejected):
                         writer.commit(entry.table_id, one)
+                elif case.illegal:
+                    with pytest.raises((IllegalCommitError, CommitRefusedError)) as refused:
+                        writer.commit(entry.table_id, one)
+                    may_commit = bool(
+                        included & {Privilege.APPEND, Privilege.MODIFY, Privilege.ALTER, Privilege.MAINTAIN}
+                    )
+                    assert isinstance(refused.value, IllegalCommitError) == may_commit, (held, case.name)
+                    assert (case.illegal in str(refused.value)) == may_commit, (held, case.name)
                 elif lacking:
                     with pytest.raises(CommitRefusedError, match="does not have the privilege") as caught:
                         writer.commit(entry.table_id, one)
@@ -110,14 +119,15 @@ def content_that_is_not_that_of_the_proposal_is_rejected(bench: Bench) -> None:
 
 def the_definition_is_that_of_the_content_or_is_forgotten(bench: Bench) -> None:
     """A principal that does not own the table cannot report another schema than the one that it commits."""
-    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": []}}
+    features = {"readerFeatures": ["catalogManaged"], "writerFeatures": ["catalogManaged"]}
+    protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
     forged = metadata("forged")
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
         table_id = defined(owner).table_id
         owner.enable_grants()
         owner.grant([Privilege.MODIFY, Privilege.ALTER], str(NAME), principal_of(writer))
         beside = replace(commit_of(1, protocol), metadata=forged)
-        beside = replace(beside, protocol=replace(PROTOCOL, reader_features=(), writer_features=()))
+        beside = replace(beside, protocol=replace(PROTOCOL, writer_features=("catalogManaged",)))
         assert isinstance(writer.commit(table_id, beside), Ratified)
         stored = owner.load_table(NAME).definition
         assert stored is not None and stored.metadata == metadata("id") and stored.protocol == beside.protocol

@@ -215,7 +215,7 @@ def content_of_put_if_absent_commits_is_cached(bench: Bench) -> None:
 def the_digest_of_every_commit_is_stored_and_served(bench: Bench) -> None:
     """Digests come with the proposal, or from its content; they are served with commits, records, and by themselves."""
     with bench.client() as catalog:
-        zero = b'{"commitInfo":{}}\n'
+        zero = b'{"commitInfo":{"txnId":"t","inCommitTimestamp":1000}}\n'
         table = defined(catalog, content=zero).table_id
         sent, derived, without = inline(1), copied(2), proposal(3)
         assert sent.content is not None and derived.content is not None

@@ -19,7 +19,16 @@ VECTOR = {
     "sizeInBytes": 40,
     "cardinality": 2,
 }
-METADATA = {"metaData": {"id": "5d1a", "format": {"provider": "parquet", "options": {}}, "schemaString": "{}"}}
+_SCHEMA = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
+METADATA = {
+    "metaData": {
+        "id": "5d1a",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps(_SCHEMA),
+        "partitionColumns": [],
+        "configuration": {},
+    }
+}
 TRACKED = {"add": {**ADD["add"], "baseRowId": 3, "stats": '{"numRecords":2}'}}
 NO_ROWS = {"add": {**ADD["add"], "path": "b", "baseRowId": 5, "stats": '{"numRecords":0}'}}
 
@@ -47,6 +56,7 @@ class CommitCase:
     Attributes:
         lines: JSON texts after the actions.
         rejected: what the message says if no privilege permits the commit.
+        illegal: what the message says if the commit is not valid; without a privilege it is refused first.
     """
 
     name: str
@@ -54,6 +64,7 @@ class CommitCase:
     lines: tuple[str, ...] = ()
     requires: frozenset[Privilege] = frozenset()
     rejected: str = ""
+    illegal: str = ""
 
     def proposal(self, version: int) -> CommitProposal:
         """An inline proposal of these actions."""
@@ -63,6 +74,10 @@ class CommitCase:
         if not self.lines:
             return one
         return of_bytes(one, (one.content or b"") + "".join(f"{line}\n" for line in self.lines).encode())
+
+
+def illegal(name: str, *actions: Mapping[str, Any], why: str, lines: tuple[str, ...] = ()) -> CommitCase:
+    return CommitCase(name=name, actions=actions, lines=lines, illegal=why)
 
 
 def case(
@@ -75,10 +90,12 @@ CASES = (
     case("nothing", requires=(APPEND,)),
     case("a transaction", {"txn": {"appId": "job", "version": 1}}, requires=(APPEND,)),
     case("a file", ADD, requires=(APPEND,)),
-    case("a file without dataChange", add(path="c", dataChange=None), requires=(MODIFY, ALTER)),
-    case("a removal without dataChange", {"remove": {"path": "a"}}, requires=(MODIFY, ALTER)),
+    illegal("a file without dataChange", add(path="c", dataChange=None), why="dataChange of the action add is missing"),
+    illegal(
+        "a removal without dataChange", {"remove": {"path": "a"}}, why="dataChange of the action remove is missing"
+    ),
     case("a removal", REMOVE, requires=(MODIFY,)),
-    case("an update", ADD, REMOVE, requires=(MODIFY,)),
+    case("an update", add(deletionVector=VECTOR), REMOVE, requires=(MODIFY,)),
     case("a file with a vector", add(path="v", deletionVector=VECTOR), requires=(MODIFY, APPEND)),
     case(
         "changed rows",
@@ -98,19 +115,19 @@ CASES = (
     case("a mark without files", MARK, requires=(ALTER,)),
     case("a mark beside files without ids", ADD, MARK, requires=(ALTER, APPEND)),
     case("a mark with another key", TRACKED, domain('{"rowIdHighWaterMark":4,"x":1}'), requires=(ALTER, APPEND)),
-    case("a mark that is not a number", TRACKED, domain('{"rowIdHighWaterMark":true}'), requires=(ALTER, APPEND)),
-    case("a mark that is not JSON", TRACKED, domain("{"), requires=(ALTER, APPEND)),
-    case("no mark", TRACKED, domain("{}"), requires=(ALTER, APPEND)),
-    case("two marks", TRACKED, MARK, MARK, requires=(ALTER, APPEND)),
+    illegal("a mark that is not a number", TRACKED, domain('{"rowIdHighWaterMark":true}'), why="configuration"),
+    illegal("a mark that is not JSON", TRACKED, domain("{"), why="configuration"),
+    illegal("no mark", TRACKED, domain("{}"), why="configuration"),
+    illegal("two marks", TRACKED, MARK, MARK, why="two actions for domainMetadata"),
     case("a removed mark", TRACKED, domain('{"rowIdHighWaterMark":4}', removed=True), requires=(ALTER, APPEND)),
     case("an unknown action", {"future": {}}, requires=(MODIFY, ALTER)),
-    case("two actions in a line", {**ADD, "txn": {"appId": "job", "version": 1}}, requires=(MODIFY, ALTER)),
-    case("a null beside an action", requires=(MODIFY, ALTER), lines=(json.dumps({**ADD, "remove": None}),)),
-    case("a file without size", add(path="s", size=None), requires=(MODIFY, ALTER)),
-    case("a size that is a text", add(path="s", size="1"), requires=(MODIFY, ALTER)),
-    case("a transaction without version", {"txn": {"appId": "job"}}, requires=(MODIFY, ALTER)),
-    CommitCase(name="a line that is not JSON", lines=("{",), rejected="content that is not a commit"),
-    CommitCase(name="a line that is a list", lines=("[]",), rejected="content that is not a commit"),
+    illegal("two actions in a line", {**ADD, "txn": {"appId": "job", "version": 1}}, why="exactly one action"),
+    illegal("a null beside an action", lines=(json.dumps({**ADD, "remove": None}),), why="exactly one action"),
+    illegal("a file without size", add(path="s", size=None), why="size of the action add is missing"),
+    illegal("a size that is a text", add(path="s", size="1"), why="is not a whole number"),
+    illegal("a transaction without version", {"txn": {"appId": "job"}}, why="version of the action txn is missing"),
+    illegal("a line that is not JSON", lines=("{",), why="is not JSON"),
+    illegal("a line that is a list", lines=("[]",), why="exactly one action"),
     CommitCase(name="two metadata actions", actions=(METADATA, METADATA), rejected="was proposed inline with content"),
     CommitCase(name="a carriage return", lines=(json.dumps(ADD) + "\r",), rejected="carriage return"),
 )

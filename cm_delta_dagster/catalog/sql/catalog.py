@@ -33,6 +33,7 @@ from cm_delta_dagster.catalog.sql import (
     guard,
     lifecycle,
     names,
+    proposal_validation,
     recovery,
     registered_paths,
     tables,
@@ -173,6 +174,7 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
         commits.check_timestamp(
             table_id, 0, summary, previous=None, now_ms=now_ms, max_ahead_ms=self._max_clock_difference_ms
         )
+        proposal_validation.check_initial(initial)
         return self._database.write(
             lambda connection: tables.register_table(
                 connection, table_id, identifier, summary=summary, initial=initial, now_ms=now_ms

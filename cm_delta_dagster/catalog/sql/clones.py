@@ -46,6 +46,18 @@ _WITH_FILES_ELSEWHERE = (
     )
     .order_by(TABLES.c.table_id)
 )
+_PLACE = sa.select(
+    TABLES.c.location,
+    sa.or_(
+        TABLES.c.is_external,
+        sa.exists(sa.select(CLONES.c.clone_id).where(CLONES.c.clone_id == TABLES.c.table_id)),
+        ~sa.exists(
+            sa.select(COMMITS.c.table_id).where(
+                COMMITS.c.table_id == TABLES.c.table_id, COMMITS.c.version == 0, COMMITS.c.operation != "CLONE"
+            )
+        ),
+    ).label("has_files_elsewhere"),
+).where(TABLES.c.table_id == sa.bindparam("of_table"))
 _SOURCES = (
     sa.select(TABLES)
     .join(CLONES, CLONES.c.source_id == TABLES.c.table_id)
@@ -73,6 +85,12 @@ def reserve(
     further = connection.execute(_SOURCE_IDS, {"of_table": source_id}).scalars().all()
     _insert(connection, staging.table_id, {source_id, *further})
     return staging
+
+
+def own_location(connection: sa.Connection, table_id: str) -> str | None:
+    """The location below which all files of the table must be; None for a clone, an adopted or external table, and no table."""
+    row = connection.execute(_PLACE, {"of_table": table_id}).one_or_none()
+    return None if row is None or row.has_files_elsewhere else str(row.location)
 
 
 def clones_of(connection: sa.Connection, table_id: str) -> tuple[RelatedTable, ...]:

@@ -14,6 +14,7 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CorruptLogError, Refusal
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions, decode_commit
 from cm_delta_dagster.protocol.commits.commit_content import CommitContent, content_of
+from cm_delta_dagster.protocol.commits.proposal_checks.content import MAX_CHECKED_BYTES
 
 
 class ProposalKind(StrEnum):
@@ -44,6 +45,19 @@ class CheckReads:
     rule_rows: Sequence[Any]
 
 
+def checked_bytes(proposal: CommitProposal) -> bytes | None:
+    """The bytes of a commit for its checks.
+
+    None if they are not known, have more than ``MAX_CHECKED_BYTES``, or do not have the proposed size or digest.
+    """
+    data = proposal.content_to_check if proposal.content is None else proposal.content
+    if data is None or len(data) != proposal.file_size or len(data) > MAX_CHECKED_BYTES:
+        return None
+    if proposal.sha256 is not None and hashlib.sha256(data).hexdigest() != proposal.sha256:
+        return None
+    return data
+
+
 @dataclass(frozen=True, kw_only=True)  # Without slots: the content is computed once.
 class CommitContext:
     """One proposal before it is accepted.
@@ -66,14 +80,8 @@ class CommitContext:
 
     @cached_property
     def data(self) -> bytes | None:
-        """The bytes of the commit; None if they are not known, or do not have the proposed size or digest."""
-        proposal = self.proposal
-        data = proposal.content_to_check if proposal.content is None else proposal.content
-        if data is None or len(data) != proposal.file_size:
-            return None
-        if proposal.sha256 is not None and hashlib.sha256(data).hexdigest() != proposal.sha256:
-            return None
-        return data
+        """The bytes of the commit, as :func:`checked_bytes`."""
+        return checked_bytes(self.proposal)
 
     @cached_property
     def decoded(self) -> CommitActions | CorruptLogError | None:

@@ -188,9 +188,15 @@ def require_on_table(connection: sa.Connection, operation: Operation, table_id: 
     """As :func:`require` for the table with this id; an unknown one is left to the operation."""
     if not is_enabled(connection):
         return
+    identifier = identifier_of_table(connection, table_id)
+    if identifier is not None:
+        require(connection, operation, identifier, table_id=table_id)
+
+
+def identifier_of_table(connection: sa.Connection, table_id: str) -> TableIdentifier | None:
+    """The name of the table with this id; None for an unknown one."""
     row = connection.execute(_TABLE, {"of_table": table_id}).one_or_none()
-    if row is not None:
-        require(connection, operation, identifier_of(row), table_id=table_id)
+    return None if row is None else identifier_of(row)
 
 
 def may_on_table(connection: sa.Connection, operation: Operation, table_id: str) -> bool:

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable, Mapping
 
 from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitProposal, MultiTableOutcome, Ratified
-from cm_delta_dagster.catalog.sql import commits, single_statement_commit
+from cm_delta_dagster.catalog.sql import commits, proposal_validation, single_statement_commit
 from cm_delta_dagster.catalog.sql.caller_database import CallerDatabase
 from cm_delta_dagster.catalog.sql.statement_skips import StatementSkips
 
@@ -32,7 +32,8 @@ class Ratifier:
         return other
 
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
-        """Ratify one proposal."""
+        """Ratify one proposal, after its content was checked."""
+        proposal_validation.check(self._database, {table_id: proposal})
         now_ms = self._now_ms()
         is_fit = self._database.shared.has_single_statement_commit and single_statement_commit.can_ratify(proposal)
         is_tried = is_fit and not self._skips.skips_next(table_id)
@@ -54,7 +55,8 @@ class Ratifier:
         return outcome
 
     def commit_together(self, proposals: Mapping[str, CommitProposal]) -> MultiTableOutcome:
-        """Ratify one proposal for each table, or none."""
+        """Ratify one proposal for each table, or none, after their content was checked."""
+        proposal_validation.check(self._database, proposals)
         now_ms = self._now_ms()
         if self._database.shared.has_single_statement_commit:
             try:

@@ -5,7 +5,7 @@ known field is declared. The keys of ``partitionValues`` and ``tags`` are read f
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,51 @@ def parse_file_actions(data: bytes) -> ParsedLines | None:
     lines = _Lines.of(data)
     files = _file_actions(lines)
     return None if files is None else ParsedLines(*files, lines.others())
+
+
+@dataclass(frozen=True, slots=True)
+class StrictFiles:
+    """The file actions of a commit in which no line has an unknown or repeated key, or a value of another type.
+
+    Attributes:
+        adds, removes: the file actions. All lines of an action are among ``others`` if one of them is not as described.
+        others: number from 1 and text of each other line.
+    """
+
+    adds: pa.Table
+    removes: pa.Table
+    others: list[tuple[int, bytes]]
+
+
+def strict_file_actions(data: bytes) -> StrictFiles:
+    """The lines of a commit; what cannot be checked as columns is left unparsed."""
+    lines = _Lines.of(data)
+    none = np.zeros(len(lines.is_add), dtype=bool)
+    adds = _strict(replace(lines, is_remove=none), "add", ADD_SCHEMA)
+    removes = _strict(replace(lines, is_add=none), "remove", REMOVE_SCHEMA)
+    is_column = (lines.is_add if adds is not None else none) | (lines.is_remove if removes is not None else none)
+    return StrictFiles(
+        ADD_SCHEMA.empty_table() if adds is None else adds,
+        REMOVE_SCHEMA.empty_table() if removes is None else removes,
+        others=[(number + 1, lines.line(number).removesuffix(b"\n")) for number in np.flatnonzero(~is_column).tolist()],
+    )
+
+
+def _strict(lines: "_Lines", action: str, schema: pa.Schema) -> pa.Table | None:
+    """The lines of one action as columns; None if a line is not exactly one action with fields of ``schema``."""
+    if not lines.num_files:
+        return schema.empty_table()
+    keys = None if lines.may_nest_deeply() else _first_keys(lines)
+    if keys is None:
+        return None
+    try:
+        table = _read(lines.files(), keys, longest_line=lines.longest, unknown="error")
+        files = _extract(table, action, schema, lines.nulls)
+        files.validate(full=True)
+    except (pa.ArrowException, KeyError, ValueError):
+        return None
+    # Each line begins with an object, so as many actions as lines are one for each.
+    return files if table.num_rows == files.num_rows == lines.num_files else None
 
 
 def _file_actions(lines: "_Lines") -> tuple[pa.Table, pa.Table] | None:
@@ -152,7 +197,7 @@ def _first_keys(lines: _Lines) -> _Keys | None:
     return keys
 
 
-def _read(files: pa.Buffer, keys: _Keys, *, longest_line: int) -> pa.Table:
+def _read(files: pa.Buffer, keys: _Keys, *, longest_line: int, unknown: str = "infer") -> pa.Table:
     schemas = {"add": ADD_SCHEMA, "remove": REMOVE_SCHEMA}
     # Each declared field costs time for every line, even if the line does not have it.
     schema = pa.schema(
@@ -164,7 +209,7 @@ def _read(files: pa.Buffer, keys: _Keys, *, longest_line: int) -> pa.Table:
     return pa_json.read_json(
         pa.BufferReader(files),
         read_options=pa_json.ReadOptions(block_size=max(_BLOCK_BYTES, 2 * longest_line)),
-        parse_options=pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="infer"),
+        parse_options=pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unknown),
     )
 
 

@@ -133,12 +133,31 @@ def first_flaw(paths: pa.ChunkedArray | pa.Array) -> tuple[int, str] | None:
     The paths that may have a flaw are found without a Python object per path.
     """
     array = _combined(paths)
-    suspects = pc.fill_null(pc.match_substring_regex(array, _SUSPECT), False)
+    suspects = _are_suspect(array)
     for row in np.flatnonzero(suspects.to_numpy(zero_copy_only=False)).tolist():
         flaw = flaw_of_log_path(array[row].as_py())
         if flaw is not None:
             return row, flaw
     return None
+
+
+def suspect_rows(paths: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Those of the paths that may have a flaw."""
+    return paths.filter(_are_suspect(paths))
+
+
+def _are_suspect(paths: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
+    return pc.fill_null(pc.match_substring_regex(paths, _SUSPECT), False)
+
+
+def is_absolute_path(path: str) -> bool:
+    """Whether the ``path`` of a log does not begin at the root of its table."""
+    return path.startswith("/") or _SCHEME.match(path) is not None
+
+
+def is_absolute(paths: pa.ChunkedArray) -> pa.ChunkedArray:
+    """:func:`is_absolute_path` of each path."""
+    return pc.match_substring_regex(paths, rf"^(/|{_SCHEME_TEXT}/)")
 
 
 def encode_location(location: str) -> str:

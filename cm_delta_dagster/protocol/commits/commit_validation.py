@@ -8,7 +8,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from cm_delta_dagster.errors import IllegalCommitError
 from cm_delta_dagster.protocol.actions.action_fields import to_fields
@@ -50,7 +50,7 @@ def encode_checked(actions: Sequence[Action]) -> bytes:
         IllegalCommitError: the actions are invalid; the message names the action and the field. Nothing was written.
     """
     named = [to_fields(action) for action in actions]
-    flaw = _flaw(named)
+    flaw = flaw_of_actions([(number, *action) for number, action in enumerate(named, 1)])
     if flaw is not None:
         raise IllegalCommitError(f"The commit would be invalid: {flaw}. Nothing was written.")
     return "".join(f"{encode_fields(name, fields)}\n" for name, fields in named).encode()
@@ -72,26 +72,52 @@ def flaw_of_lines(data: bytes) -> CommitFlaw | None:
     It must be in the form in which every implementation reads it: lines that are objects with one action each, without duplicate
     keys, first of them a commitInfo with ``txnId`` and ``inCommitTimestamp``.
     """
-    named: list[tuple[str, Mapping[str, Any]]] = []
+    try:
+        actions = parsed_lines(numbered_lines(data))
+    except FlawFoundError as error:
+        return error.flaw
+    return flaw_of_actions(actions) or flaw_of_commit_info(actions[0][2])
+
+
+def flaw_of_commit_info(fields: Mapping[str, Any]) -> CommitFlaw | None:
+    """Which field that a catalog needs the first action of a commit, a commitInfo, lacks."""
+    for field in ("txnId", "inCommitTimestamp"):
+        if fields.get(field) is None:
+            return CommitFlaw(action="commitInfo", field=field, why="is missing", line=1)
+    return None
+
+
+NumberedAction: TypeAlias = tuple[int, str, Mapping[str, Any]]
+"""The number of a line from 1, the name of its action, and the fields."""
+
+
+class FlawFoundError(Exception):
+    """A line is not an action."""
+
+    def __init__(self, flaw: CommitFlaw) -> None:
+        super().__init__(str(flaw))
+        self.flaw = flaw
+
+
+def numbered_lines(data: bytes) -> list[tuple[int, bytes]]:
+    """The lines of a commit with their numbers."""
     lines = data.split(b"\n")
     if not lines[-1]:
         del lines[-1]
-    for number, line in enumerate(lines, 1):
+    return list(enumerate(lines, 1))
+
+
+def parsed_lines(lines: Iterable[tuple[int, bytes]]) -> list[NumberedAction]:
+    """The actions of the lines. Raises FlawFoundError."""
+    actions: list[NumberedAction] = []
+    for number, line in lines:
         try:
-            named.append(_parsed(line))
+            actions.append((number, *_parsed(line)))
         except _LineError as error:
-            return CommitFlaw(action=error.action, field=error.field, why=str(error), line=number)
-    flaw = _flaw(named)
-    if flaw is None:
-        flaw = next(
-            (
-                CommitFlaw(action="commitInfo", field=field, why="is missing", line=1)
-                for field in ("txnId", "inCommitTimestamp")
-                if named[0][1].get(field) is None
-            ),
-            None,
-        )
-    return flaw
+            raise FlawFoundError(
+                CommitFlaw(action=error.action, field=error.field, why=str(error), line=number)
+            ) from None
+    return actions
 
 
 class _LineError(Exception):
@@ -156,10 +182,10 @@ def _duplicate_in(value: Any) -> str | None:
     return None
 
 
-def _flaw(named: Sequence[tuple[str, Mapping[str, Any]]]) -> CommitFlaw | None:
-    """The first flaw of the actions, each with its name and its fields."""
+def flaw_of_actions(actions: Sequence[NumberedAction]) -> CommitFlaw | None:
+    """The first flaw of the actions of a commit, the first of which must be commitInfo."""
     seen: set[tuple[str, ...]] = set()
-    for line, (action, fields) in enumerate(named, 1):
+    for line, action, fields in actions:
         wrong = flaw_of_action(action, fields)
         if wrong is not None:
             return CommitFlaw(action=action, field=wrong[0], why=wrong[1], line=line)
@@ -167,7 +193,7 @@ def _flaw(named: Sequence[tuple[str, Mapping[str, Any]]]) -> CommitFlaw | None:
             if key in seen:
                 return CommitFlaw(action="", field="", why=f"it contains two actions for {' '.join(key)}")
             seen.add(key)
-    if not named or named[0][0] != "commitInfo":
+    if not actions or actions[0][:2] != (1, "commitInfo"):
         return CommitFlaw(action="", field="", why="its first action is not commitInfo")
     return None
 

@@ -1,0 +1,173 @@
+"""Checks of a proposed commit that its own bytes decide (protocol headings "Delta Log Entries", "Catalog Responsibilities").
+
+To add a check, write a function that is a ``Check``, and add it to ``CHECKS``. What depends on the table is returned as
+:class:`CheckedContent` and compared by the catalog.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from cm_delta_dagster.errors import CorruptLogError, IllegalCommitError, UnsupportedFeatureError
+from cm_delta_dagster.protocol.actions.action_fields import protocol_of
+from cm_delta_dagster.protocol.actions.commit_json import LARGE_COMMIT_BYTES
+from cm_delta_dagster.protocol.actions.file_columns import DELETION_VECTOR_TYPE
+from cm_delta_dagster.protocol.actions.json_columns import strict_file_actions
+from cm_delta_dagster.protocol.actions.paths import is_absolute, is_absolute_path
+from cm_delta_dagster.protocol.commits.commit_validation import (
+    CommitFlaw,
+    FlawFoundError,
+    NumberedAction,
+    flaw_of_actions,
+    flaw_of_commit_info,
+    numbered_lines,
+    parsed_lines,
+)
+from cm_delta_dagster.protocol.commits.proposal_checks.file_columns import flaw_of_files, repeated_file
+from cm_delta_dagster.protocol.features.table_features import check_readable, is_catalog_managed
+
+MAX_CHECKED_BYTES = 16 * 1024 * 1024
+"""Size of the largest content that is parsed for checks. A larger commit counts as one of unknown content."""
+
+_FILE_FIELDS = ("path", "deletionVector")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposedContent:
+    """The lines of a commit.
+
+    Attributes:
+        actions: the lines that were parsed one by one, of which the first is line 1.
+        files: the file actions of all other lines as columns, by the name of the action; empty for small commits.
+    """
+
+    actions: list[NumberedAction]
+    files: Mapping[str, pa.Table] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedContent:
+    """What of a commit without flaws the catalog compares with the state of the table.
+
+    Attributes:
+        absolute_paths: paths of files, and of deletion vectors of adds, that do not begin at the root of the table, as in the log.
+    """
+
+    absolute_paths: tuple[str, ...] = ()
+
+
+Check: TypeAlias = Callable[[ProposedContent], CommitFlaw | None]
+
+
+def check_content(data: bytes) -> CheckedContent:
+    """Refuse the content of a commit with which its table could not be read by every implementation.
+
+    Args:
+        data: at most ``MAX_CHECKED_BYTES``.
+
+    Raises:
+        IllegalCommitError: names the action and the field. Nothing was ratified.
+    """
+    try:
+        content = _parsed(data)
+    except FlawFoundError as error:
+        raise _illegal(error.flaw) from None
+    for check in CHECKS:
+        flaw = check(content)
+        if flaw is not None:
+            raise _illegal(flaw)
+    return CheckedContent(absolute_paths=_absolute_paths(content))
+
+
+def _illegal(flaw: CommitFlaw) -> IllegalCommitError:
+    line = f" (line {flaw.line})" if flaw.line and flaw.action else ""
+    return IllegalCommitError(
+        f"The proposed commit is not valid: {flaw}{line}. Nothing was ratified. A catalog ratifies only commits that every reader "
+        "can read."
+    )
+
+
+def _parsed(data: bytes) -> ProposedContent:
+    if len(data) < LARGE_COMMIT_BYTES:
+        return ProposedContent(actions=parsed_lines(numbered_lines(data)))
+    files = strict_file_actions(data)
+    return ProposedContent(
+        actions=parsed_lines(files.others),
+        files={"add": files.adds, "remove": files.removes},
+    )
+
+
+def _actions(content: ProposedContent) -> CommitFlaw | None:
+    return flaw_of_actions(content.actions) or flaw_of_commit_info(content.actions[0][2])
+
+
+def _files(content: ProposedContent) -> CommitFlaw | None:
+    """The flaw of the file actions in columns."""
+    for action, files in content.files.items():
+        wrong = flaw_of_files(action, files)
+        if wrong is not None:
+            return CommitFlaw(action=action, field=wrong[0], why=wrong[1])
+    return None
+
+
+def _repeated_files(content: ProposedContent) -> CommitFlaw | None:
+    """Two actions about one file, at least one of which is in columns."""
+    if not any(files.num_rows for files in content.files.values()):
+        return None
+    adds, removes = (
+        pa.concat_tables([files.select(_FILE_FIELDS), _table_of(content.actions, action)])
+        for action, files in content.files.items()
+    )
+    path = repeated_file(adds, removes)
+    return None if path is None else CommitFlaw(action="", field="", why=f"it contains two actions for file {path}")
+
+
+def _table_of(actions: Iterable[NumberedAction], name: str) -> pa.Table:
+    rows = [{key: fields.get(key) for key in _FILE_FIELDS} for _, action, fields in actions if action == name]
+    return pa.Table.from_pylist(rows, schema=pa.schema({"path": pa.string(), "deletionVector": DELETION_VECTOR_TYPE}))
+
+
+def _served_protocol(content: ProposedContent) -> CommitFlaw | None:
+    """A catalog serves tables that list ``catalogManaged``, and whose features this implementation reads."""
+    fields = _fields_of(content, "protocol")
+    if fields is None:
+        return None
+    protocol = protocol_of(fields)
+    if not is_catalog_managed(protocol):
+        return CommitFlaw(
+            action="protocol", field="", why="does not list catalogManaged, and a catalog manages the table"
+        )
+    try:
+        check_readable(protocol, "of the commit")
+    except (CorruptLogError, UnsupportedFeatureError) as error:
+        return CommitFlaw(action="protocol", field="", why=f"is not supported. {str(error).removesuffix('.')}")
+    return None
+
+
+def _fields_of(content: ProposedContent, name: str) -> Mapping[str, Any] | None:
+    return next((fields for _, action, fields in content.actions if action == name), None)
+
+
+CHECKS: tuple[Check, ...] = (_actions, _files, _repeated_files, _served_protocol)
+"""The checks in order; each relies on the ones before it."""
+
+
+def _absolute_paths(content: ProposedContent) -> tuple[str, ...]:
+    """The vector of a remove is left out: it repeats what the table has, and the file could not be removed otherwise."""
+    paths: list[str] = []
+    for _, action, fields in content.actions:
+        if action in ("add", "remove", "cdc"):
+            paths += filter(is_absolute_path, [fields["path"]])
+        if action == "add":
+            paths += _vector_path(fields.get("deletionVector"))
+    for action, files in content.files.items():
+        paths += files["path"].filter(is_absolute(files["path"])).to_pylist()
+        for vector in files["deletionVector"].drop_null().to_pylist() if action == "add" else ():
+            paths += _vector_path(vector)
+    return tuple(dict.fromkeys(paths))
+
+
+def _vector_path(vector: Mapping[str, Any] | None) -> list[str]:
+    return [] if vector is None or vector["storageType"] != "p" else [vector["pathOrInlineDv"]]

@@ -1,0 +1,113 @@
+"""Contract of ``CommitCoordinator``: no caller can have a commit ratified that makes its table unreadable.
+
+Run for each database by ``tests/catalog/test_catalog_contract.py``.
+"""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from cm_delta_dagster.catalog.commit_policy import CommitMode
+from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified
+from cm_delta_dagster.errors import CommitError, IllegalCommitError
+from cm_delta_dagster.protocol.actions.commit_json import decode_commit
+from cm_delta_dagster.protocol.commits.proposal_checks.content import MAX_CHECKED_BYTES
+from tests.contracts.catalog_bench import NAME, OTHER, Bench, Rule, create, defined, proposal, summary
+from tests.support.commit_builder import ADD, commit_of, of_bytes
+from tests.support.unreadable_commits import CASES, UnreadableCommit, line_of, vector_of
+
+SEVERAL_LINES = 3000
+"""Lines with which a commit is checked in columns."""
+
+ABSOLUTE = (
+    line_of("add", path='"s3://other/table/a.parquet"'),
+    line_of("remove", path='"file:///other/a.parquet"'),
+    line_of("cdc", path='"/other/a.parquet"'),
+    line_of("add", deletionVector=vector_of(storageType='"p"', pathOrInlineDv='"s3://other/table/v.bin"')),
+)
+
+
+def _proposal(case: UnreadableCommit, version: int, *, good: tuple[str, ...] = ()) -> CommitProposal:
+    """A staged proposal with the content of ``case``."""
+    one = replace(proposal(version), mode=CommitMode.STAGED)
+    data = case.data(txn_id=one.summary.txn_id, timestamp_ms=one.summary.in_commit_timestamp, good=good)
+    return replace(of_bytes(one, data), content=None)
+
+
+def _of_lines(version: int, *lines: str) -> CommitProposal:
+    one = commit_of(version, mode=CommitMode.STAGED)
+    assert one.content is not None
+    return replace(of_bytes(one, one.content + "".join(f"{line}\n" for line in lines).encode()), content=None)
+
+
+def a_commit_that_readers_cannot_read_is_illegal(bench: Bench) -> None:
+    """Without grants and rules, alone and beside other tables; the table stays readable and takes the version."""
+    with bench.client() as catalog:
+        table_id, other_id = defined(catalog).table_id, create(catalog, OTHER).table_id
+        good = tuple(line_of("add", path=f'"part-{number}.parquet"') for number in range(SEVERAL_LINES))
+        for case in CASES:
+            with pytest.raises((IllegalCommitError, CommitError)) as refused:
+                catalog.commit(table_id, _proposal(case, 1))
+            assert isinstance(refused.value, IllegalCommitError), case.name
+            assert any(text in str(refused.value) for text in (case.action, "nests too many")), case.name
+        for case in CASES[::9]:
+            with pytest.raises(IllegalCommitError):
+                catalog.commit(table_id, _proposal(case, 1, good=good))
+            with pytest.raises(IllegalCommitError):
+                catalog.commit_together({other_id: commit_of(1, ADD), table_id: _proposal(case, 1)})
+        ratified = catalog.load_table(NAME).ratified
+        assert ratified.latest_version == 0 and catalog.load_table(OTHER).ratified.latest_version == 0
+        valid = _of_lines(1, *good)
+        assert isinstance(catalog.commit(table_id, valid), Ratified)
+        assert valid.content_to_check is not None
+        assert decode_commit(valid.content_to_check, version=1).adds.num_rows == SEVERAL_LINES
+
+
+def a_protocol_without_the_catalog_is_illegal(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table_id = defined(catalog).table_id
+        for protocol in (
+            line_of("protocol", readerFeatures="[]", writerFeatures="[]"),
+            line_of("protocol", minReaderVersion="1", minWriterVersion="2", readerFeatures=None, writerFeatures=None),
+            line_of(
+                "protocol",
+                readerFeatures='["catalogManaged","unheardOf"]',
+                writerFeatures='["catalogManaged","unheardOf"]',
+            ),
+        ):
+            with pytest.raises(IllegalCommitError, match="protocol"):
+                catalog.commit(table_id, _of_lines(1, protocol))
+        assert catalog.load_table(NAME).ratified.latest_version == 0
+
+
+def files_outside_of_the_table_are_illegal_except_in_a_clone(bench: Bench) -> None:
+    with bench.client() as catalog:
+        entry = defined(catalog)
+        for line in ABSOLUTE:
+            with pytest.raises(IllegalCommitError, match="outside of the table"):
+                catalog.commit(entry.table_id, _of_lines(1, line))
+        inside = line_of("add", path=json.dumps(f"{entry.location}/a.parquet"))
+        assert isinstance(catalog.commit(entry.table_id, _of_lines(1, inside)), Ratified)
+        staging = catalog.create_staging_table(OTHER, clone_of=entry.table_id)
+        catalog.register_table(staging.table_id, OTHER, summary=replace(summary(1000), operation="CLONE"))
+        for version, line in enumerate(ABSOLUTE, 1):
+            assert isinstance(catalog.commit(staging.table_id, _of_lines(version, line)), Ratified)
+
+
+def content_that_is_too_large_or_absent_is_ratified_unchecked(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table_id = defined(catalog).table_id
+        large = _of_lines(1, "no action" + " " * MAX_CHECKED_BYTES)
+        assert isinstance(catalog.commit(table_id, large), Ratified)
+        absent = replace(_of_lines(2, "no action"), content_to_check=None)
+        assert isinstance(catalog.commit(table_id, absent), Ratified)
+        assert catalog.load_table(NAME).ratified.latest_version == 2
+
+
+COMMIT_COORDINATOR_VALIDATION_CONTRACT: tuple[Rule, ...] = (
+    a_commit_that_readers_cannot_read_is_illegal,
+    a_protocol_without_the_catalog_is_illegal,
+    files_outside_of_the_table_are_illegal_except_in_a_clone,
+    content_that_is_too_large_or_absent_is_ratified_unchecked,
+)
