@@ -52,13 +52,8 @@ def sample_of(root: Path, mutants: Sequence[Mutant], size: int, seed: int) -> li
     return list(islice((mutant for mutant in shuffled if _is_valid(root, mutant)), size))
 
 
-_DOUBTFUL = ("_Mul_FloorDiv", "_Pow_Mul", "ExceptionReplacer")
-"""cosmic-ray takes the ``*`` of parameters for a multiplication, and changes no name with a dot in a tuple of exceptions."""
-
-
 def _is_valid(root: Path, mutant: Mutant) -> bool:
-    if not mutant.operator.endswith(_DOUBTFUL):
-        return True
+    """cosmic-ray takes the ``*`` of parameters for a multiplication, and negates ``:=`` without brackets, for instance."""
     try:
         mutated_code(root, mutant)
     except (AttributeError, SyntaxError):

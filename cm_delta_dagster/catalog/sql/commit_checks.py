@@ -5,24 +5,19 @@ To add a check, write a module with a function that is a ``Check`` of ``commit_c
 active check runs none of them, and PostgreSQL ratifies it in a single statement.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.sql import commit_rule_rows, grant_check, guard, leases, rule_check
-from cm_delta_dagster.catalog.sql.commit_context import Accepted, Check, CheckReads, CommitContext
-from cm_delta_dagster.catalog.sql.prepared import Call, Prepared
-from cm_delta_dagster.catalog.sql.schema import ACTIVE_CHECKS, TABLES, scope_keys
+from cm_delta_dagster.catalog.sql import grant_check, leases, rule_check
+from cm_delta_dagster.catalog.sql.check_reads import IS_ACTIVE_FOR_TABLE
+from cm_delta_dagster.catalog.sql.commit_context import Accepted, Check, CommitContext
+from cm_delta_dagster.catalog.sql.schema import ACTIVE_CHECKS, TABLES
 
 CHECKS: Mapping[str, Check] = MappingProxyType({grant_check.NAME: grant_check.check, rule_check.NAME: rule_check.check})
 
-_OF_TABLE = ACTIVE_CHECKS.c.scope.in_(scope_keys())
-_ACTIVE = Prepared(
-    sa.select(ACTIVE_CHECKS.c.check_name).where(_OF_TABLE, TABLES.c.table_id == sa.bindparam("of_table"))
-)
-NONE_ACTIVE = ~sa.exists(sa.select(ACTIVE_CHECKS.c.scope).where(_OF_TABLE).correlate(TABLES))
+NONE_ACTIVE = ~sa.exists(sa.select(ACTIVE_CHECKS.c.scope).where(IS_ACTIVE_FOR_TABLE).correlate(TABLES))
 """Whether a proposal for the table of a row of ``TABLES`` needs no check."""
 
 
@@ -36,32 +31,10 @@ def run(connection: sa.Connection, context: CommitContext) -> Accepted:
     """
     accepted = Accepted(proposal=context.proposal)
     leases.check_commit(connection, context)
-    active = _active(connection, context)
     for name, check in CHECKS.items():
-        if name in active:
+        if name in context.reads.active:
             accepted = check(connection, context) or accepted
     return accepted
-
-
-def _active(connection: sa.Connection, context: CommitContext) -> Collection[str]:
-    if context.reads is not None:
-        return context.reads.active
-    return {row.check_name for row in _ACTIVE.rows(connection, {"of_table": context.table_id})}
-
-
-def reads(connection: sa.Connection, table_id: str) -> tuple[Call, ...]:
-    """The statements that read what the checks need, to be run after the lock of the row; :func:`reads_in` takes the rows."""
-    return (
-        (_ACTIVE, {"of_table": table_id}),
-        guard.read_of_privileges(connection, table_id),
-        commit_rule_rows.read_of_rules(table_id),
-    )
-
-
-def reads_in(answers: Sequence[Sequence[Any]]) -> CheckReads:
-    """The value of the rows of each statement of :func:`reads`."""
-    active, privileges, rules = answers
-    return CheckReads(active=frozenset(row.check_name for row in active), privilege_rows=privileges, rule_rows=rules)
 
 
 def activate(connection: sa.Connection, name: str, scope: str) -> None:

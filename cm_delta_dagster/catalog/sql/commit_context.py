@@ -1,7 +1,7 @@
 """What a check of ``commit_checks`` knows of a proposal."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.ratification import CommitProposal
+from cm_delta_dagster.catalog.sql.check_reads import CheckReads
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CorruptLogError, Refusal
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions, decode_commit
@@ -28,21 +29,6 @@ class ProposalKind(StrEnum):
 
     REGISTERED = "registered"
     """It is version 0 of a table that gets its name."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckReads:
-    """What the checks read of the database, each by a statement that began after the row of the table was locked.
-
-    Attributes:
-        active: names of the active checks.
-        privilege_rows: of the caller on the table; ``guard.privileges_in`` takes them.
-        rule_rows: of the rules that apply to the table; ``commit_rule_rows.rules_in`` takes them.
-    """
-
-    active: frozenset[str]
-    privilege_rows: Sequence[Any]
-    rule_rows: Sequence[Any]
 
 
 def checked_bytes(proposal: CommitProposal) -> bytes | None:
@@ -66,7 +52,7 @@ class CommitContext:
         head: the locked row of the table, with the columns of ``locked_heads.locked_head``; None for REGISTERED.
         caller: principal of the proposer; None if it stated no name.
         now_ms: the catalog's clock.
-        reads: None if the checks read what they need themselves.
+        reads: what the checks read of the database.
     """
 
     table_id: str
@@ -75,8 +61,8 @@ class CommitContext:
     head: Any
     caller: str | None
     now_ms: int
+    reads: CheckReads
     kind: ProposalKind = ProposalKind.PROPOSED
-    reads: CheckReads | None = None
 
     @cached_property
     def data(self) -> bytes | None:

@@ -35,7 +35,8 @@ from cm_delta_dagster.catalog.sql import (
     locked_heads,
 )
 from cm_delta_dagster.catalog.sql.callers import caller_of
-from cm_delta_dagster.catalog.sql.commit_context import Accepted, CheckReads, CommitContext, ProposalKind
+from cm_delta_dagster.catalog.sql.check_reads import CheckReads
+from cm_delta_dagster.catalog.sql.commit_context import Accepted, CommitContext, ProposalKind
 from cm_delta_dagster.catalog.sql.commit_rows import (
     COMMIT_COLUMNS,
     HEAD_COLUMNS,
@@ -168,7 +169,7 @@ def _accept(
     table_id: str,
     proposal: CommitProposal,
     head: Any,
-    reads: CheckReads | None,
+    reads: CheckReads,
     *,
     now_ms: int,
     max_ahead_ms: int,
@@ -233,7 +234,7 @@ def context_of(
         caller=caller_of(connection),
         now_ms=now_ms,
         kind=ProposalKind.REGISTERED if head is None else kind,
-        reads=reads,
+        reads=reads or CheckReads(connection, table_id),
     )
 
 

@@ -28,11 +28,7 @@ def check(connection: sa.Connection, context: CommitContext) -> Accepted | None:
         return None
     _reject_other_content(context)
     required = required_privileges(context.content)
-    held = (
-        guard.held_on_table(connection, context.table_id)
-        if context.reads is None
-        else guard.privileges_in(context.reads.privilege_rows)
-    )
+    held = context.reads.privileges
     lacking = tuple(privilege for privilege in required if privilege not in held)
     if not lacking:
         return _accepted(context, held)

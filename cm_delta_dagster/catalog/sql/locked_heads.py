@@ -6,8 +6,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.sql import commit_checks
-from cm_delta_dagster.catalog.sql.commit_context import CheckReads
+from cm_delta_dagster.catalog.sql import check_reads
+from cm_delta_dagster.catalog.sql.check_reads import CheckReads
 from cm_delta_dagster.catalog.sql.commit_rows import HEAD_COLUMNS, THE_TABLE, unknown_table
 from cm_delta_dagster.catalog.sql.prepared import Prepared, has_pipeline, run_in_order
 from cm_delta_dagster.catalog.sql.schema import NAME_COLUMNS
@@ -15,22 +15,24 @@ from cm_delta_dagster.catalog.sql.schema import NAME_COLUMNS
 _LOCKED_HEAD = Prepared(sa.select(*HEAD_COLUMNS, *NAME_COLUMNS).where(THE_TABLE).with_for_update())
 
 
-def locked_for_checks(connection: sa.Connection, table_ids: Sequence[str]) -> dict[str, tuple[Any, CheckReads | None]]:
-    """The locked head of each table, with what the checks read if that takes no further round trip.
+def locked_for_checks(connection: sa.Connection, table_ids: Sequence[str]) -> dict[str, tuple[Any, CheckReads]]:
+    """The locked head of each table, with what its checks read; that is read at once if it takes no further round trip.
 
     The server locks the rows in the order of ``table_ids``, and begins the reads afterwards. Raises TableNotFoundError.
     """
     if not has_pipeline(connection):
-        return {table_id: (required_head(connection, table_id), None) for table_id in table_ids}
+        return {
+            table_id: (required_head(connection, table_id), CheckReads(connection, table_id)) for table_id in table_ids
+        }
     locks = [(_LOCKED_HEAD, {"of_table": table_id}) for table_id in table_ids]
-    reads = {table_id: commit_checks.reads(connection, table_id) for table_id in table_ids}
+    reads = {table_id: check_reads.statements(connection, table_id) for table_id in table_ids}
     answers = iter(run_in_order(connection, [*locks, *chain.from_iterable(reads.values())]))
     heads = dict(zip(table_ids, islice(answers, len(locks)), strict=True))
     for table_id, rows in heads.items():
         if not rows:
             raise unknown_table(table_id)
     return {
-        table_id: (heads[table_id][0], commit_checks.reads_in(list(islice(answers, len(calls)))))
+        table_id: (heads[table_id][0], CheckReads(connection, table_id, list(islice(answers, len(calls)))))
         for table_id, calls in reads.items()
     }
 

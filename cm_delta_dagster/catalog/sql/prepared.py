@@ -122,15 +122,14 @@ def has_pipeline(connection: sa.Connection) -> bool:
     return bool(driver.Pipeline.is_supported()) and not is_pooled(connection)
 
 
-def _mapped(connection: sa.Connection, text: str, error: Exception) -> sa.exc.DBAPIError:
+def _mapped(connection: sa.Connection, text: str, error: Exception) -> sa.exc.StatementError:
     """SQLAlchemy's error for one of the driver in a transaction. A lost connection is invalidated, with the others of its pool."""
     dialect = connection.dialect
-    is_lost: bool = dialect.is_disconnect(error, connection.connection, None)  # type: ignore[arg-type]
+    is_lost: bool = dialect.is_disconnect(error, connection.connection, None)  # type: ignore[arg-type]  # psycopg's dialect needs no cursor.
     if is_lost:
         with suppress(sa.exc.DBAPIError):
             connection.exec_driver_sql("SELECT 1")  # It fails, and SQLAlchemy invalidates what must be.
     base: Any = dialect.loaded_dbapi.Error
-    mapped: Any = sa.exc.DBAPIError.instance(
+    return sa.exc.DBAPIError.instance(
         text, None, error, base, hide_parameters=True, connection_invalidated=is_lost, dialect=dialect
     )
-    return mapped  # type: ignore[no-any-return]

@@ -87,5 +87,5 @@ def _check_paths(connection: sa.Connection, table_id: str, paths: tuple[str, ...
     if outside:
         raise IllegalCommitError(
             f"The proposed commit is not valid: the path {outside!r} is outside of the table at {location}. Nothing was ratified. "
-            "Only shallow clones and adopted tables have files elsewhere; copy the file below the table."
+            "Only shallow clones, adopted and external tables may have files elsewhere; copy the file below the table."
         )

@@ -60,11 +60,7 @@ def check(connection: sa.Connection, context: CommitContext) -> None:
 
 def violations_of(connection: sa.Connection, context: CommitContext) -> tuple[RuleViolation, ...]:
     """What the proposal does against the rules of its table."""
-    rules = (
-        commit_rule_rows.rules_of(connection, context.identifier)
-        if context.reads is None
-        else commit_rule_rows.rules_in(context.reads.rule_rows)
-    )
+    rules = context.reads.rules
     actions = context.actions if rules else None
     if actions is None:
         return tuple(_of_unknown_content(rule) for rule in rules)
@@ -150,7 +146,7 @@ def _counts(connection: sa.Connection, context: CommitContext) -> TableCounts | 
 
 def _author(connection: sa.Connection, context: CommitContext) -> CommitAuthor:
     names = connection.execute(_NAMES, {"caller": of_user(context.caller)}).scalars()
-    is_owner = not guard.is_enabled(connection) or Privilege.OWN in guard.held_on_table(connection, context.table_id)
+    is_owner = not guard.is_enabled(connection) or Privilege.OWN in context.reads.privileges
     return CommitAuthor(
         principal=context.caller or "", names=frozenset(name for name in names if name), is_owner=is_owner
     )

@@ -20,12 +20,8 @@ from cm_delta_dagster.spark.session.session import NETWORK_ERRORS, is_connect
 SETTING = "spark.cmDelta.localFiles"
 """Session setting that leaves the file system as it is if it is ``false``."""
 
-_REPLACED = frozenset(
-    {
-        "org.apache.hadoop.fs.LocalFileSystem",
-        "org.apache.hadoop.hive.ql.io.ProxyLocalFileSystem",
-    }  # Hive's is around Hadoop's.
-)
+_REPLACED = ("org.apache.hadoop.fs.LocalFileSystem", "org.apache.hadoop.hive.ql.io.ProxyLocalFileSystem")
+"""Hadoop's own file system, and the one that the Hive library of Spark puts around it."""
 _OURS = "cm_delta_dagster.LocalFiles"
 
 _log = logging.getLogger(__name__)
@@ -62,29 +58,30 @@ def _can_be_replaced(session: SparkSession) -> bool:
         (master == "local" or master.startswith("local["))
         and session.conf.get("spark.sql.catalogImplementation", "in-memory") == "in-memory"
         and not _java_class(session, "org.apache.hadoop.io.nativeio.NativeIO").isAvailable()
-        and _shared(session).getClass().getName() in _REPLACED
+        and _shared(session, _settings(session)).getClass().getName() in _REPLACED
     )
 
 
 def _replace(session: SparkSession) -> None:
     loader = compiled(session._jvm, ["LocalFiles"])
-    settings = session.sparkContext._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
-    ours = _java_class(session, "org.apache.hadoop.conf.Configuration")(settings)
-    ours.setClassLoader(loader)
-    ours.set("fs.file.impl", _OURS)
-    _shared(session).close()  # Only forgets it; files that it has opened stay open.
-    _java_class(session, "org.apache.hadoop.fs.FileSystem").get(_root(session), ours)
+    settings = _java_class(session, "org.apache.hadoop.conf.Configuration")(_settings(session))
+    settings.setClassLoader(loader)
+    settings.set("fs.file.impl", _OURS)
+    _shared(session, _settings(session)).close()  # Only forgets it; files that it has opened stay open.
+    _shared(session, settings)
 
 
-def _shared(session: SparkSession) -> Any:
-    """The file system for local files that all code of the Java process gets from Hadoop."""
-    settings = session.sparkContext._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
-    return _java_class(session, "org.apache.hadoop.fs.FileSystem").get(_root(session), settings)
+def _shared(session: SparkSession, settings: Any) -> Any:
+    """The file system for local files that all code of the Java process gets; made with the settings if there is none."""
+    root = _java_class(session, "java.net.URI")("file:///")
+    return _java_class(session, "org.apache.hadoop.fs.FileSystem").get(root, settings)
 
 
-def _root(session: SparkSession) -> Any:
-    return _java_class(session, "java.net.URI")("file:///")
+def _settings(session: SparkSession) -> Any:
+    context: Any = session.sparkContext  # The Java objects of a context have no types.
+    return context._jsc.hadoopConfiguration()
 
 
 def _java_class(session: SparkSession, name: str) -> Any:
-    return JavaClass(name, session.sparkContext._gateway._gateway_client)  # type: ignore[union-attr]
+    gateway: Any = session.sparkContext._gateway
+    return JavaClass(name, gateway._gateway_client)

@@ -32,15 +32,17 @@ def _plain(row: Fields) -> Fields:
     return {name: value for name, value in {**row, **maps}.items() if value is not None}
 
 
-def _assert_same(data: bytes, action: str = "add") -> None:
-    """Check that both parsers agree; the one in bulk may leave the lines to the other."""
+def _agree(data: bytes, action: str = "add") -> bool:
+    """Whether the lines are read in bulk; if so, checks that both parsers agree."""
     parsed = parse_file_actions(data)
-    if parsed is not None:
-        rows = (parsed.adds if action == "add" else parsed.removes).to_pylist()
-        bulk, single = [_plain(row) for row in rows], _line_by_line(data, action)
-        for row in (*bulk, *single):  # A value of a map that is null and one that is absent are the same.
-            row |= {name: _without_nulls(row[name]) for name in ("partitionValues", "tags") if name in row}
-        assert bulk == single
+    if parsed is None:
+        return False
+    rows = (parsed.adds if action == "add" else parsed.removes).to_pylist()
+    bulk, single = [_plain(row) for row in rows], _line_by_line(data, action)
+    for row in (*bulk, *single):  # A value of a map that is null and one that is absent are the same.
+        row |= {name: _without_nulls(row[name]) for name in ("partitionValues", "tags") if name in row}
+    assert bulk == single
+    return True
 
 
 def _without_nulls(row: Fields) -> Fields:
@@ -69,7 +71,7 @@ def test_lines_are_read_in_bulk_as_if_one_by_one(rows: list[Fields], spaces: boo
     rows = [{names[number]: row[names[number]] for number in order} | {"dataChange": True} for row in rows]
     separators = (", ", ": ") if spaces else (",", ":")
     text = "".join(json.dumps({"add": row}, separators=separators, ensure_ascii=False) + "\n" for row in rows)
-    _assert_same(text.encode())
+    assert _agree(text.encode())
 
 
 @pytest.mark.parametrize("spaces", [False, True])
@@ -90,9 +92,31 @@ def test_lines_of_one_layout_are_read_as_if_one_by_one(spaces: bool, tags: Field
         }
         for number in range(100)
     ]
-    _assert_same(_lines("add", rows, spaces=spaces))
+    assert _agree(_lines("add", rows, spaces=spaces))
     removes = [{"path": row["path"], "deletionTimestamp": 5 + row["size"], "dataChange": True} for row in rows]
-    _assert_same(_lines("remove", removes, spaces=spaces), "remove")
+    assert _agree(_lines("remove", removes, spaces=spaces), "remove")
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_a_changed_byte_is_never_read_as_anything_else(data: st.DataObject) -> None:
+    """LOG-3: the lines are left to the other parser, or both give the same."""
+    rows = [
+        {"path": f"p{number}", "partitionValues": {"d": "x"}, "size": number, "stats": json.dumps({"n": number})}
+        for number in range(9, 12)
+    ]
+    text = bytearray(_lines("add", rows))
+    place = data.draw(st.integers(0, len(text) - 2))
+    letters = st.sampled_from(b'"\\{}:,0123456789-eu. \x01\xff\xc3')
+    match data.draw(st.sampled_from(["replace", "insert", "delete"])):
+        case "replace":
+            text[place] = data.draw(letters)
+        case "insert":
+            text.insert(place, data.draw(letters))
+        case "delete":
+            del text[place]
+    if text.startswith(b'{"add"') and text.count(b'\n{"add"') == 2:  # Other lines are not read in bulk.
+        _agree(bytes(text))
 
 
 @pytest.mark.parametrize(
@@ -217,6 +241,21 @@ def _vectored(number: int, **changes: object) -> Fields:
         "dataChange": True,
         "deletionVector": {name: value for name, value in (vector | changes).items() if value != "absent"},
     }
+
+
+@pytest.mark.parametrize("changes", [{}, {"offset": None}, {"offset": "absent"}, {"unknown": "x"}, {"unknown": 5}])
+def test_deletion_vectors_are_read_in_bulk(changes: Fields) -> None:
+    """DV-1."""
+    assert _agree(_lines("add", [_vectored(number, **changes) for number in range(_MANY // 2)]))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"offset": 2**31}, {"offset": "5"}, {"offset": True}, {"storageType": 5}, {"storageType": {"a": "b"}}],
+)
+def test_odd_deletion_vectors_are_left_to_the_other_parser(changes: Fields) -> None:
+    """DV-1, DV-10."""
+    assert parse_file_actions(_lines("add", [_vectored(number, **changes) for number in range(_MANY // 2)])) is None
 
 
 def test_lines_of_many_layouts_are_read_as_if_one_by_one() -> None:

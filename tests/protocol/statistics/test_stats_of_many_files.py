@@ -94,6 +94,18 @@ def test_a_changed_letter_at_any_place_is_noticed(place: int, letter: str, repla
     _assert_same(texts)
 
 
+def test_a_duplicate_key_among_many_texts_is_read_as_alone() -> None:
+    """SKIP-2: the parser decides which of the two values is valid."""
+    _assert_same([f'{{"minValues":{{"id":1}},"minValues":{{"id":{number}}}}}' for number in range(100, 400)])
+
+
+def test_a_value_of_another_type_among_many_texts_is_read_as_alone() -> None:
+    """SKIP-2: an integer written as a float, as a string, or with too many digits."""
+    for value in ("10#.0", '"#"', "1234567890123456#", "#e3", "[#]", '{"a":#}'):
+        texts = ['{"numRecords":10,"minValues":{"id":' + value.replace("#", str(n)) + "}}" for n in range(100, 400)]
+        _assert_same(list(texts))
+
+
 def test_texts_in_chunks_and_slices_keep_their_rows() -> None:
     """SKIP-2: offsets of slices are respected."""
     texts = [f'{{"numRecords":10,"minValues":{{"id":{number}}}}}' for number in range(100_000, 300_000)]

@@ -13,12 +13,17 @@ from tests.support.builders import TableBuilder
 
 
 def _java(spark: SparkSession, name: str) -> Any:
-    return JavaClass(name, spark.sparkContext._gateway._gateway_client)  # type: ignore[union-attr]
+    gateway: Any = spark.sparkContext._gateway
+    return JavaClass(name, gateway._gateway_client)
+
+
+def _settings(spark: SparkSession) -> Any:
+    context: Any = spark.sparkContext  # The Java objects of a context have no types.
+    return context._jsc.hadoopConfiguration()
 
 
 def _local(spark: SparkSession) -> Any:
-    settings = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
-    return _java(spark, "org.apache.hadoop.fs.FileSystem").getLocal(settings)
+    return _java(spark, "org.apache.hadoop.fs.FileSystem").getLocal(_settings(spark))
 
 
 def test_a_write_to_local_files_replaces_the_file_system(client: DeltaClient, spark: SparkSession) -> None:
@@ -43,7 +48,7 @@ def test_new_files_have_the_permissions_that_hadoop_gives(spark: SparkSession, t
     path = _java(spark, "org.apache.hadoop.fs.Path")
     files = {name: path(f"file://{tmp_path}/{name}") for name in ("theirs", "ours")}
     theirs = _java(spark, "org.apache.hadoop.fs.LocalFileSystem")()
-    theirs.initialize(_java(spark, "java.net.URI")("file:///"), spark.sparkContext._jsc.hadoopConfiguration())  # type: ignore[attr-defined]
+    theirs.initialize(_java(spark, "java.net.URI")("file:///"), _settings(spark))
     theirs.create(files["theirs"]).close()
     set_permissions_without_processes(spark)
     _local(spark).create(files["ours"]).close()
