@@ -141,9 +141,16 @@ def first_flaw(paths: pa.ChunkedArray | pa.Array) -> tuple[int, str] | None:
     return None
 
 
-def suspect_rows(paths: pa.ChunkedArray) -> pa.ChunkedArray:
+def suspect_paths(paths: pa.ChunkedArray) -> pa.Array:
     """Those of the paths that may have a flaw."""
-    return paths.filter(_are_suspect(paths))
+    special = _special_paths(paths)
+    return special.filter(_are_suspect(special))
+
+
+def _special_paths(paths: pa.ChunkedArray) -> pa.Array:
+    array = _combined(paths)
+    rows = _special_rows(array)
+    return array.take(pa.array([] if rows is None else rows, pa.int64()))
 
 
 def _are_suspect(paths: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
@@ -155,9 +162,10 @@ def is_absolute_path(path: str) -> bool:
     return path.startswith("/") or _SCHEME.match(path) is not None
 
 
-def is_absolute(paths: pa.ChunkedArray) -> pa.ChunkedArray:
-    """:func:`is_absolute_path` of each path."""
-    return pc.match_substring_regex(paths, rf"^(/|{_SCHEME_TEXT}/)")
+def absolute_paths_of(paths: pa.ChunkedArray) -> pa.Array:
+    """Those of the paths for which :func:`is_absolute_path`."""
+    special = _special_paths(paths)
+    return special.filter(pc.match_substring_regex(special, rf"^(/|{_SCHEME_TEXT}/)"))
 
 
 def encode_location(location: str) -> str:

@@ -15,7 +15,7 @@ from cm_delta_dagster.protocol.actions.action_fields import protocol_of
 from cm_delta_dagster.protocol.actions.commit_json import LARGE_COMMIT_BYTES
 from cm_delta_dagster.protocol.actions.file_columns import DELETION_VECTOR_TYPE
 from cm_delta_dagster.protocol.actions.json_columns import strict_file_actions
-from cm_delta_dagster.protocol.actions.paths import is_absolute, is_absolute_path
+from cm_delta_dagster.protocol.actions.paths import absolute_paths_of, is_absolute_path
 from cm_delta_dagster.protocol.commits.commit_validation import (
     CommitFlaw,
     FlawFoundError,
@@ -163,7 +163,7 @@ def _absolute_paths(content: ProposedContent) -> tuple[str, ...]:
         if action == "add":
             paths += _vector_path(fields.get("deletionVector"))
     for action, files in content.files.items():
-        paths += files["path"].filter(is_absolute(files["path"])).to_pylist()
+        paths += absolute_paths_of(files["path"]).to_pylist()
         for vector in files["deletionVector"].drop_null().to_pylist() if action == "add" else ():
             paths += _vector_path(vector)
     return tuple(dict.fromkeys(paths))

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
 from cm_delta_dagster.protocol.actions.file_columns import dv_ids
-from cm_delta_dagster.protocol.actions.paths import suspect_rows
+from cm_delta_dagster.protocol.actions.paths import suspect_paths
 from cm_delta_dagster.protocol.commits.proposal_rules import RULES
 
 _SUSPECT_NAMES = r"^[./]*[%_]|/$|%00"
@@ -44,7 +44,7 @@ def _suspects(field: pa.Field, column: pa.ChunkedArray) -> Iterator[object]:
     elif pa.types.is_struct(field.type):
         yield from column.drop_null().to_pylist()
     elif field.name == "path":
-        yield from suspect_rows(column).to_pylist()
+        yield from suspect_paths(column).to_pylist()
         yield from column.filter(pc.match_substring_regex(column, _SUSPECT_NAMES)).to_pylist()
     elif field.name == "stats":
         texts = column.drop_null()
