@@ -15,6 +15,9 @@ from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 APPROVAL_DURATION_MS = 7 * 24 * 60 * 60 * 1000
 """Default time until a request expires, in milliseconds."""
 
+MAX_APPROVAL_DURATION_MS = 366 * 24 * 60 * 60 * 1000
+"""Longest time until a request expires: maintenance keeps its files as long."""
+
 PROTECTED_AFTER_EXPIRY_MS = 60 * 60 * 1000
 """Time after its expiry for which the files of a request are kept: an approval that began before may still be committed."""
 
@@ -75,7 +78,7 @@ class ApprovalRequest:
     Attributes:
         intent: what the transaction read and how it is rebased; see ``client.commits.parked_commit``. The catalog stores it.
         app_id, app_version: as in :class:`Approval`. A second request with the same values finds the first.
-        duration_ms: milliseconds until the request expires.
+        duration_ms: milliseconds until the request expires, at most ``MAX_APPROVAL_DURATION_MS``.
     """
 
     intent: str

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from cm_delta_dagster.catalog.access import Privilege
-from cm_delta_dagster.catalog.approvals import ApprovalRequest, ApprovalState
+from cm_delta_dagster.catalog.approvals import MAX_APPROVAL_DURATION_MS, ApprovalRequest, ApprovalState
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyKind, CommitPolicyRule
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
@@ -257,6 +257,20 @@ def _request(catalog: Catalog, table_id: str, one: CommitProposal, **more: objec
     return found.approval_id
 
 
+def a_request_expires_after_at_most_366_days(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table_id = create(catalog).table_id
+        catalog.set_commit_rule(rule(on_violation=OnViolation.APPROVAL))
+        one = with_actions(1, removes=1)
+        for duration_ms in (0, MAX_APPROVAL_DURATION_MS + 1, 10 * MAX_APPROVAL_DURATION_MS, 2**70):
+            request = ApprovalRequest(intent="{}", duration_ms=duration_ms)
+            with pytest.raises(InvalidArgumentError, match="366 days"):
+                catalog.request_approval(table_id, one, request)
+        assert catalog.approvals() == ()
+        longest = ApprovalRequest(intent="{}", duration_ms=MAX_APPROVAL_DURATION_MS)
+        assert catalog.request_approval(table_id, one, longest) is not None
+
+
 def a_commit_waits_and_is_ratified_with_the_end_of_its_request(bench: Bench) -> None:
     with bench.client() as catalog, bench.client() as other:
         table_id = create(catalog).table_id
@@ -384,6 +398,7 @@ COMMIT_RULES_CONTRACT: tuple[Rule, ...] = (
     a_rename_out_of_a_schema_permits_nothing,
     a_rule_that_locks_everybody_out_is_asked_for_twice,
     a_role_that_can_act_may_be_the_only_one_to_change_columns,
+    a_request_expires_after_at_most_366_days,
     a_commit_waits_and_is_ratified_with_the_end_of_its_request,
     an_approval_holds_for_the_rules_of_its_request_alone,
     an_approval_ends_with_the_arguments_of_its_rules,

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.access import Privilege
 from cm_delta_dagster.catalog.approvals import (
+    MAX_APPROVAL_DURATION_MS,
     PROTECTED_AFTER_EXPIRY_MS,
     Approval,
     ApprovalRequest,
@@ -86,11 +87,12 @@ def insert(
 
 
 def check_duration(request: ApprovalRequest) -> None:
-    """Raises InvalidArgumentError if the request would have expired already, or would hardly ever."""
-    if not is_duration(request.duration_ms, at_least=1):
+    """Raises InvalidArgumentError if the request would have expired already, or after more than 366 days."""
+    duration_ms = request.duration_ms
+    if not is_duration(duration_ms, at_least=1) or duration_ms > MAX_APPROVAL_DURATION_MS:
         raise InvalidArgumentError(
-            f"A request for approval cannot expire after {request.duration_ms!r} ms: give a whole number of milliseconds, "
-            "at most a hundred years."
+            f"A request for approval cannot expire after {duration_ms!r} ms: give a whole number of milliseconds, at most "
+            f"{MAX_APPROVAL_DURATION_MS} (366 days), because the files of the commit are kept until then."
         )
 
 
