@@ -12,7 +12,7 @@ pytest.importorskip("cosmic_ray", reason="mutants need the extra `mutation`")
 
 from cosmic_ray.mutating import mutate_code
 
-from tests.mutation.mutants import difference, mutants_of, sample_of
+from tests.mutation.mutants import difference, mutants_of, mutated_code, sample_of
 from tests.mutation.operators import OPERATORS
 from tests.mutation.report import records_of
 from tests.mutation.runner import Outcome
@@ -106,6 +106,9 @@ def test_only_valid_python_is_in_a_sample(tmp_path: Path) -> None:
         one for one in sample_of(tmp_path, mutants, 1000, 1) if one.operator.endswith(("Pow_Mul", "Mul_FloorDiv"))
     ]
     assert [(one.line, one.column) for one in powers] == [(2, 24)]
+    (tmp_path / "assigned.py").write_text("def f(a):\n    if b := a:\n        return b\n    return 0\n")
+    sample = sample_of(tmp_path, mutants_of(tmp_path, "assigned.py"), 1000, 1)
+    assert sample and all(mutated_code(tmp_path, one) for one in sample)
 
 
 def test_types_and_texts_of_errors_are_not_changed(planted: Path) -> None:
