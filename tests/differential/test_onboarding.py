@@ -1,7 +1,6 @@
 """Golden tables are adopted, appended to and released; delta-spark then reads the rows that this package reads."""
 
 import shutil
-import tarfile
 from collections import Counter
 from pathlib import Path
 
@@ -11,9 +10,9 @@ from pyspark.sql import SparkSession
 from cm_delta_dagster import DeltaTable, connect
 from cm_delta_dagster.errors import CmDeltaError
 from tests.differential.peers import DeltaSpark, canonical, our_rows
+from tests.support.golden_tables import unpack_golden_tables
 
 PARTS = 60
-ARCHIVE = Path(__file__).parents[1] / "golden" / "tables.tar.gz"
 
 
 def appended(table: DeltaTable) -> bool:
@@ -35,9 +34,7 @@ def test_delta_spark_reads_adopted_appended_and_released_tables(
 ) -> None:
     """CM-2, CM-8"""
     found = Counter[str]()
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(tmp_path / "golden", filter="tar")
-    logs = sorted((tmp_path / "golden").rglob("_delta_log"))[part::PARTS]
+    logs = sorted(unpack_golden_tables(tmp_path / "golden").rglob("_delta_log"))[part::PARTS]
     with connect(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse", spark=spark) as lake:
         for number, log in enumerate(logs):
             copy, name = tmp_path / "tables" / f"t{number}", f"main.golden.t{number}"

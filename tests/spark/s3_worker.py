@@ -8,7 +8,6 @@ import io
 import json
 import logging
 import sys
-import tarfile
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -32,6 +31,7 @@ from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest
 from cm_delta_dagster.spark.read.scan import scan
 from cm_delta_dagster.spark.session.session import is_connect
+from tests.support.golden_tables import unpack_golden_tables
 
 FOREIGN = "cdf-table-with-cdc-and-dvs"
 KEY, SECRET = "AKIDVISIBLE", "NEVERSHOWN"
@@ -207,10 +207,8 @@ def directory_objects(table: DeltaTable) -> int:
 
 def feeds(lake: Connection, home: str, bucket: str, options: dict[str, str]) -> list[list[str]]:
     """A table of another writer, with a change feed and deletion vectors: from a local disk and from S3."""
-    with tarfile.open(Path(__file__).parents[1] / "golden" / "tables.tar.gz") as archive:
-        members = [member for member in archive if f"{FOREIGN}/" in member.name]
-        archive.extractall(home, members=members, filter="data")
-    local = next(path.parent for path in Path(home).rglob("_delta_log") if FOREIGN in str(path))
+    unpacked = unpack_golden_tables(Path(home), lambda path: f"{FOREIGN}/" in path)
+    local = next(path.parent for path in unpacked.rglob("_delta_log") if FOREIGN in str(path))
     fsspec.filesystem("s3", **options).put(f"{local}/", f"{bucket}/foreign/", recursive=True)
     places = (lake.path_table(str(local)), lake.path_table(f"s3://{bucket}/foreign"))
     found = [

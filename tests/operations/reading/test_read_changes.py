@@ -1,6 +1,5 @@
 """Change data feed through Spark: the answers of the reader without a JVM."""
 
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,7 @@ from cm_delta_dagster.operations.reading.read_changes_arrow import read_changes_
 from cm_delta_dagster.spark.session.errors import mapped
 from tests.support.changes_of import path_table, write
 from tests.support.foreign import ForeignTable, field
-
-GOLDEN = Path(__file__).parents[2] / "golden/tables.tar.gz"
+from tests.support.golden_tables import unpack_golden_tables
 
 
 def canonical(rows: pa.Table) -> list[str]:
@@ -75,9 +73,7 @@ def test_the_feed_has_the_schema_of_delta_spark(tmp_path: Path, spark: SparkSess
 @pytest.mark.parametrize("name", ["krs-data/cdf-table-with-cdc-and-dvs", "spark44/cdf_cm_id_dv"])
 def test_deletion_vectors_and_ids_of_columns_in_a_long_history(tmp_path: Path, spark: SparkSession, name: str) -> None:
     """CDF-6, COLMAP-15."""
-    with tarfile.open(GOLDEN) as archive:
-        members = [item for item in archive if item.name.removeprefix("./").startswith(f"{name}/delta/")]
-        archive.extractall(tmp_path, members=members, filter="tar")
+    unpack_golden_tables(tmp_path, lambda path: path.startswith(f"{name}/delta/"))
     table = path_table(tmp_path / name / "delta")
     expected = read_changes_arrow(table, ChangeRange(starting_version=0))
     assert canonical(read_changes(table, ChangeRange(starting_version=0), spark=spark).toArrow()) == canonical(expected)

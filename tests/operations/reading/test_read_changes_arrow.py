@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import tarfile
 import uuid
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,8 +33,7 @@ from cm_delta_dagster.protocol.predicates.predicates import Comparison, Comparis
 from cm_delta_dagster.storage.stores import Stores
 from tests.golden.catalog import IDENTIFIER, RecordedCatalog
 from tests.support.changes_of import actions, check_every_range, counted, path_table, rewrite, write
-
-GOLDEN = Path(__file__).parents[2] / "golden"
+from tests.support.golden_tables import GOLDEN, unpack_golden_tables
 
 
 def rows(*keys: int, value: str = "a") -> pa.Table:
@@ -274,14 +272,10 @@ def test_the_footer_has_the_number_of_rows_of_a_file_without_statistics(tmp_path
 
 @pytest.fixture(scope="module")
 def golden_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("golden")
-    wanted = {case["table"] for case in json.loads((GOLDEN / "cases.json").read_text()) if case["kind"] == "cdf"}
-    with tarfile.open(GOLDEN / "tables.tar.gz") as archive:
-        members = [
-            item for item in archive if any(item.name.removeprefix("./").startswith(f"{name}/") for name in wanted)
-        ]
-        archive.extractall(root, members=members, filter="tar")
-    return root
+    tables = {case["table"] for case in json.loads((GOLDEN / "cases.json").read_text()) if case["kind"] == "cdf"}
+    return unpack_golden_tables(
+        tmp_path_factory.mktemp("golden"), lambda path: any(path.startswith(f"{name}/") for name in tables)
+    )
 
 
 @pytest.mark.slow
