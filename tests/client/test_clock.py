@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.maintenance import LeaseGranted, MaintenanceKind
 from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.client import clock as client_clock
 from cm_delta_dagster.client.client import DeltaClient, wall_clock_ms
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table
@@ -21,6 +22,7 @@ from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 from cm_delta_dagster.storage.stores import Stores
 from tests.client.conftest import SCHEMA
 from tests.support.lake import DAY_MS, START_MS, Lake
+from tests.support.log_records import messages_of
 from tests.support.waiting import until
 
 HOUR_MS = 60 * 60 * 1000
@@ -56,7 +58,7 @@ def test_a_commit_by_a_clock_that_is_far_off_gets_the_catalogs_time(
         assert commit(client.table("main.test.t")) == lake.clock.now
         assert create_table(client, identifier="main.test.new", schema=SCHEMA).snapshot().timestamp_ms == lake.clock.now
     client.background.close()
-    (warning,) = [record.getMessage() for record in caplog.records if "clock" in record.getMessage()]
+    (warning,) = messages_of(caplog, client_clock)
     then = START_MS + DAY_MS
     for moment in (then, then + skew_ms):
         assert utc_text(moment) in warning
@@ -71,7 +73,7 @@ def test_a_clock_within_the_bound_is_used_as_it_is(lake: Lake, skew_ms: int, cap
     client = client_at(lake, lambda: lake.clock.now + skew_ms)
     assert commit(client.table("main.test.t")) == lake.clock.now + skew_ms
     client.background.close()
-    assert not caplog.records
+    assert not messages_of(caplog, client_clock)
 
 
 def test_a_client_that_allows_more_than_the_catalog_is_refused(lake: Lake) -> None:

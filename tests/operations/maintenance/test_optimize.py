@@ -15,6 +15,7 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.errors import CommitConflictError, IllegalCommitError, InvalidArgumentError
+from cm_delta_dagster.operations.maintenance import optimize as optimize_module
 from cm_delta_dagster.operations.maintenance.optimize import OptimizeOutcome, optimize, plan_optimize
 from cm_delta_dagster.operations.maintenance.packing import pack
 from cm_delta_dagster.operations.reading.history import history
@@ -29,6 +30,7 @@ from cm_delta_dagster.storage.stores import Stores
 from tests.support.actions import add_file
 from tests.support.builders import TableBuilder, rows_of
 from tests.support.lake import Unreliable, vector
+from tests.support.log_records import messages_of
 
 DAY = datetime.date(2026, 1, 1)
 
@@ -192,15 +194,10 @@ def test_many_small_bins_are_written_by_one_job_and_each_becomes_a_file(
     lake.append(*rows)
     lake.append(*rows)
     before = lake.rows()
-    with caplog.at_level(logging.INFO, logger="cm_delta_dagster.operations.maintenance.optimize"):
+    with caplog.at_level(logging.INFO, logger=optimize_module.__name__):
         result = optimize(lake.table, spark=lake.spark)
     assert (result.num_bins, result.num_removed_files, result.num_added_files) == (40, 80, 40)
-    messages = [
-        record.getMessage()
-        for record in caplog.records
-        if record.name == "cm_delta_dagster.operations.maintenance.optimize"
-    ]
-    assert [message.partition(" after")[0] for message in messages] == [
+    assert [message.partition(" after")[0] for message in messages_of(caplog, optimize_module)] == [
         f"OPTIMIZE of {lake.table.identifier}: 40 of 40 files written"
     ]
     values = lake.table.snapshot().files["partitionValues"].to_pylist()

@@ -1,7 +1,6 @@
 """VACUUM deletes what no version within the retention needs, and nothing else."""
 
 import datetime
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,13 @@ from cm_delta_dagster.errors import (
     StorageError,
     UnsupportedFeatureError,
 )
+from cm_delta_dagster.operations.maintenance import vacuum as vacuum_module
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, plan_vacuum, vacuum
+from cm_delta_dagster.operations.tables import create
 from cm_delta_dagster.protocol.features.deletion_vectors import dv_location
 from tests.support.lake import DAY_MS, Lake, broken_storage, vector
+from tests.support.log_records import messages_of
 
 
 @pytest.fixture
@@ -267,19 +269,19 @@ def test_a_retention_of_zero_is_logged_as_a_warning(lake: Lake, caplog: pytest.L
     lake.allow(MaintenanceKind.DATA_CLEANUP)
     properties = {"delta.deletedFileRetentionDuration": "interval 0 days"}
     table = lake.new_table("careless", properties=properties)
-    (creation,) = caplog.records
-    assert "main.test.careless" in creation.getMessage() and "interval 7 days" in creation.getMessage()
+    (creation,) = messages_of(caplog, create)
+    assert "main.test.careless" in creation and "interval 7 days" in creation
     caplog.clear()
     lake.append(table, "a.parquet")
     lake.remove(table, "a.parquet")
     lake.clock.now += 1
     assert vacuum(table).num_files == 1
-    (warning,) = caplog.records
-    assert warning.levelno == logging.WARNING and "running readers" in warning.getMessage()
+    (warning,) = messages_of(caplog, vacuum_module)
+    assert "running readers" in warning
     caplog.clear()
     vacuum(table, retention_ms=DAY_MS)
     vacuum(lake.new_table("careful"))
-    assert not caplog.records
+    assert not messages_of(caplog, create, vacuum_module)
 
 
 def test_a_negative_retention_is_refused_even_without_the_check(lake: Lake, table: Table) -> None:
