@@ -11,7 +11,7 @@ from cm_delta_dagster.operations.arguments import several
 from cm_delta_dagster.operations.tables.scopes import IF_MEANT, check_scope
 
 
-class AccessMethods:
+class ConnectionAccess:
     """A base of :class:`~cm_delta_dagster.api.connection.Connection`."""
 
     client: DeltaClient

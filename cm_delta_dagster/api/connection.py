@@ -16,16 +16,16 @@ from typing import Any, Self
 
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster.api.access_methods import AccessMethods
+from cm_delta_dagster.api.access_methods import ConnectionAccess
 from cm_delta_dagster.api.creation_methods import CreationMethods
 from cm_delta_dagster.api.delta_table import DeltaTable
 from cm_delta_dagster.api.event_methods import EventMethods
 from cm_delta_dagster.api.multi_table_transaction import MultiTableTransaction
 from cm_delta_dagster.api.onboarding_methods import OnboardingMethods
 from cm_delta_dagster.api.path_delta_table import PathDeltaTable
-from cm_delta_dagster.api.policy_methods import PolicyMethods
+from cm_delta_dagster.api.policy_methods import ConnectionPolicies
 from cm_delta_dagster.api.recovery_methods import RecoveryMethods
-from cm_delta_dagster.api.rule_methods import RuleMethods
+from cm_delta_dagster.api.rule_methods import ConnectionRules
 from cm_delta_dagster.api.sql_methods import SqlMethods
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.engines import DEFAULT_DIRECTORY
@@ -124,13 +124,13 @@ def connect(
 
 
 class Connection(
-    AccessMethods,
+    ConnectionAccess,
     CreationMethods,
     EventMethods,
     OnboardingMethods,
-    PolicyMethods,
+    ConnectionPolicies,
     RecoveryMethods,
-    RuleMethods,
+    ConnectionRules,
     SqlMethods,
 ):
     """One open catalog. Threads can share it; do not use it after :meth:`close`.

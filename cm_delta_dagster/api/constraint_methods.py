@@ -6,7 +6,7 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.tables.alter import AlterResult
 from cm_delta_dagster.operations.tables.computed_columns import set_default, sync_identity
 from cm_delta_dagster.operations.tables.constraints import add_constraint, drop_constraint
-from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
+from cm_delta_dagster.protocol.schema.column_paths import ColumnName
 
 
 class ConstraintMethods:
@@ -46,7 +46,7 @@ class ConstraintMethods:
         """
         return drop_constraint(self._table, name=name, if_exists=if_exists, context=self._context)
 
-    def set_default(self, column: ColumnPath, default: str) -> AlterResult:
+    def set_default(self, column: ColumnName, default: str) -> AlterResult:
         """Set the default of a column for later writes; rows of the table do not change.
 
         Args:
@@ -60,7 +60,7 @@ class ConstraintMethods:
         spark = self._connection.spark
         return set_default(self._table, spark=spark, column=column, default=default, context=self._context)
 
-    def drop_default(self, column: ColumnPath) -> AlterResult:
+    def drop_default(self, column: ColumnName) -> AlterResult:
         """Drop the default of a column: later writes that give no value store NULL. Raises InvalidArgumentError."""
         spark = self._connection.spark
         return set_default(self._table, spark=spark, column=column, default=None, context=self._context)

@@ -13,7 +13,7 @@ from cm_delta_dagster.operations.tables.scopes import IF_MEANT, check_scope
 from cm_delta_dagster.operations.tables.set_commit_mode import choose_commit_policy
 
 
-class PolicyMethods:
+class ConnectionPolicies:
     """A base of :class:`~cm_delta_dagster.api.connection.Connection`."""
 
     client: DeltaClient

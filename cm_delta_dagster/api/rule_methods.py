@@ -8,7 +8,7 @@ from cm_delta_dagster.operations.tables.approve_commit import ApprovedCommit, ap
 from cm_delta_dagster.operations.tables.scopes import IF_MEANT, check_scope
 
 
-class RuleMethods(ClientSession):
+class ConnectionRules(ClientSession):
     """A base of :class:`~cm_delta_dagster.api.connection.Connection`."""
 
     def add_commit_rule(

@@ -10,7 +10,7 @@ from cm_delta_dagster.api.session import ClientSession
 from cm_delta_dagster.operations.sql.answers import Answer
 from cm_delta_dagster.operations.sql.descriptions import describe, read_description
 from cm_delta_dagster.operations.sql.listings import show
-from cm_delta_dagster.operations.sql.queries import Arguments, run_query
+from cm_delta_dagster.operations.sql.queries import StatementArguments, run_query
 from cm_delta_dagster.operations.sql.statements import Family, Statement, read_statement
 from cm_delta_dagster.operations.sql.writers import WRITERS, run_writer
 
@@ -43,11 +43,11 @@ class SqlMethods(ClientSession):
         return _RUNNERS[read.family](self, read, args)
 
 
-def _query(lake: ClientSession, statement: Statement, args: Arguments) -> DataFrame:
+def _query(lake: ClientSession, statement: Statement, args: StatementArguments) -> DataFrame:
     return run_query(lake.client, statement.text, spark=lake.spark, args=args)
 
 
-def _describe(lake: ClientSession, statement: Statement, args: Arguments) -> DataFrame:
+def _describe(lake: ClientSession, statement: Statement, args: StatementArguments) -> DataFrame:
     wanted = read_description(statement)
     if wanted is None:
         return _query(lake, statement, args)
@@ -57,7 +57,7 @@ def _describe(lake: ClientSession, statement: Statement, args: Arguments) -> Dat
     return run_query(lake.client, statement.text, spark=lake.spark, args=args, described=wanted.name)
 
 
-def _show(lake: ClientSession, statement: Statement, args: Arguments) -> DataFrame:
+def _show(lake: ClientSession, statement: Statement, args: StatementArguments) -> DataFrame:
     return _frame(lake, show(lake.client, statement))
 
 
@@ -67,11 +67,11 @@ def _frame(lake: ClientSession, answer: Answer) -> DataFrame:
     return lake.spark.createDataFrame(list(answer.rows), answer.ddl)
 
 
-def _write(lake: ClientSession, statement: Statement, args: Arguments) -> DataFrame:
+def _write(lake: ClientSession, statement: Statement, args: StatementArguments) -> DataFrame:
     return _frame(lake, run_writer(lake, statement, args))
 
 
-_RUNNERS: Mapping[Family, Callable[[ClientSession, Statement, Arguments], DataFrame]] = {
+_RUNNERS: Mapping[Family, Callable[[ClientSession, Statement, StatementArguments], DataFrame]] = {
     Family.QUERY: _query,
     Family.DESCRIBE: _describe,
     Family.SHOW: _show,

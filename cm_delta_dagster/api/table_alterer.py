@@ -27,7 +27,7 @@ from cm_delta_dagster.operations.tables.alterations import (
 )
 from cm_delta_dagster.operations.tables.clustering import cluster_by
 from cm_delta_dagster.protocol.schema.alterations import Position
-from cm_delta_dagster.protocol.schema.column_paths import ColumnPath, column_path, path_text
+from cm_delta_dagster.protocol.schema.column_paths import ColumnName, column_path, path_text
 from cm_delta_dagster.protocol.schema.types import DataType
 from cm_delta_dagster.spark.expressions.schema import from_spark
 
@@ -65,7 +65,7 @@ class TableAlterer(ConstraintMethods):
             listed = [replace(column, type=_type(column.type)) for column in given]
         return self._alter(AddColumns(listed))
 
-    def rename_column(self, column: ColumnPath, to: str) -> AlterResult:
+    def rename_column(self, column: ColumnName, to: str) -> AlterResult:
         """Rename a column or field. The table needs column mapping.
 
         Args:
@@ -73,11 +73,11 @@ class TableAlterer(ConstraintMethods):
         """
         return self._alter(RenameColumn(column, to))
 
-    def drop_column(self, column: ColumnPath) -> AlterResult:
+    def drop_column(self, column: ColumnName) -> AlterResult:
         """Drop a column or field. The table needs column mapping; its values stay in the data files until they are rewritten."""
         return self._alter(DropColumns([column]))
 
-    def change_type(self, column: ColumnPath, to: AnyType) -> AlterResult:
+    def change_type(self, column: ColumnName, to: AnyType) -> AlterResult:
         """Change the type to a wider one. The table needs the property ``delta.enableTypeWidening``.
 
         Args:
@@ -85,19 +85,19 @@ class TableAlterer(ConstraintMethods):
         """
         return self._alter(ChangeColumn(column=column, type=_type(to)))
 
-    def reorder_column(self, column: ColumnPath, *, first: bool = False, after: str | None = None) -> AlterResult:
+    def reorder_column(self, column: ColumnName, *, first: bool = False, after: str | None = None) -> AlterResult:
         """Move a column among the columns of its level: before all others, or after one of them."""
         return self._alter(ChangeColumn(column=column, position=_position(first, after)))
 
-    def comment_column(self, column: ColumnPath, comment: str) -> AlterResult:
+    def comment_column(self, column: ColumnName, comment: str) -> AlterResult:
         """Set the comment of a column."""
         return self._alter(ChangeColumn(column=column, comment=comment))
 
-    def set_not_null(self, column: ColumnPath) -> AlterResult:
+    def set_not_null(self, column: ColumnName) -> AlterResult:
         """Forbid NULL in a column of a table without rows."""
         return self._alter(ChangeColumn(column=column, nullable=False))
 
-    def drop_not_null(self, column: ColumnPath) -> AlterResult:
+    def drop_not_null(self, column: ColumnName) -> AlterResult:
         """Allow NULL in a column."""
         return self._alter(ChangeColumn(column=column, nullable=True))
 
@@ -139,7 +139,7 @@ class TableAlterer(ConstraintMethods):
         """Set the description of the table; None removes it."""
         return self._alter(SetComment(comment))
 
-    def cluster_by(self, columns: str | Sequence[ColumnPath]) -> AlterResult:
+    def cluster_by(self, columns: str | Sequence[ColumnName]) -> AlterResult:
         """Set the columns by which :meth:`DeltaTable.optimize` clusters rows; files are not rewritten.
 
         Args:

@@ -56,13 +56,13 @@ class FileColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class _Node:
+class _FieldNode:
     """One field of the file; ``first`` is the position of its first Parquet column and ``count`` their number."""
 
     field: pa.Field
     type: pa.DataType
     first: int
-    children: tuple["_Node", ...]
+    children: tuple["_FieldNode", ...]
 
     @property
     def name(self) -> str:
@@ -82,13 +82,13 @@ class _Node:
 class _Index:
     """The fields of one level by their names in lower case and by their ids."""
 
-    by_name: Mapping[str, Sequence[_Node]]
-    by_id: Mapping[int, Sequence[_Node]]
+    by_name: Mapping[str, Sequence[_FieldNode]]
+    by_id: Mapping[int, Sequence[_FieldNode]]
 
     @classmethod
-    def of(cls, nodes: Sequence[_Node]) -> "_Index":
-        by_name: dict[str, list[_Node]] = {}
-        by_id: dict[int, list[_Node]] = {}
+    def of(cls, nodes: Sequence[_FieldNode]) -> "_Index":
+        by_name: dict[str, list[_FieldNode]] = {}
+        by_id: dict[int, list[_FieldNode]] = {}
         for node in nodes:
             by_name.setdefault(node.name.lower(), []).append(node)
             if node.id is not None:
@@ -117,7 +117,7 @@ class FileLayout:
     mapping: ColumnMappingMode
     calendar: LegacyCalendar = PROLEPTIC
     int96_leaves: frozenset[int] = frozenset()
-    _nodes: tuple[_Node, ...] = field(init=False, repr=False)
+    _nodes: tuple[_FieldNode, ...] = field(init=False, repr=False)
     _index: _Index = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -169,7 +169,7 @@ class FileLayout:
         node = self._found(self._index, item, self.mapping, item.name)
         return node.first if node is not None and node.type == arrow_type(item.type) and not node.children else None
 
-    def _found(self, index: _Index, item: StructField, mapping: ColumnMappingMode, where: str) -> _Node | None:
+    def _found(self, index: _Index, item: StructField, mapping: ColumnMappingMode, where: str) -> _FieldNode | None:
         if mapping is ColumnMappingMode.ID:
             found = index.by_id.get(field_id(item), ())
         else:
@@ -182,7 +182,7 @@ class FileLayout:
             )
         return found[0] if found else None
 
-    def _shape(self, node: _Node, wanted: DataType, target: pa.DataType, where: str) -> _Shape:
+    def _shape(self, node: _FieldNode, wanted: DataType, target: pa.DataType, where: str) -> _Shape:
         stored = node.type
         if wanted == VARIANT:
             return self._variant(node, where)
@@ -200,7 +200,7 @@ class FileLayout:
             raise self._unreadable(node, data_type_text(wanted), where)
         return _Shape((node.first,), _unwrapped(node, conversion))
 
-    def _struct(self, node: _Node, wanted: StructType, target: pa.StructType, where: str) -> _Shape:
+    def _struct(self, node: _FieldNode, wanted: StructType, target: pa.StructType, where: str) -> _Shape:
         parts: list[tuple[str | None, Conversion]] = []
         leaves: list[int] = []
         children = _Index.of(node.children)
@@ -216,7 +216,7 @@ class FileLayout:
         # Each of its columns shows where the struct itself is null.
         return _Shape(tuple(leaves or (node.first,)), lambda array: _rebuilt_struct(array, parts, target))
 
-    def _list(self, node: _Node, wanted: ArrayType, target: pa.ListType, where: str) -> _Shape:
+    def _list(self, node: _FieldNode, wanted: ArrayType, target: pa.ListType, where: str) -> _Shape:
         element = self._shape(node.children[0], wanted.element_type, target.value_type, f"{where}.element")
 
         def convert(array: pa.Array) -> pa.Array:
@@ -227,7 +227,7 @@ class FileLayout:
 
         return _Shape(element.leaves, convert)
 
-    def _map(self, node: _Node, wanted: MapType, target: pa.MapType, where: str) -> _Shape:
+    def _map(self, node: _FieldNode, wanted: MapType, target: pa.MapType, where: str) -> _Shape:
         key = self._shape(node.children[0], wanted.key_type, target.key_type, f"{where}.key")
         value = self._shape(node.children[1], wanted.value_type, target.item_type, f"{where}.value")
         entry = pa.struct([target.key_field, target.item_field])
@@ -240,28 +240,28 @@ class FileLayout:
         # A map whose values are not stored still has its keys and nulls.
         return _Shape((*key.leaves, *value.leaves), convert)
 
-    def _variant(self, node: _Node, where: str) -> _Shape:
+    def _variant(self, node: _FieldNode, where: str) -> _Shape:
         names = {child.name: child for child in node.children}
         if not pat.is_struct(node.type) or "metadata" not in names or not {"value", "typed_value"} & set(names):
             raise self._unreadable(node, "variant", where)
         leaves = tuple(range(node.first, node.first + node.count))
         return _Shape(leaves, _unwrapped(node, lambda array: unshredded(_plain_storage(array), where)))
 
-    def _unreadable(self, node: _Node, wanted: str, where: str) -> CorruptLogError:
+    def _unreadable(self, node: _FieldNode, wanted: str, where: str) -> CorruptLogError:
         return CorruptLogError(
             f"Column {where!r} of the data file {self.file} is stored as {node.type}, which cannot be read as {wanted} without "
             "changing values. Write the file again with the table's type, or restore a version of the table without it."
         )
 
 
-def _nodes_of(fields: pa.Schema | Sequence[pa.Field], first: int) -> Iterator[_Node]:
+def _nodes_of(fields: pa.Schema | Sequence[pa.Field], first: int) -> Iterator[_FieldNode]:
     for item in fields:
         node = _node(item, first)
         yield node
         first += node.count
 
 
-def _node(item: pa.Field, first: int) -> _Node:
+def _node(item: pa.Field, first: int) -> _FieldNode:
     stored = item.type.storage_type if isinstance(item.type, pa.BaseExtensionType) else item.type
     if pat.is_struct(stored):
         children: Sequence[pa.Field] = [stored.field(index) for index in range(stored.num_fields)]
@@ -271,10 +271,10 @@ def _node(item: pa.Field, first: int) -> _Node:
         children = [stored.value_field]
     else:
         children = []
-    return _Node(item, stored, first, tuple(_nodes_of(children, first)))
+    return _FieldNode(item, stored, first, tuple(_nodes_of(children, first)))
 
 
-def _has_ids(node: _Node) -> bool:
+def _has_ids(node: _FieldNode) -> bool:
     return node.id is not None or any(map(_has_ids, node.children))
 
 
@@ -282,7 +282,7 @@ def _nothing(array: pa.Array) -> pa.Array:
     raise AssertionError("a column that the file does not have is never converted")
 
 
-def _unwrapped(node: _Node, convert: Conversion) -> Conversion:
+def _unwrapped(node: _FieldNode, convert: Conversion) -> Conversion:
     if not isinstance(node.field.type, pa.BaseExtensionType):
         return convert
     return lambda array: convert(array.storage)

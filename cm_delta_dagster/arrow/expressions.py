@@ -28,22 +28,22 @@ class Literal:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     """A call of a function, named as in ``pyarrow.compute``."""
 
     function: str
-    arguments: tuple["Expression", ...]
+    arguments: tuple["ExpressionNode", ...]
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-Expression: TypeAlias = FieldPath | Literal | Call
+ExpressionNode: TypeAlias = FieldPath | Literal | FunctionCall
 
 
 class UnknownExpressionError(Exception):
     """The expression has a part that this module cannot represent."""
 
 
-def parse_expression(expression: pc.Expression) -> Expression:
+def parse_expression(expression: pc.Expression) -> ExpressionNode:
     """The parts of ``expression``.
 
     Raises:
@@ -57,7 +57,7 @@ def parse_expression(expression: pc.Expression) -> Expression:
         raise UnknownExpressionError(str(error)) from error
 
 
-def fields_of(expression: Expression) -> frozenset[str]:
+def fields_of(expression: ExpressionNode) -> frozenset[str]:
     """The top-level columns that the expression uses."""
     found: set[str] = set()
     pending = [expression]
@@ -65,7 +65,7 @@ def fields_of(expression: Expression) -> frozenset[str]:
         node = pending.pop()
         if isinstance(node, FieldPath):
             found.add(node.names[0])
-        elif isinstance(node, Call):
+        elif isinstance(node, FunctionCall):
             pending.extend(node.arguments)
     return frozenset(found)
 
@@ -84,11 +84,11 @@ class _Parts:
 @dataclass(slots=True)
 class _OpenCall:
     function: str
-    arguments: list[Expression] = field(default_factory=list)
+    arguments: list[ExpressionNode] = field(default_factory=list)
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _parsed(parts: _Parts) -> Expression:
+def _parsed(parts: _Parts) -> ExpressionNode:
     """Not recursive, because a filter may be nested thousands deep."""
     calls = [_OpenCall("")]
     for key, value in parts.entries:
@@ -96,7 +96,7 @@ def _parsed(parts: _Parts) -> Expression:
             calls.append(_OpenCall(value))
         elif key == "end":
             done = calls.pop()
-            calls[-1].arguments.append(Call(done.function, tuple(done.arguments), done.options))
+            calls[-1].arguments.append(FunctionCall(done.function, tuple(done.arguments), done.options))
         elif key == "options":
             calls[-1].options = parts.literal(value)
         elif key == "literal":

@@ -98,7 +98,7 @@ class FileToRead:
 
 
 @dataclass(frozen=True, slots=True)
-class _Columns:
+class _FileColumns:
     """The columns of one file schema: those that the filter needs, and the other columns of the result.
 
     ``nested`` has the position and path of columns inside groups; the Arrow schema of a file does not have group names.
@@ -125,7 +125,7 @@ class FileScan:
         self._request = request
         self._schema = pa.schema([arrow_field(output.field) for output in request.outputs])
         self._lock = threading.Lock()
-        self._known: list[tuple[pa.Schema, LegacyCalendar, _Columns]] = []
+        self._known: list[tuple[pa.Schema, LegacyCalendar, _FileColumns]] = []
 
     def units(self, wanted: FileToRead) -> list[Unit]:
         """One callable for each row group that may hold a requested row; it reads the group.
@@ -168,7 +168,7 @@ class FileScan:
         """The requested rows of several small files. Raises as :meth:`units`."""
         return [batch for file in group for unit in self.units(file) for batch in unit()]
 
-    def _columns(self, file: DataFile, opened: pq.ParquetFile) -> _Columns:
+    def _columns(self, file: DataFile, opened: pq.ParquetFile) -> _FileColumns:
         schema = opened.schema_arrow
         calendar = legacy_calendar(schema.metadata)
         schema = schema.remove_metadata()
@@ -188,7 +188,9 @@ class FileScan:
                 self._known = [(schema, calendar, columns), *self._known[: _REMEMBERED_LAYOUTS - 1]]
         return columns
 
-    def _planned(self, file: DataFile, opened: pq.ParquetFile, schema: pa.Schema, calendar: LegacyCalendar) -> _Columns:
+    def _planned(
+        self, file: DataFile, opened: pq.ParquetFile, schema: pa.Schema, calendar: LegacyCalendar
+    ) -> _FileColumns:
         request = self._request
         parquet = opened.schema
         count = len(parquet)
@@ -222,7 +224,9 @@ class FileScan:
         )
         sources = [column.source for column in (*by_name.values(), *hidden.values()) if column.source is not None]
         has_filters = all(has_filter(schema.field(name).type) for name in sources)
-        return _Columns(layout, by_name, hidden, _paths(parquet, leaves), _paths(parquet, others), nested, has_filters)
+        return _FileColumns(
+            layout, by_name, hidden, _paths(parquet, leaves), _paths(parquet, others), nested, has_filters
+        )
 
 
 def _hidden_columns(layout: FileLayout, request: FileRequest) -> dict[str, FileColumn]:
@@ -269,7 +273,7 @@ class _OpenFile:
     request: FileRequest
     schema: pa.Schema
     wanted: FileToRead
-    columns: _Columns
+    columns: _FileColumns
     metadata: pq.FileMetaData
     deleted: Positions | None
     picked: Positions | None

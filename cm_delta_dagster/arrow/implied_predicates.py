@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cm_delta_dagster.arrow.expressions import Call, Expression, FieldPath, Literal
+from cm_delta_dagster.arrow.expressions import ExpressionNode, FieldPath, FunctionCall, Literal
 from cm_delta_dagster.arrow.predicates import row_filter
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.predicates import (
@@ -52,7 +52,7 @@ _OPPOSITE: Mapping[_Op, _Op] = {
 }
 
 
-def implied_predicate(expression: Expression, schema: StructType) -> Predicate | None:
+def implied_predicate(expression: ExpressionNode, schema: StructType) -> Predicate | None:
     """A condition that is true for each row for which ``expression`` is true; None if none is known.
 
     Args:
@@ -81,31 +81,31 @@ class _Translation:
 
     schema: StructType
 
-    def implied(self, node: Expression, *, truth: bool) -> Predicate | None:
+    def implied(self, node: ExpressionNode, *, truth: bool) -> Predicate | None:
         match node:
             case Literal(value):
                 return AlwaysTrue() if value is truth else _NEVER
             case FieldPath():
                 return self._checked(node, lambda column: Comparison(column, _Op.EQ, truth))
-            case Call("invert", (part,)):
+            case FunctionCall("invert", (part,)):
                 return self.implied(part, truth=not truth)
-            case Call("if_else", (condition, then, otherwise)):
+            case FunctionCall("if_else", (condition, then, otherwise)):
                 return self._branches(condition, then, otherwise, truth=truth)
-            case Call("and_kleene" | "and" | "or_kleene" | "or" as function, parts):
+            case FunctionCall("and_kleene" | "and" | "or_kleene" | "or" as function, parts):
                 is_all = function.startswith("and") == truth
                 implied = [self.implied(part, truth=truth) for part in parts]
                 return _all(implied) if is_all else _any(implied)
-            case Call(function, (FieldPath() as path, Literal(value))) if function in _COMPARISONS:
+            case FunctionCall(function, (FieldPath() as path, Literal(value))) if function in _COMPARISONS:
                 return self._comparison(path, _COMPARISONS[function], value, truth=truth)
-            case Call(function, (Literal(value), FieldPath() as path)) if function in _COMPARISONS:
+            case FunctionCall(function, (Literal(value), FieldPath() as path)) if function in _COMPARISONS:
                 operator = _COMPARISONS[function]
                 return self._comparison(path, _MIRRORED.get(operator, operator), value, truth=truth)
-            case Call(function, (FieldPath() as path,), options):
+            case FunctionCall(function, (FieldPath() as path,), options):
                 return self._test(function, path, options, truth=truth)
         return None
 
     def _branches(
-        self, condition: Expression, then: Expression, otherwise: Expression, *, truth: bool
+        self, condition: ExpressionNode, then: ExpressionNode, otherwise: ExpressionNode, *, truth: bool
     ) -> Predicate | None:
         """An engine wraps a test of a list in ``if_else(is_valid(x), test, null)``."""
         branches = []

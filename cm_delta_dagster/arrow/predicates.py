@@ -56,7 +56,7 @@ Columns = Callable[[str], pa.Array]
 """The values of a top-level column of the batch, by its name in the table."""
 
 _Op = ComparisonOperator
-_Answer = Callable[[Columns, int], pa.BooleanArray]
+_Evaluate = Callable[[Columns, int], pa.BooleanArray]
 _Test = Callable[[pa.Array], pa.BooleanArray]
 
 _INTEGERS: frozenset[DataType] = frozenset((BYTE, SHORT, INTEGER, LONG))
@@ -80,7 +80,7 @@ class RowFilter:
     """
 
     columns: tuple[str, ...]
-    answer: _Answer
+    answer: _Evaluate
 
 
 def row_filter(predicate: Predicate, schema: StructType) -> RowFilter:
@@ -101,7 +101,7 @@ _Combination = Callable[[pa.BooleanArray, pa.BooleanArray], pa.BooleanArray]
 class _Step:
     """A step of a predicate in postfix form: push the result of a leaf, or combine or negate the last results."""
 
-    leaf: _Answer | None = None
+    leaf: _Evaluate | None = None
     combine: _Combination | None = None
 
 
@@ -138,7 +138,7 @@ def _run(steps: Sequence[_Step], columns: Columns, rows: int) -> pa.BooleanArray
     return answers[0]
 
 
-def _compiled(leaf: Predicate, schema: StructType) -> _Answer:
+def _compiled(leaf: Predicate, schema: StructType) -> _Evaluate:
     match leaf:
         case AlwaysTrue() | And():
             return lambda columns, rows: _all(True, rows)

@@ -87,13 +87,13 @@ def _plan(
     request: ScanRequest,
     outputs: tuple[StructField, ...],
     constants: Mapping[str, pa.Array],
-) -> "_Plan":
+) -> "_ScanPlan":
     check_type_changes(layout.schema)
     partitions = layout.partition_fields
     never_stored = [name for name, values in constants.items() if not values.null_count]
     names = frozenset([*(item.name for item in partitions), *never_stored])
     on_partitions, on_rows = _split(request.predicate, tuple(item.name for item in partitions))
-    return _Plan(
+    return _ScanPlan(
         store=store,
         layout=layout,
         partitions=partitions,
@@ -138,7 +138,7 @@ def _split(predicate: Predicate | None, partition_columns: Sequence[str]) -> tup
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Plan:
+class _ScanPlan:
     """One scan: the files, and what to read of each.
 
     Attributes:

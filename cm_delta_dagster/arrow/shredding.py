@@ -18,7 +18,7 @@ from cm_delta_dagster.arrow.schema import VARIANT_TYPE
 _MAX_SHORT_STRING = 63
 
 
-class _Names:
+class _FieldNames:
     """The field names of one variant; a name that the file's dictionary lacks is added."""
 
     __slots__ = ("_added", "_ids", "_metadata", "names")
@@ -47,7 +47,7 @@ class _Names:
         return bytes([(width - 1) << 6 | 1]) + numbers + b"".join(texts)
 
 
-_Values = list[bytes | None]
+_VariantValues = list[bytes | None]
 
 
 def unshredded(array: pa.StructArray, column: str) -> pa.Array:
@@ -66,7 +66,7 @@ def unshredded(array: pa.StructArray, column: str) -> pa.Array:
         return pa.StructArray.from_arrays(parts, fields=list(VARIANT_TYPE), mask=missing)
     is_valid = array.is_valid().to_pylist()
     metadata: list[bytes] = _child(array, "metadata").to_pylist()
-    names = [_Names(content) if valid else None for content, valid in zip(metadata, is_valid, strict=True)]
+    names = [_FieldNames(content) if valid else None for content, valid in zip(metadata, is_valid, strict=True)]
     try:
         values = _rebuilt(array, names)
     except (IndexError, struct.error, OverflowError) as error:
@@ -86,9 +86,9 @@ def _child(array: pa.StructArray, name: str) -> pa.Array:
     return array.flatten()[position] if position >= 0 else pa.nulls(len(array), pa.binary())
 
 
-def _rebuilt(array: pa.StructArray, names: Sequence[_Names | None]) -> _Values:
+def _rebuilt(array: pa.StructArray, names: Sequence[_FieldNames | None]) -> _VariantValues:
     """Bytes of each variant of a struct of ``value`` and ``typed_value``; None for one that is missing."""
-    values: _Values = _child(array, "value").to_pylist()
+    values: _VariantValues = _child(array, "value").to_pylist()
     if array.type.get_field_index("typed_value") < 0:
         return values
     typed = _child(array, "typed_value")
@@ -106,9 +106,9 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pat.is_list(kind) or pat.is_large_list(kind))
 
 
-def _objects(typed: pa.StructArray, values: _Values, names: Sequence[_Names | None]) -> _Values:
+def _objects(typed: pa.StructArray, values: _VariantValues, names: Sequence[_FieldNames | None]) -> _VariantValues:
     members = {item.name: _rebuilt(_child(typed, item.name), names) for item in typed.type}
-    result: _Values = []
+    result: _VariantValues = []
     for row, is_typed in enumerate(typed.is_valid().to_pylist()):
         name = names[row]
         if not is_typed or name is None:
@@ -119,7 +119,7 @@ def _objects(typed: pa.StructArray, values: _Values, names: Sequence[_Names | No
     return result
 
 
-def _other_fields(value: bytes | None, names: _Names) -> dict[str, bytes]:
+def _other_fields(value: bytes | None, names: _FieldNames) -> dict[str, bytes]:
     """The fields in ``value``, which have no typed column."""
     if value is None:
         return {}
@@ -128,7 +128,7 @@ def _other_fields(value: bytes | None, names: _Names) -> dict[str, bytes]:
     return {names.names[key]: value[start : v.value_end(value, start)] for key, start in v.object_fields(value, 0)}
 
 
-def _object(fields: Mapping[str, bytes], names: _Names) -> bytes:
+def _object(fields: Mapping[str, bytes], names: _FieldNames) -> bytes:
     ordered = sorted(fields.items(), key=lambda item: item[0].encode())
     ids = [names.id_of(key) for key, _ in ordered]
     offsets = list(accumulate((len(content) for _, content in ordered), initial=0))
@@ -146,14 +146,14 @@ def _object(fields: Mapping[str, bytes], names: _Names) -> bytes:
     )
 
 
-def _arrays(typed: pa.ListArray, names: Sequence[_Names | None]) -> _Values:
+def _arrays(typed: pa.ListArray, names: Sequence[_FieldNames | None]) -> _VariantValues:
     offsets = typed.offsets.to_pylist()
     is_valid = typed.is_valid().to_pylist()
     first = offsets[0] if offsets else 0
     elements = typed.values.slice(first, offsets[-1] - first if offsets else 0)
     owners = [names[row] for row in range(len(typed)) for _ in range(offsets[row], offsets[row + 1])]
     contents = _rebuilt(elements, owners)
-    result: _Values = []
+    result: _VariantValues = []
     for row, valid in enumerate(is_valid):
         part = contents[offsets[row] - first : offsets[row + 1] - first]
         result.append(_array(part) if valid else None)
@@ -179,7 +179,7 @@ def _width(greatest: int) -> int:
 # --- typed values -----------------------------------------------------------------------------------------------------
 
 
-def _primitives(typed: pa.Array) -> _Values:
+def _primitives(typed: pa.Array) -> _VariantValues:
     kind = typed.type
     if isinstance(kind, pa.BaseExtensionType):
         typed, kind = typed.storage, kind.storage_type

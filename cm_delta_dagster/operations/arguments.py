@@ -24,6 +24,9 @@ from cm_delta_dagster.storage.store import Store
 Timestamp = datetime | date | str | int
 """A point in time: a datetime with a time zone, a date, text, or epoch milliseconds."""
 
+ReportProgress = Callable[[int, int], None]
+"""Called with the number of files done and the number of all files."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -8,7 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from cm_delta_dagster.arrow.expressions import Call, FieldPath, UnknownExpressionError, fields_of, parse_expression
+from cm_delta_dagster.arrow.expressions import (
+    FieldPath,
+    FunctionCall,
+    UnknownExpressionError,
+    fields_of,
+    parse_expression,
+)
 from cm_delta_dagster.arrow.implied_predicates import implied_predicate
 from cm_delta_dagster.protocol.predicates.predicates import to_sql
 from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA, COLLATIONS_METADATA
@@ -91,7 +97,7 @@ def test_nothing_follows_from_what_engines_evaluate_in_another_way(expression: p
 def test_an_expression_has_its_columns_and_exact_values() -> None:
     parsed = parse_expression((f("a") + f("st", "u") > 3) & f("b'\nliteral: '0"))
     assert fields_of(parsed) == {"a", "st", "b'\nliteral: '0"}
-    assert isinstance(parsed, Call) and parsed.arguments[1] == FieldPath(("b'\nliteral: '0",))
+    assert isinstance(parsed, FunctionCall) and parsed.arguments[1] == FieldPath(("b'\nliteral: '0",))
 
 
 @pytest.mark.parametrize("expression", [pc.field(0) == 1, f("t") > pa.scalar(1, pa.timestamp("ns", "UTC"))])
@@ -103,5 +109,7 @@ def test_what_python_cannot_represent_is_unknown(expression: pc.Expression) -> N
 def test_a_condition_with_thousands_of_levels_is_no_error() -> None:
     parsed = parse_expression(f("i") == 1)
     for number in range(20_000):
-        parsed = Call("or_kleene", (parsed, Call("equal", (FieldPath(("i",)), parse_expression(pc.scalar(number))))))  # type: ignore[arg-type]
+        parsed = FunctionCall(
+            "or_kleene", (parsed, FunctionCall("equal", (FieldPath(("i",)), parse_expression(pc.scalar(number)))))
+        )  # type: ignore[arg-type]
     assert implied_predicate(parsed, SCHEMA) is None

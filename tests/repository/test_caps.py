@@ -17,7 +17,7 @@ MANY_PARAMETERS: Mapping[str, str] = {
     "api.creation_methods.CreationMethods.merge": _KEYWORDS,
     "api.creation_methods.CreationMethods.overwrite": _KEYWORDS,
     "api.creation_methods.CreationMethods.create_table_as": _KEYWORDS,
-    "api.policy_methods.PolicyMethods.allow": _KEYWORDS,
+    "api.policy_methods.ConnectionPolicies.allow": _KEYWORDS,
     "api.row_writes.RowWrites.merge": _KEYWORDS,
     "api.table_reads.TableReads.stream": _KEYWORDS,
     "api.table_reads.TableReads.stream_arrow": _KEYWORDS,

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 
 from cm_delta_dagster.catalog.commit_rules import CommitRuleKind
 from cm_delta_dagster.catalog.rules.removals import removes_data
-from cm_delta_dagster.catalog.rules.rule_kind import Arguments, GuardedCommit, RuleKind
+from cm_delta_dagster.catalog.rules.rule_kind import GuardedCommit, RuleArguments, RuleKind
 
 
-def _arguments(given: Mapping[str, object]) -> Arguments:
+def _arguments(given: Mapping[str, object]) -> RuleArguments:
     return {}
 
 
-def _violation(arguments: Arguments, commit: GuardedCommit) -> str | None:
+def _violation(arguments: RuleArguments, commit: GuardedCommit) -> str | None:
     return "removes or changes rows" if removes_data(commit) else None
 
 

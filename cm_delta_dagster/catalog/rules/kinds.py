@@ -12,7 +12,7 @@ from cm_delta_dagster.catalog.rules.protected_properties import PROTECTED_PROPER
 from cm_delta_dagster.catalog.rules.required_constraints import REQUIRED_CONSTRAINTS
 from cm_delta_dagster.catalog.rules.required_tags import REQUIRED_TAGS
 from cm_delta_dagster.catalog.rules.required_user_metadata import REQUIRED_USER_METADATA
-from cm_delta_dagster.catalog.rules.rule_kind import Absent, Arguments, GuardedCommit, RuleKind
+from cm_delta_dagster.catalog.rules.rule_kind import Absent, GuardedCommit, RuleArguments, RuleKind
 from cm_delta_dagster.catalog.rules.schema_change import SCHEMA_CHANGE
 from cm_delta_dagster.catalog.texts import checked_text
 from cm_delta_dagster.errors import InvalidArgumentError
@@ -43,7 +43,7 @@ def rule_kind(kind: CommitRuleKind | str) -> CommitRuleKind:
         raise InvalidArgumentError(f"{str(kind)!r} is not a kind of commit rules; the kinds are {known}.") from None
 
 
-def checked_arguments(kind: CommitRuleKind, given: Mapping[str, object]) -> Arguments:
+def checked_arguments(kind: CommitRuleKind, given: Mapping[str, object]) -> RuleArguments:
     """The arguments of a rule of that kind; those that are None count as not given.
 
     Raises InvalidArgumentError for unknown, missing or malformed ones.

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 
 from cm_delta_dagster.catalog.commit_rules import CommitRuleKind, limit_of
 from cm_delta_dagster.catalog.rules.removals import over_limit, removed_files
-from cm_delta_dagster.catalog.rules.rule_kind import Arguments, GuardedCommit, RuleKind
+from cm_delta_dagster.catalog.rules.rule_kind import GuardedCommit, RuleArguments, RuleKind
 
 
-def _arguments(given: Mapping[str, object]) -> Arguments:
+def _arguments(given: Mapping[str, object]) -> RuleArguments:
     return limit_of(given, "files", kind=CommitRuleKind.MAX_REMOVED_FILES)
 
 
-def _violation(arguments: Arguments, commit: GuardedCommit) -> str | None:
+def _violation(arguments: RuleArguments, commit: GuardedCommit) -> str | None:
     return over_limit(arguments, "files", removed_files(commit), commit)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from cm_delta_dagster.catalog.commit_rules import CommitRuleKind, names_of
-from cm_delta_dagster.catalog.rules.rule_kind import Absent, Arguments, GuardedCommit, RuleKind, texts
+from cm_delta_dagster.catalog.rules.rule_kind import Absent, GuardedCommit, RuleArguments, RuleKind, texts
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.actions.actions import Metadata
 from cm_delta_dagster.protocol.features.column_mapping import PHYSICAL_NAME
@@ -20,7 +20,7 @@ from cm_delta_dagster.protocol.schema.types import (
 )
 
 
-def _arguments(given: Mapping[str, object]) -> Arguments:
+def _arguments(given: Mapping[str, object]) -> RuleArguments:
     columns = names_of(given, "columns", kind=CommitRuleKind.PROTECTED_COLUMNS)
     for column in columns:
         try:
@@ -30,7 +30,7 @@ def _arguments(given: Mapping[str, object]) -> Arguments:
     return {"columns": columns}
 
 
-def _violation(arguments: Arguments, commit: GuardedCommit) -> str | None:
+def _violation(arguments: RuleArguments, commit: GuardedCommit) -> str | None:
     if commit.actions.metadata is None:
         return None
     if commit.before is None:
@@ -42,7 +42,7 @@ def _violation(arguments: Arguments, commit: GuardedCommit) -> str | None:
     return next((change for change in found if change is not None), None)
 
 
-def _absent(arguments: Arguments, metadata: Metadata) -> list[Absent]:
+def _absent(arguments: RuleArguments, metadata: Metadata) -> list[Absent]:
     schema = parse_schema(metadata.schema_string)
     found = []
     for column in texts(arguments["columns"]):

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 
 from cm_delta_dagster.catalog.commit_rules import CommitRuleKind, names_of
-from cm_delta_dagster.catalog.rules.rule_kind import Arguments, GuardedCommit, RuleKind, quoted, texts
+from cm_delta_dagster.catalog.rules.rule_kind import GuardedCommit, RuleArguments, RuleKind, quoted, texts
 
 
-def _arguments(given: Mapping[str, object]) -> Arguments:
+def _arguments(given: Mapping[str, object]) -> RuleArguments:
     return {"properties": names_of(given, "properties", kind=CommitRuleKind.PROTECTED_PROPERTIES)}
 
 
-def _violation(arguments: Arguments, commit: GuardedCommit) -> str | None:
+def _violation(arguments: RuleArguments, commit: GuardedCommit) -> str | None:
     if commit.actions.metadata is None:
         return None
     protected = {name.lower() for name in texts(arguments["properties"])}

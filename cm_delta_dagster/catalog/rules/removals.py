@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cm_delta_dagster.catalog.ratification import TableCounts
-from cm_delta_dagster.catalog.rules.rule_kind import Arguments, GuardedCommit
+from cm_delta_dagster.catalog.rules.rule_kind import GuardedCommit, RuleArguments
 from cm_delta_dagster.protocol.actions.file_columns import dv_ids
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
 
@@ -72,7 +72,7 @@ def _keys(files: pa.Table) -> pa.ChunkedArray:
     return pc.binary_join_element_wise(files["path"], pc.fill_null(dv_ids(files), ""), "\n")
 
 
-def over_limit(arguments: Arguments, key: str, removed: int | None, commit: GuardedCommit) -> str | None:
+def over_limit(arguments: RuleArguments, key: str, removed: int | None, commit: GuardedCommit) -> str | None:
     """What a commit that removes ``removed`` rows or files does against a limit; None if it is within the limit.
 
     Args:

@@ -6,16 +6,16 @@ A commit that only changes metadata may leave one out that was missing before, s
 from collections.abc import Mapping
 
 from cm_delta_dagster.catalog.commit_rules import CommitRuleKind, names_of
-from cm_delta_dagster.catalog.rules.rule_kind import Absent, Arguments, GuardedCommit, RuleKind, quoted, texts
+from cm_delta_dagster.catalog.rules.rule_kind import Absent, GuardedCommit, RuleArguments, RuleKind, quoted, texts
 from cm_delta_dagster.protocol.actions.actions import Metadata
 from cm_delta_dagster.protocol.features.constraints import check_constraints, constraint_key
 
 
-def _arguments(given: Mapping[str, object]) -> Arguments:
+def _arguments(given: Mapping[str, object]) -> RuleArguments:
     return {"constraints": names_of(given, "constraints", kind=CommitRuleKind.REQUIRED_CONSTRAINTS)}
 
 
-def _violation(arguments: Arguments, commit: GuardedCommit) -> str | None:
+def _violation(arguments: RuleArguments, commit: GuardedCommit) -> str | None:
     wanted = texts(arguments["constraints"])
     after = commit.after
     if after is None:
@@ -31,7 +31,7 @@ def _violation(arguments: Arguments, commit: GuardedCommit) -> str | None:
     return f"writes to a table without the CHECK constraint {quoted(missing)}"
 
 
-def _absent(arguments: Arguments, metadata: Metadata) -> list[Absent]:
+def _absent(arguments: RuleArguments, metadata: Metadata) -> list[Absent]:
     known = tuple(one.name for one in check_constraints(metadata.configuration))
     missing = _missing(texts(arguments["constraints"]), metadata)
     return [Absent(what="CHECK constraint", name=name, known=known) for name in missing]

@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 
 from cm_delta_dagster.catalog.commit_rules import CommitRuleKind, names_of
-from cm_delta_dagster.catalog.rules.rule_kind import Arguments, GuardedCommit, RuleKind, quoted, texts
+from cm_delta_dagster.catalog.rules.rule_kind import GuardedCommit, RuleArguments, RuleKind, quoted, texts
 
 _HOW = "which context=CommitContext(tags=...) of the operation or of connect() sets"
 
 
-def _arguments(given: Mapping[str, object]) -> Arguments:
+def _arguments(given: Mapping[str, object]) -> RuleArguments:
     return {"tags": names_of(given, "tags", kind=CommitRuleKind.REQUIRED_TAGS)}
 
 
-def _violation(arguments: Arguments, commit: GuardedCommit) -> str | None:
+def _violation(arguments: RuleArguments, commit: GuardedCommit) -> str | None:
     info = commit.actions.commit_info
     tags = {} if info is None else dict(info.tags or {})
     missing = [name for name in texts(arguments["tags"]) if not tags.get(name)]

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from cm_delta_dagster.catalog.commit_rules import CommitRuleKind
-from cm_delta_dagster.catalog.rules.rule_kind import Arguments, GuardedCommit, RuleKind
+from cm_delta_dagster.catalog.rules.rule_kind import GuardedCommit, RuleArguments, RuleKind
 from cm_delta_dagster.catalog.texts import is_storable
 from cm_delta_dagster.errors import InvalidArgumentError
 
@@ -14,7 +14,7 @@ _FLAGS = re.DOTALL | re.ASCII
 """The classes ``\\d``, ``\\s`` and ``\\w`` have ASCII characters only."""
 
 
-def _arguments(given: Mapping[str, object]) -> Arguments:
+def _arguments(given: Mapping[str, object]) -> RuleArguments:
     pattern = given.get("pattern", _ANYTHING)
     if not is_storable(pattern) or not pattern:
         raise InvalidArgumentError(
@@ -30,7 +30,7 @@ def _arguments(given: Mapping[str, object]) -> Arguments:
     return {"pattern": pattern}
 
 
-def _violation(arguments: Arguments, commit: GuardedCommit) -> str | None:
+def _violation(arguments: RuleArguments, commit: GuardedCommit) -> str | None:
     info = commit.actions.commit_info
     text = "" if info is None else info.user_metadata or ""
     pattern = str(arguments["pattern"])

@@ -47,7 +47,7 @@ class GuardedCommit:
         return self.actions.metadata or self.before
 
 
-Arguments = Mapping[str, RuleArgument]
+RuleArguments = Mapping[str, RuleArgument]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +83,10 @@ class RuleKind:
 
     kind: CommitRuleKind
     takes: tuple[str, ...]
-    arguments: Callable[[Mapping[str, object]], Arguments]
-    violation: Callable[[Arguments, GuardedCommit], str | None]
+    arguments: Callable[[Mapping[str, object]], RuleArguments]
+    violation: Callable[[RuleArguments, GuardedCommit], str | None]
     summary: str
-    absent: Callable[[Arguments, Metadata], Sequence[Absent]] = lambda _arguments, _metadata: ()
+    absent: Callable[[RuleArguments, Metadata], Sequence[Absent]] = lambda _arguments, _metadata: ()
 
 
 def texts(value: RuleArgument) -> tuple[str, ...]:

@@ -4,20 +4,20 @@ from collections.abc import Mapping
 
 from cm_delta_dagster.catalog.access import plain_name
 from cm_delta_dagster.catalog.commit_rules import CommitRuleKind, names_of
-from cm_delta_dagster.catalog.rules.rule_kind import Arguments, GuardedCommit, RuleKind, texts
+from cm_delta_dagster.catalog.rules.rule_kind import GuardedCommit, RuleArguments, RuleKind, texts
 from cm_delta_dagster.protocol.schema.types import StructField, StructType, map_fields, parse_schema
 
 _VOLATILE_METADATA = ("delta.identity.highWaterMark",)
 """Keys of a field's metadata that ordinary writes change."""
 
 
-def _arguments(given: Mapping[str, object]) -> Arguments:
+def _arguments(given: Mapping[str, object]) -> RuleArguments:
     if given.get("principals") is None:
         return {}
     return {"principals": names_of(given, "principals", kind=CommitRuleKind.SCHEMA_CHANGE)}
 
 
-def _violation(arguments: Arguments, commit: GuardedCommit) -> str | None:
+def _violation(arguments: RuleArguments, commit: GuardedCommit) -> str | None:
     metadata, before, author = commit.actions.metadata, commit.before, commit.author
     if metadata is None:
         return None

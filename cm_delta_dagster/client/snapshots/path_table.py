@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 _READ_THREADS = 8
 _HEAD_BYTES = 64 * 1024
 
-_Definition: typing.TypeAlias = tuple[Protocol, Metadata]
+_ProtocolAndMetadata: typing.TypeAlias = tuple[Protocol, Metadata]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +223,7 @@ class PathTable(VersionLookup):
         self._loaded[:] = [(seen, loaded)]
         return loaded
 
-    def _snapshot(self, loaded: LoadedState, *, newest: _Definition | None = None) -> Snapshot:
+    def _snapshot(self, loaded: LoadedState, *, newest: _ProtocolAndMetadata | None = None) -> Snapshot:
         """The snapshot of a state; ``newest`` is the definition of the latest version, if that is another one."""
         state = loaded.state
         if newest is None:  # Otherwise no catalog manages the table any more, and all of its versions are published.
@@ -243,7 +243,7 @@ class PathTable(VersionLookup):
             state=state,
         ).in_time_zone(self.time_zone)
 
-    def _newest_definition(self, version: int, latest: int, listing: LogListing) -> _Definition | None:
+    def _newest_definition(self, version: int, latest: int, listing: LogListing) -> _ProtocolAndMetadata | None:
         """Protocol and metadata of the latest version, or of the newest one above ``version`` that can be read; None if none can.
 
         Raises:
@@ -302,7 +302,7 @@ class PathTable(VersionLookup):
                 ", ".join(differing),
             )
 
-    def _time(self, loaded: LoadedState, newest: _Definition) -> int | Callable[[], int]:
+    def _time(self, loaded: LoadedState, newest: _ProtocolAndMetadata) -> int | Callable[[], int]:
         """The commit time by the rule of :class:`CommitLog`; a function that lists the log where it is a file's time."""
         version = loaded.state.version
         period = in_commit_timestamp_period(*newest)

@@ -13,12 +13,13 @@ from cm_delta_dagster.catalog.ratification import TableCounts
 from cm_delta_dagster.client.snapshots.unreadable_versions import without_time
 from cm_delta_dagster.protocol.actions.actions import DomainMetadata, Metadata, Protocol, SetTransaction
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
-from cm_delta_dagster.protocol.features.clustering import ColumnPath, clustering_columns
+from cm_delta_dagster.protocol.features.clustering import clustering_columns
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, column_mapping_mode
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.log.action_reconciliation import NO_VERSION, FileState, TableState, replay
 from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Predicate
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import StructType, parse_schema
 from cm_delta_dagster.protocol.statistics.data_skipping import keep_mask
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count

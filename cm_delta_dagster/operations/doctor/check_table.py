@@ -4,10 +4,11 @@ The commits come first, since they determine the derived files; then the derived
 data files. The checks also work on a table that cannot be loaded.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.operations.arguments import ReportProgress
 from cm_delta_dagster.operations.doctor.check_commits import CommitCheck
 from cm_delta_dagster.operations.doctor.check_files import check_files, leftovers
 from cm_delta_dagster.operations.doctor.check_footers import FooterCheck, check_footers
@@ -25,9 +26,6 @@ from cm_delta_dagster.operations.doctor.findings import Depth, Finding, Findings
 from cm_delta_dagster.operations.doctor.observation import Observation, observe
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState
 from cm_delta_dagster.protocol.log.version_checksum import VersionChecksum
-
-Progress = Callable[[int, int], None]
-"""Called with the number of data files read and the total."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +53,7 @@ class CheckedTable:
     states: Mapping[int, TableState] = field(default_factory=dict)
 
 
-def check_table(table: Table, *, depth: Depth, progress: Progress | None = None) -> CheckedTable:
+def check_table(table: Table, *, depth: Depth, progress: ReportProgress | None = None) -> CheckedTable:
     """Run all checks.
 
     Raises:

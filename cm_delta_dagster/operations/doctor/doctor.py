@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
-from cm_delta_dagster.operations.doctor.check_table import CheckedTable, Progress, check_table
+from cm_delta_dagster.operations.arguments import ReportProgress
+from cm_delta_dagster.operations.doctor.check_table import CheckedTable, check_table
 from cm_delta_dagster.operations.doctor.findings import Depth, Finding, Repair, Severity, without_doctor_advice
 from cm_delta_dagster.operations.doctor.repair_plan import RepairPlan, RepairStep, make_plan
 from cm_delta_dagster.operations.doctor.repairs import Repairs
@@ -66,7 +67,7 @@ def doctor(
     repair: bool = False,
     take_back: Collection[int] = (),
     depth: Depth = Depth.LISTING,
-    progress: Progress | None = None,
+    progress: ReportProgress | None = None,
     on_plan: Callable[[RepairPlan], None] | None = None,
 ) -> DoctorReport:
     """Check a table; with ``repair``, carry out the plan of repairs and check again.

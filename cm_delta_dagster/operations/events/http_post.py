@@ -35,7 +35,7 @@ def post(
         InvalidArgumentError: the receiver has an address that is not permitted; nothing was sent.
     """
     # The catalog checked the URL.
-    request = _Request(url, data=body, headers=dict(headers), method="POST")
+    request = _PostRequest(url, data=body, headers=dict(headers), method="POST")
     request.networks = networks
     try:
         with _OPENER.open(request, timeout=timeout_s) as answer:
@@ -73,7 +73,7 @@ class _Response(HTTPResponse):
         self.fp = io.BufferedReader(_DeadlineReader(self.fp.detach(), sock))
 
 
-class _Request(urllib.request.Request):
+class _PostRequest(urllib.request.Request):
     networks: Sequence[Network] = ()
 
 

@@ -19,7 +19,8 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.maintenance.packing import is_sparse, pack
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.actions.file_columns import size_of
-from cm_delta_dagster.protocol.features.clustering import PROVIDER, ColumnPath, is_clustered, stored_clustering_columns
+from cm_delta_dagster.protocol.features.clustering import PROVIDER, is_clustered, stored_clustering_columns
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import DataType, StructType
 from cm_delta_dagster.protocol.statistics.layout_columns import check_layout_columns
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count

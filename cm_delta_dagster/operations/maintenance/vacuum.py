@@ -144,14 +144,14 @@ def vacuum(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Draft:
+class _DraftPlan:
     """A plan, and the keys of all files that it keeps because a log names them."""
 
     plan: VacuumPlan
     needed: pa.Array
 
 
-def _drafted(table: Table, retention_ms: int | None, retention_check: RetentionCheck) -> _Draft:
+def _drafted(table: Table, retention_ms: int | None, retention_check: RetentionCheck) -> _DraftPlan:
     # Checked before the listing and again after it: the listing takes long, and the protocol may change meanwhile.
     kept_ms = _retention(_checked_snapshot(table), retention_ms, retention_check)
     if kept_ms == 0:
@@ -188,7 +188,7 @@ def _drafted(table: Table, retention_ms: int | None, retention_check: RetentionC
         paths=unreferenced.paths,
         num_bytes=unreferenced.size_bytes,
     )
-    return _Draft(plan=plan, needed=needed)
+    return _DraftPlan(plan=plan, needed=needed)
 
 
 def _unreferenced(
@@ -303,7 +303,7 @@ def _recent_commits(table: Table, snapshot: Snapshot, *, since_ms: int) -> Itera
         end = start - 1
 
 
-def _delete(table: Table, draft: _Draft, lease: MaintenanceLease) -> int:
+def _delete(table: Table, draft: _DraftPlan, lease: MaintenanceLease) -> int:
     root = table.location.rstrip("/")
     paths = draft.plan.paths
     directories = [path for path in paths if path.endswith("/")]

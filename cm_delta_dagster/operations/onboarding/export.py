@@ -62,7 +62,7 @@ class ExportPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Draft:
+class _ExportDraft:
     plan: ExportPlan
     actions: tuple[Action, ...]
 
@@ -102,7 +102,7 @@ def export(client: DeltaClient, table: Table, *, target: str) -> ExportPlan:
     return plan
 
 
-def _draft(client: DeltaClient, table: Table, target: str) -> _Draft:
+def _draft(client: DeltaClient, table: Table, target: str) -> _ExportDraft:
     at = absolute_location(target).rstrip("/")
     overlapping = overlapping_tables(client, at)
     if overlapping:
@@ -143,7 +143,7 @@ def _draft(client: DeltaClient, table: Table, target: str) -> _Draft:
         tags={EXPORTED_TABLE_TAG: table.table_id, EXPORTED_VERSION_TAG: str(source.version)},
     )
     removes = removes_of(gone, deletion_timestamp=now_ms, data_change=True) if gone.num_rows else ()
-    return _Draft(plan=plan, actions=(info, *changed, *removes, *table_to_new_adds(new)))
+    return _ExportDraft(plan=plan, actions=(info, *changed, *removes, *table_to_new_adds(new)))
 
 
 def _former(client: DeltaClient, table: Table, target: str) -> Snapshot | None:

@@ -5,7 +5,7 @@ are read a few ahead, and only the encoded actions of the files read so far are 
 """
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from cm_delta_dagster.errors import (
     ObjectAlreadyExistsError,
     SchemaMismatchError,
 )
+from cm_delta_dagster.operations.arguments import ReportProgress
 from cm_delta_dagster.operations.onboarding.log_creation import create_resolved
 from cm_delta_dagster.operations.tables.create import TableDesign, new_table_definition
 from cm_delta_dagster.protocol.actions import commit_json
@@ -55,9 +56,6 @@ _INT96 = "INT96"
 _LOGS = frozenset({"_delta_log", "_spark_metadata", ".hoodie"})
 """Directories of Delta, of Spark's streaming sink and of Hudi that say which of the Parquet files beside them are live."""
 
-Progress = Callable[[int, int], None]
-"""Called with the number of files done and the number of all files."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderOptions:
@@ -69,7 +67,7 @@ class FolderOptions:
     """
 
     partition_by: Mapping[str, str] = field(default_factory=dict)
-    progress: Progress | None = None
+    progress: ReportProgress | None = None
 
     def partition_columns(self) -> tuple[StructField, ...]:
         """The partition columns with their types. Raises InvalidArgumentError for what is not a type of a partition column."""

@@ -228,9 +228,9 @@ class DuckDBConnection:
         for name in names:
             view = _quoted(registered[name.identifier])
             alias = aliases.get(registered[name.identifier])
-            if alias is not None and name.place is _Place.COLUMN:
+            if alias is not None and name.place is _NamePosition.COLUMN:
                 view = alias
-            elif alias is not None and name.place is _Place.TABLE:
+            elif alias is not None and name.place is _NamePosition.TABLE:
                 view = f"{view} AS {alias}"
             written += (text[position : name.start], view)
             position = name.end
@@ -287,7 +287,7 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-class _Place(Enum):
+class _NamePosition(Enum):
     """Where a name stands: after FROM or JOIN without an alias, or with one; before a column; elsewhere."""
 
     TABLE = auto()
@@ -303,7 +303,7 @@ class _Name:
     identifier: TableIdentifier
     start: int
     end: int
-    place: _Place
+    place: _NamePosition
 
 
 def _aliases(
@@ -315,17 +315,17 @@ def _aliases(
     """
     dots = {position for position, token in enumerate(tokens) if token.token_type is TokenType.DOT}
     alone = {token.text.lower() for at, token in enumerate(tokens) if not dots & {at - 1, at + 1}}
-    places: dict[str, set[_Place]] = {}
+    places: dict[str, set[_NamePosition]] = {}
     unnamed: dict[str, set[str]] = {}
     for name in names:
         view = views[name.identifier]
         places.setdefault(view, set()).add(name.place)
-        if name.place in (_Place.TABLE, _Place.OTHER):
+        if name.place in (_NamePosition.TABLE, _NamePosition.OTHER):
             unnamed.setdefault(name.identifier.table.lower(), set()).add(view)
     return {
         next(iter(same)): _quoted(last)
         for last, same in unnamed.items()
-        if len(same) == 1 and last not in alone and _Place.OTHER not in places[next(iter(same))]
+        if len(same) == 1 and last not in alone and _NamePosition.OTHER not in places[next(iter(same))]
     }
 
 
@@ -345,18 +345,20 @@ def _names_in(tokens: Sequence["_Token"]) -> Iterator[_Name]:
         ):
             last = tokens[position + (2 * _PARTS - 2 if length > 1 else 0)]
             before = tokens[position - 1] if position else None
-            place = _Place.COLUMN if len(parts) > _PARTS else _place(before, after)
+            place = _NamePosition.COLUMN if len(parts) > _PARTS else _place(before, after)
             yield _Name(TableIdentifier(*parts[:_PARTS]), tokens[position].start, last.end, place)
         position += max(length, 1)
 
 
-def _place(before: "_Token | None", after: "_Token | None") -> _Place:
+def _place(before: "_Token | None", after: "_Token | None") -> _NamePosition:
     """The place of the name of a table between two tokens."""
     if before is None or before.token_type not in (TokenType.FROM, TokenType.JOIN):
-        return _Place.OTHER
+        return _NamePosition.OTHER
     if after is None or after.token_type in _ENDS or after.text.upper().split()[0] in _CLAUSES:
-        return _Place.TABLE
-    return _Place.ALIASED_TABLE if after.token_type is TokenType.ALIAS or _is_word(after) else _Place.OTHER
+        return _NamePosition.TABLE
+    return (
+        _NamePosition.ALIASED_TABLE if after.token_type is TokenType.ALIAS or _is_word(after) else _NamePosition.OTHER
+    )
 
 
 @dataclass(frozen=True, slots=True)

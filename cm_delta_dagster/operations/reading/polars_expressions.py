@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from cm_delta_dagster.arrow.expressions import Call, Expression, FieldPath, Literal
+from cm_delta_dagster.arrow.expressions import ExpressionNode, FieldPath, FunctionCall, Literal
 
 if TYPE_CHECKING:
     from polars import Expr
 
-_UNKNOWN = Call("unknown", ())
+_UNKNOWN = FunctionCall("unknown", ())
 _OPERATORS: Mapping[str, str] = {
     "Eq": "equal",
     "NotEq": "not_equal",
@@ -49,7 +49,7 @@ class PolarsPredicate:
     def __init__(self, predicate: "Expr", *, polars: ModuleType) -> None:
         self._polars = polars
         self.expression: Expr | None = predicate
-        self.parts: Expression = _UNKNOWN
+        self.parts: ExpressionNode = _UNKNOWN
         try:
             text = predicate.meta.serialize(format="json")
             tree = json.loads(text)
@@ -66,42 +66,42 @@ class PolarsPredicate:
         found: Expr = self._polars.Expr.deserialize(io.BytesIO(json.dumps(tree).encode()), format="json")
         return found
 
-    def _parsed(self, tree: Any) -> Expression:
+    def _parsed(self, tree: Any) -> ExpressionNode:
         match tree:
             case {"Column": str(name)}:
                 return FieldPath((name,))
             case {"Literal": _}:
                 return self._literal(tree)
             case {"BinaryExpr": {"left": left, "op": str(operator), "right": right}} if operator in _OPERATORS:
-                return Call(_OPERATORS[operator], (self._parsed(left), self._parsed(right)))
+                return FunctionCall(_OPERATORS[operator], (self._parsed(left), self._parsed(right)))
             case {"Function": {"input": [*inputs], "function": function}}:
                 return self._function(function, inputs)
         return _UNKNOWN
 
-    def _function(self, function: Any, inputs: list[Any]) -> Expression:
+    def _function(self, function: Any, inputs: list[Any]) -> ExpressionNode:
         match function, inputs:
             case {"Boolean": str(test)}, [given] if test in _TESTS:
-                return Call(_TESTS[test], (self._parsed(given),))
+                return FunctionCall(_TESTS[test], (self._parsed(given),))
             case {"Boolean": {"IsIn": _}}, [given, listed]:
                 return self._with_literal(listed, lambda values: _membership(self._parsed(given), values))
             case {"Boolean": {"IsBetween": {"closed": str(closed)}}}, [given, low, high] if closed in _BOUNDS:
                 value, bounds = self._parsed(given), (self._parsed(low), self._parsed(high))
                 names = _BOUNDS[closed]
-                sides = [Call(name, (value, bound)) for name, bound in zip(names, bounds, strict=True)]
-                return Call("and_kleene", tuple(sides))
+                sides = [FunctionCall(name, (value, bound)) for name, bound in zip(names, bounds, strict=True)]
+                return FunctionCall("and_kleene", tuple(sides))
             case {"StringExpr": "StartsWith"}, [given, prefix]:
                 tested = (self._parsed(given),)
-                return self._with_literal(prefix, lambda text: Call("starts_with", tested, {"pattern": text}))
+                return self._with_literal(prefix, lambda text: FunctionCall("starts_with", tested, {"pattern": text}))
             case {"StructExpr": {"FieldByName": str(name)}}, [given]:
                 parent = self._parsed(given)
                 return FieldPath((*parent.names, name)) if isinstance(parent, FieldPath) else _UNKNOWN
         return _UNKNOWN
 
-    def _with_literal(self, tree: Any, use: Callable[[Any], Expression]) -> Expression:
+    def _with_literal(self, tree: Any, use: Callable[[Any], ExpressionNode]) -> ExpressionNode:
         found = self._literal(tree) if "Literal" in tree else _UNKNOWN
         return use(found.value) if isinstance(found, Literal) and found.value is not None else _UNKNOWN
 
-    def _literal(self, tree: Any) -> Expression:
+    def _literal(self, tree: Any) -> ExpressionNode:
         """The constant, evaluated by polars; unknown for types whose values Python rounds."""
         polars = self._polars
         values = polars.select(self._rebuilt(tree)).to_series()
@@ -114,8 +114,8 @@ class PolarsPredicate:
         return Literal(value.to_list() if isinstance(value, polars.Series) else value)
 
 
-def _membership(given: Expression, values: Any) -> Expression:
-    return Call("is_in", (given,), {"value_set": values}) if isinstance(values, list) else _UNKNOWN
+def _membership(given: ExpressionNode, values: Any) -> ExpressionNode:
+    return FunctionCall("is_in", (given,), {"value_set": values}) if isinstance(values, list) else _UNKNOWN
 
 
 def _without_hints(tree: Any) -> Any:

@@ -67,7 +67,7 @@ def scan_snapshot_polars(
     condition = as_predicate(where, snapshot.schema, zone=snapshot.time_zone)
     schema = read_snapshot_batches(snapshot, store=store, columns=columns, where=condition).schema
     _check_types(schema)
-    source = _Source(polars=library, snapshot=snapshot, store=store, schema=schema, condition=condition)
+    source = _PolarsScan(polars=library, snapshot=snapshot, store=store, schema=schema, condition=condition)
     frame: PolarsLazyFrame = plugins.register_io_source(
         source.frames, schema=library.from_arrow(schema.empty_table()).schema, is_pure=True
     )
@@ -75,7 +75,7 @@ def scan_snapshot_polars(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Source:
+class _PolarsScan:
     """One version of a table, and the columns and rows of it that were asked for."""
 
     polars: ModuleType

@@ -73,12 +73,12 @@ def compare_history(
     comparison = HistoryComparison(plan=plan, reader=reader, ratified=ratified, listing=listing)
     metadata_id = None if entry.definition is None else entry.definition.metadata.id
     try:
-        return _Comparison(comparison, records, metadata_id).run(keep, take_staged)
+        return _LogComparison(comparison, records, metadata_id).run(keep, take_staged)
     except _NotComparableError as error:
         return replace(comparison, plan=replace(plan, problem=str(error)))
 
 
-class _Comparison:
+class _LogComparison:
     def __init__(self, comparison: HistoryComparison, records: CatalogRecords, metadata_id: str | None) -> None:
         self._comparison = comparison
         self._metadata_id = metadata_id

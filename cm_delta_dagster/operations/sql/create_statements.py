@@ -51,7 +51,7 @@ _CLONED = {
 
 
 @dataclass(slots=True, kw_only=True)
-class _Definition:
+class _TableClauses:
     """The clauses of CREATE TABLE."""
 
     columns: list[Column] = field(default_factory=list)
@@ -63,7 +63,7 @@ class _Definition:
     query: Span | None = None
 
 
-_ReadClause: TypeAlias = Callable[[Words, _Definition], None]
+_ReadClause: TypeAlias = Callable[[Words, _TableClauses], None]
 
 
 def create(session: SqlSession, statement: Statement) -> Answer:
@@ -113,7 +113,7 @@ def _exists(session: SqlSession, name: TableIdentifier) -> bool:
 def _defining(
     words: Words, statement: Statement, mode: CreationMode
 ) -> Callable[[SqlSession, TableIdentifier], Answer]:
-    definition = _Definition()
+    definition = _TableClauses()
     if words.peek() == "(" and words.peek(1) not in QUERY_WORDS:
         definition.columns += words.listed(lambda: column_definition(words))
     while not words.is_done():
@@ -128,7 +128,7 @@ def _defining(
     return lambda session, name: _create_as(session, query, name, definition, mode)
 
 
-def _clause(words: Words, definition: _Definition, clauses: Mapping[str, _ReadClause]) -> None:
+def _clause(words: Words, definition: _TableClauses, clauses: Mapping[str, _ReadClause]) -> None:
     for phrase, read in clauses.items():
         if words.takes(phrase):
             read(words, definition)
@@ -139,12 +139,12 @@ def _clause(words: Words, definition: _Definition, clauses: Mapping[str, _ReadCl
     raise words.fault(f"{', '.join(clauses)}{'' if clauses is _LIKE_CLAUSES else ' or AS and a query'}")
 
 
-def _using(words: Words, definition: _Definition) -> None:
+def _using(words: Words, definition: _TableClauses) -> None:
     if words.part().lower() != "delta":
         raise words.refusal("formats other than DELTA", "Write USING DELTA.")
 
 
-def _partitioned(words: Words, definition: _Definition) -> None:
+def _partitioned(words: Words, definition: _TableClauses) -> None:
     for column in words.listed(lambda: _partition_column(words)):
         if isinstance(column, Column):
             definition.columns.append(column)
@@ -168,19 +168,19 @@ def _partition_column(words: Words) -> str | Column:
     return column_definition(words)
 
 
-def _clustered(words: Words, definition: _Definition) -> None:
+def _clustered(words: Words, definition: _TableClauses) -> None:
     definition.clustering_columns += [] if words.takes("NONE") else columns_in_brackets(words)
 
 
-def _with_properties(words: Words, definition: _Definition) -> None:
+def _with_properties(words: Words, definition: _TableClauses) -> None:
     definition.properties |= properties(words)
 
 
-def _commented(words: Words, definition: _Definition) -> None:
+def _commented(words: Words, definition: _TableClauses) -> None:
     definition.comment = words.string("the comment as a text in quotes")
 
 
-def _located(words: Words, definition: _Definition) -> None:
+def _located(words: Words, definition: _TableClauses) -> None:
     definition.location = words.string("the location as a text in quotes")
 
 
@@ -210,7 +210,7 @@ _REFUSED_CLAUSES: Mapping[str, str] = {
 }
 
 
-def _check(definition: _Definition) -> None:
+def _check(definition: _TableClauses) -> None:
     if definition.query is not None and definition.columns:
         raise InvalidArgumentError(
             "CREATE TABLE has columns and a query, which gives the columns. Nothing was created. Leave the columns out, or create "
@@ -222,7 +222,7 @@ def _check(definition: _Definition) -> None:
         )
 
 
-def _create(session: SqlSession, name: TableIdentifier, definition: _Definition, mode: CreationMode) -> Answer:
+def _create(session: SqlSession, name: TableIdentifier, definition: _TableClauses, mode: CreationMode) -> Answer:
     schema = schema_of_columns(definition.columns)
     if has_defaults(schema) or generated_columns(schema):
         check_expression_types(session.spark, schema)
@@ -231,7 +231,7 @@ def _create(session: SqlSession, name: TableIdentifier, definition: _Definition,
 
 
 def _create_as(
-    session: SqlSession, query: PreparedQuery, name: TableIdentifier, definition: _Definition, mode: CreationMode
+    session: SqlSession, query: PreparedQuery, name: TableIdentifier, definition: _TableClauses, mode: CreationMode
 ) -> Answer:
     exists = _exists(session, name)
     if exists and mode is CreationMode.CREATE:
@@ -250,7 +250,7 @@ def _create_as(
     return NOTHING
 
 
-def _design(definition: _Definition, schema: StructType) -> TableDesign:
+def _design(definition: _TableClauses, schema: StructType) -> TableDesign:
     return TableDesign(
         schema=schema,
         partition_columns=definition.partition_columns,
@@ -268,7 +268,7 @@ def _like(words: Words, mode: CreationMode) -> Callable[[SqlSession, TableIdenti
     if not words.takes("LIKE"):
         return None
     source = words.table()
-    definition = _Definition()
+    definition = _TableClauses()
     while not words.is_done():
         _clause(words, definition, _LIKE_CLAUSES)
 

@@ -30,7 +30,7 @@ _NO_ALIAS = "_cm_delta_source"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Source:
+class _MergeSource:
     """The source: the text of the relation with its alias. ``name`` is that of a table without an alias."""
 
     relation: Span
@@ -39,7 +39,7 @@ class _Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Clause:
+class _MergeClause:
     """A clause as written; ``values`` None for ``*``."""
 
     kind: ClauseKind
@@ -75,7 +75,7 @@ def merge(session: SqlSession, statement: Statement) -> Answer:
     table, found = open_together(session, name, *filter(None, (query, queries.query)))
     clauses = _with_values(clauses, iter(queries.values(session, found)))
     frame = query.run(session.client, found, spark=session.spark)
-    names = _Names(table, alias, source)
+    names = _QualifiedNames(table, alias, source)
     change = RowChange(
         clauses=tuple(names.clause(clause) for clause in clauses),
         source=frame,
@@ -89,7 +89,7 @@ def merge(session: SqlSession, statement: Statement) -> Answer:
     return Answer(columns=dict.fromkeys(_COUNTS, "bigint"), rows=(row,))
 
 
-def _with_values(clauses: Sequence[_Clause], texts: Iterator[str]) -> list[_Clause]:
+def _with_values(clauses: Sequence[_MergeClause], texts: Iterator[str]) -> list[_MergeClause]:
     """The clauses with ``texts`` as their values, in order."""
     return [
         clause if clause.values is None else replace(clause, values=[(name, next(texts)) for name, _ in clause.values])
@@ -97,7 +97,7 @@ def _with_values(clauses: Sequence[_Clause], texts: Iterator[str]) -> list[_Clau
     ]
 
 
-def _source(words: Words, statement: Statement) -> _Source:
+def _source(words: Words, statement: Statement) -> _MergeSource:
     first = words.at
     relation = words.until("ON", what="the source")
     after, words.at = words.at, first
@@ -114,22 +114,22 @@ def _source(words: Words, statement: Statement) -> _Source:
         time_travel(words, statement)
     alias = words.alias("ON")
     words.at = after
-    return _Source(relation=relation, alias=alias or (name[-1] if name else _NO_ALIAS), name=() if alias else name)
+    return _MergeSource(relation=relation, alias=alias or (name[-1] if name else _NO_ALIAS), name=() if alias else name)
 
 
-def _clause(words: Words) -> _Clause:
+def _clause(words: Words) -> _MergeClause:
     kind = _kind(words)
     condition = words.until("THEN", what="the condition").text if words.takes("AND") else None
     words.expect("THEN")
     if words.takes("DELETE"):
-        return _Clause(kind=kind, action=ClauseAction.DELETE, condition=condition, values=[])
+        return _MergeClause(kind=kind, action=ClauseAction.DELETE, condition=condition, values=[])
     if words.takes("UPDATE"):
         words.expect("SET")
         values = None if words.symbol("*") else read_assignments(words, "WHEN")
-        return _Clause(kind=kind, action=ClauseAction.UPDATE, condition=condition, values=values)
+        return _MergeClause(kind=kind, action=ClauseAction.UPDATE, condition=condition, values=values)
     words.expect("INSERT")
     inserted = None if words.symbol("*") else _inserted(words, kind)
-    return _Clause(kind=kind, action=ClauseAction.INSERT, condition=condition, values=inserted)
+    return _MergeClause(kind=kind, action=ClauseAction.INSERT, condition=condition, values=inserted)
 
 
 def _kind(words: Words) -> ClauseKind:
@@ -155,10 +155,10 @@ def _inserted(words: Words, kind: ClauseKind) -> list[tuple[tuple[str, ...], str
     return list(zip(columns, values, strict=True))
 
 
-class _Names:
+class _QualifiedNames:
     """Names of columns in the conditions and values of the statement, with the aliases of target and source."""
 
-    def __init__(self, table: PinnedTable, alias: str | None, source: _Source) -> None:
+    def __init__(self, table: PinnedTable, alias: str | None, source: _MergeSource) -> None:
         own = table.identifier
         self.target = alias or own.table
         self._aliases: dict[tuple[str, str, str], str] = {}
@@ -172,7 +172,7 @@ class _Names:
     def expression(self, text: str) -> str:
         return with_aliases(text, self._aliases)
 
-    def clause(self, clause: _Clause) -> RowClause:
+    def clause(self, clause: _MergeClause) -> RowClause:
         values: Mapping[str, str] | None = None
         if clause.values is not None:
             values = unique_values([(self._column(parts), self.expression(text)) for parts, text in clause.values])

@@ -45,7 +45,7 @@ from cm_delta_dagster.spark.session.errors import mapped, spark_errors
 from cm_delta_dagster.spark.session.query_logs import without_query_logs
 from cm_delta_dagster.spark.session.session import NETWORK_ERRORS, is_connect, session_time_zone
 
-Arguments: TypeAlias = Mapping[str, Any] | Sequence[Any] | None
+StatementArguments: TypeAlias = Mapping[str, Any] | Sequence[Any] | None
 """Values of the parameters of a statement, by name or in order."""
 
 _PLACE = re.compile(r"\(line (\d+), pos (\d+)\)")
@@ -57,7 +57,12 @@ _TIME_TRAVEL = "UNSUPPORTED_FEATURE.TIME_TRAVEL"
 
 
 def run_query(
-    client: DeltaClient, text: str, *, spark: SparkSession, args: Arguments = None, described: Name | None = None
+    client: DeltaClient,
+    text: str,
+    *,
+    spark: SparkSession,
+    args: StatementArguments = None,
+    described: Name | None = None,
 ) -> DataFrame:
     """The rows of a query, or of EXPLAIN of one.
 
@@ -118,13 +123,13 @@ class PreparedQuery:
         return query.run(self.references, found)
 
 
-def prepare_query(text: str, args: Arguments = None) -> PreparedQuery:
+def prepare_query(text: str, args: StatementArguments = None) -> PreparedQuery:
     """Find the tables that a query names. Raises InvalidArgumentError."""
     references = find_references(text, args if isinstance(args, Mapping) else {})
     return PreparedQuery(text=text, args=_plain(args), references=references)
 
 
-def _plain(args: Arguments) -> dict[str, Any] | list[Any] | None:
+def _plain(args: StatementArguments) -> dict[str, Any] | list[Any] | None:
     if args is None:
         return None
     if isinstance(args, Mapping):
@@ -295,7 +300,7 @@ def _value(expression: str, spark: SparkSession, args: Mapping[str, Any] | None)
         return spark.sql(f"SELECT ({expression}) AS value", args=None if args is None else dict(args))
 
 
-def _check_values(args: Arguments) -> None:
+def _check_values(args: StatementArguments) -> None:
     """Raises InvalidArgumentError for a value that Spark has no literal for."""
     named = args.items() if isinstance(args, Mapping) else enumerate(args or (), 1)
     for name, value in named:

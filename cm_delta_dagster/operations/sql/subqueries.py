@@ -29,7 +29,7 @@ _INSTEAD = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
+class _Subquery:
     """A query with its brackets, ``end`` exclusive. ``of_rows`` if it follows IN or EXISTS."""
 
     start: int
@@ -37,9 +37,9 @@ class _Place:
     of_rows: bool
 
 
-def _places(text: str) -> list[_Place]:
+def _places(text: str) -> list[_Subquery]:
     found = lexemes(text)
-    places: list[_Place] = []
+    places: list[_Subquery] = []
     for position, lexeme in enumerate(found[:-1]):
         is_inner = bool(places) and lexeme.start < places[-1].end
         if is_inner or lexeme.symbol != "(" or found[position + 1].word not in _QUERIES:
@@ -52,7 +52,7 @@ def _places(text: str) -> list[_Place]:
             if depth == 0:
                 break
         before = found[position - 1].word if position else ""
-        places.append(_Place(start=lexeme.start, end=last.end, of_rows=before in _OF_ROWS))
+        places.append(_Subquery(start=lexeme.start, end=last.end, of_rows=before in _OF_ROWS))
     return places
 
 

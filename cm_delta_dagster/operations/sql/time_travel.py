@@ -29,10 +29,10 @@ def read_time_travel(text: str, lexemes: Sequence[Lexeme], at: int) -> tuple[Ver
     Raises:
         InvalidArgumentError: the clause is malformed; the message has its place.
     """
-    return _Clause(text, lexemes).read(at)
+    return _TimeTravelClause(text, lexemes).read(at)
 
 
-class _Clause:
+class _TimeTravelClause:
     def __init__(self, text: str, lexemes: Sequence[Lexeme]) -> None:
         self._text = text
         self._lexemes = lexemes

@@ -10,7 +10,7 @@ from cm_delta_dagster.operations.sql.insert_statements import insert
 from cm_delta_dagster.operations.sql.maintenance_statements import optimize, reorg, restore, vacuum
 from cm_delta_dagster.operations.sql.merge_statements import merge
 from cm_delta_dagster.operations.sql.parameters import with_values
-from cm_delta_dagster.operations.sql.queries import Arguments
+from cm_delta_dagster.operations.sql.queries import StatementArguments
 from cm_delta_dagster.operations.sql.row_statements import delete, truncate, update
 from cm_delta_dagster.operations.sql.statements import Family, Statement, read_statement
 from cm_delta_dagster.operations.sql.targets import SqlSession
@@ -33,7 +33,7 @@ WRITERS: Mapping[Family, Callable[[SqlSession, Statement], Answer]] = {
 }
 
 
-def run_writer(session: SqlSession, statement: Statement, args: Arguments) -> Answer:
+def run_writer(session: SqlSession, statement: Statement, args: StatementArguments) -> Answer:
     """Run a statement that writes, with a literal in place of each parameter.
 
     Raises:

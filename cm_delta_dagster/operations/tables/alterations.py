@@ -25,7 +25,7 @@ from cm_delta_dagster.protocol.features.table_properties import (
 )
 from cm_delta_dagster.protocol.schema import alterations, char_types
 from cm_delta_dagster.protocol.schema.alterations import COMMENT, Position, find_column
-from cm_delta_dagster.protocol.schema.column_paths import ColumnPath, column_path, path_text
+from cm_delta_dagster.protocol.schema.column_paths import ColumnName, column_path, path_text
 from cm_delta_dagster.protocol.schema.types import DataType, StructField, data_type_text
 
 
@@ -77,7 +77,7 @@ class NewColumn:
         after: place it after this neighbour; last by default.
     """
 
-    name: ColumnPath
+    name: ColumnName
     type: DataType | str
     comment: str | None = None
     nullable: bool = True
@@ -118,7 +118,7 @@ class AddColumns:
 class RenameColumn:
     """``RENAME COLUMN``."""
 
-    column: ColumnPath
+    column: ColumnName
     to: str
     operation: typing.ClassVar[str] = "RENAME COLUMN"
 
@@ -135,7 +135,7 @@ class RenameColumn:
 class DropColumns:
     """``DROP COLUMNS``."""
 
-    columns: Sequence[ColumnPath]
+    columns: Sequence[ColumnName]
     operation: typing.ClassVar[str] = "DROP COLUMNS"
 
     def parameters(self, table: TableDefinition) -> dict[str, str]:
@@ -165,7 +165,7 @@ class ChangeColumn:
         comment: the new comment; an empty text is a comment.
     """
 
-    column: ColumnPath
+    column: ColumnName
     type: DataType | str | None = None
     position: Position | None = None
     comment: str | None = None

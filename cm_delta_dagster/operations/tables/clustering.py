@@ -13,13 +13,13 @@ from cm_delta_dagster.operations.tables.alter import AlterResult
 from cm_delta_dagster.operations.tables.constraints import altered
 from cm_delta_dagster.protocol.features.clustering import (
     FEATURE,
-    ColumnPath,
     clustering_domain,
     logical_path,
     physical_path,
     stored_clustering_columns,
 )
 from cm_delta_dagster.protocol.features.protocol_evolution import with_features
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import STRING
 from cm_delta_dagster.protocol.statistics.layout_columns import check_clustering_columns
 from cm_delta_dagster.protocol.statistics.stats_json import parse_statistics

@@ -20,7 +20,7 @@ from cm_delta_dagster.protocol.features.generated_columns import generated_colum
 from cm_delta_dagster.protocol.features.identity_columns import identity_columns, with_high_water_marks
 from cm_delta_dagster.protocol.features.table_features import supports
 from cm_delta_dagster.protocol.features.table_properties import FEATURE_PREFIX
-from cm_delta_dagster.protocol.schema.column_paths import ColumnPath, column_path
+from cm_delta_dagster.protocol.schema.column_paths import ColumnName, column_path
 from cm_delta_dagster.protocol.schema.types import StructType, schema_to_json
 from cm_delta_dagster.spark.expressions.schema import quoted
 from cm_delta_dagster.spark.rules.constraints import check_expression_types
@@ -59,7 +59,7 @@ def change_columns(
 
 
 def set_default(
-    table: Table, *, spark: SparkSession, column: ColumnPath, default: str | None, context: CommitContext = NO_CONTEXT
+    table: Table, *, spark: SparkSession, column: ColumnName, default: str | None, context: CommitContext = NO_CONTEXT
 ) -> AlterResult:
     """Set the default of a column for later writes; None drops it. Raises as :func:`change_columns`."""
     change = ChangeColumn(column=column, default=ColumnDefault(default))

@@ -30,7 +30,6 @@ from cm_delta_dagster.operations.writing.column_names import unique_name
 from cm_delta_dagster.protocol.actions.actions import DomainMetadata, Metadata
 from cm_delta_dagster.protocol.features.clustering import (
     DOMAIN,
-    ColumnPath,
     clustering_domain,
     is_clustered,
     physical_path,
@@ -51,6 +50,7 @@ from cm_delta_dagster.protocol.features.table_properties import (
     stored_properties,
 )
 from cm_delta_dagster.protocol.schema.alterations import check_nested_not_null
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode, reconcile_schemas
 from cm_delta_dagster.protocol.schema.types import (
     StructType,

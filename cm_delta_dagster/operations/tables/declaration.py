@@ -30,7 +30,6 @@ from cm_delta_dagster.operations.writing.column_names import unique_name
 from cm_delta_dagster.protocol.features import row_tracking
 from cm_delta_dagster.protocol.features.clustering import FEATURE as CLUSTERING
 from cm_delta_dagster.protocol.features.clustering import (
-    ColumnPath,
     clustering_domain,
     physical_path,
     stored_clustering_columns,
@@ -48,6 +47,7 @@ from cm_delta_dagster.protocol.features.table_properties import (
     CONSTRAINT_PREFIX,
     check_user_properties,
 )
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.evolution import GENERATION_EXPRESSION
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
 from cm_delta_dagster.protocol.statistics.layout_columns import check_clustering_columns
@@ -195,7 +195,7 @@ def apply_declaration(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _DeclaredChange:
     """The change of one table.
 
     Attributes:
@@ -252,7 +252,7 @@ def _apply(
     )
 
 
-def _plan(snapshot: Snapshot, declaration: TableDeclaration) -> _Plan:
+def _plan(snapshot: Snapshot, declaration: TableDeclaration) -> _DeclaredChange:
     """What is to change. Raises InvalidArgumentError if the table cannot be changed in this way."""
     check_writable(snapshot.protocol, snapshot.identifier)
     _check_computed(snapshot, declaration)
@@ -278,7 +278,7 @@ def _plan(snapshot: Snapshot, declaration: TableDeclaration) -> _Plan:
     after = changed_definition(before, wanted, new_name=unique_name, features=features)
     check_writable(after.protocol, snapshot.identifier)
     check_files_permit(snapshot, after)
-    return _Plan(
+    return _DeclaredChange(
         before=before,
         after=after,
         constraints=constraints,
@@ -346,7 +346,7 @@ def _clustering(snapshot: Snapshot, columns: tuple[str, ...] | None) -> tuple[Co
     return stored
 
 
-def _check(table: Table, snapshot: Snapshot, plan: _Plan, spark: Callable[[], SparkSession]) -> None:
+def _check(table: Table, snapshot: Snapshot, plan: _DeclaredChange, spark: Callable[[], SparkSession]) -> None:
     """Have Spark analyse new expressions. Raises InvalidArgumentError."""
     for constraint in plan.constraints:
         check_boolean(spark(), plan.after.schema, constraint)
@@ -362,7 +362,7 @@ def _check(table: Table, snapshot: Snapshot, plan: _Plan, spark: Callable[[], Sp
             check_expression_types(spark(), StructType((item,)))
 
 
-def _parameters(plan: _Plan, declaration: TableDeclaration) -> dict[str, str]:
+def _parameters(plan: _DeclaredChange, declaration: TableDeclaration) -> dict[str, str]:
     before, after = plan.before.metadata.configuration, plan.after.metadata.configuration
     changed = {key: after.get(key) for key in sorted(before.keys() | after.keys()) if before.get(key) != after.get(key)}
     parameters = {"properties": json.dumps(changed, separators=(",", ":"), ensure_ascii=False)}

@@ -31,7 +31,6 @@ from cm_delta_dagster.protocol.actions.actions import AddCdcFile, AddFile, SetTr
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, removes_of, size_of, table_to_new_adds
 from cm_delta_dagster.protocol.changes.change_data_feed import CHANGE_TYPE, ChangeType
 from cm_delta_dagster.protocol.changes.change_data_feed import FEATURE as CHANGE_DATA_FEED
-from cm_delta_dagster.protocol.features.clustering import ColumnPath
 from cm_delta_dagster.protocol.features.column_mapping import column_mapping_mode
 from cm_delta_dagster.protocol.features.identity_columns import with_high_water_marks
 from cm_delta_dagster.protocol.features.table_features import is_active
@@ -39,6 +38,7 @@ from cm_delta_dagster.protocol.features.table_layout import ScanRequest, TableLa
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.features.vector_writing import with_vector
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import (
     STRING,
     StructField,

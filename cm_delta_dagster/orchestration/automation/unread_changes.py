@@ -88,7 +88,7 @@ class UnreadChanges(dg.AutomationCondition[dg.AssetKey]):
         """Compare the events. If there is no new event, what the previous evaluation found still holds."""
         view, key = context.asset_graph_view, context.key
         memory = _with_requests(_Memory.load(context.cursor, context.max_storage_id or 0), context)
-        comparison = _Comparison.begin(context, self._parents(context))
+        comparison = _ReadComparison.begin(context, self._parents(context))
         if (comparison.seen, comparison.partitions) != (memory.seen, memory.partitions):
             unread = dict(comparison.unread(memory))
             memory = replace(
@@ -131,7 +131,7 @@ def _with_requests(memory: _Memory, context: Any) -> _Memory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Comparison:
+class _ReadComparison:
     """What the partitions of an asset have read, against the events of its upstream assets.
 
     Attributes:
@@ -146,7 +146,7 @@ class _Comparison:
     partitions: str
 
     @classmethod
-    def begin(cls, context: Any, parents: list[dg.AssetKey]) -> "_Comparison":
+    def begin(cls, context: Any, parents: list[dg.AssetKey]) -> "_ReadComparison":
         events = AssetEvents(context.asset_graph_view.instance, context.asset_graph)
         last = events.last_ids([context.key, *parents])
         return cls(

@@ -12,11 +12,11 @@ from cm_delta_dagster.orchestration.components.connection import CatalogSettings
 from cm_delta_dagster.orchestration.components.scaffolding import CatalogScaffolder
 
 
-class _Scaffolder(CatalogScaffolder):
+class _CatalogScaffolder(CatalogScaffolder):
     attributes: ClassVar[Mapping[str, Any]] = {"spark": {"master": "local[*]"}}
 
 
-@dg.scaffold_with(_Scaffolder)
+@dg.scaffold_with(_CatalogScaffolder)
 class CatalogManagedDelta(dg.Component, DescribedModel):
     """Resources for tables whose commits a catalog ratifies: the catalog, Spark, and the IO manager that writes and reads the
     DataFrames of assets.

@@ -13,7 +13,7 @@ from cm_delta_dagster.orchestration.sensor.sensor_tick import LaunchFor
 from cm_delta_dagster.orchestration.sensor.sensors import FirstTick, ratified_commit_sensor
 
 
-class _Scaffolder(ExampleScaffolder):
+class _CommitSensorScaffolder(ExampleScaffolder):
     attributes: ClassVar[Mapping[str, Any]] = {
         "name": "ratified_commits",
         "tables": {"sales/orders": "main.sales.orders"},
@@ -21,7 +21,7 @@ class _Scaffolder(ExampleScaffolder):
     }
 
 
-@dg.scaffold_with(_Scaffolder)
+@dg.scaffold_with(_CommitSensorScaffolder)
 class CommitSensor(dg.Component, DescribedModel):
     """A sensor that reports ratified commits, also those from outside Dagster, and launches runs for new data.
 

@@ -49,7 +49,7 @@ class EnvironmentVariable(DescribedModel):
 _VARIABLE_MODEL: Any = EnvironmentVariable.model()
 
 
-class _Reference:
+class _EnvironmentReference:
     """What ``env.NAME`` is within a template."""
 
     def __init__(self, name: str, *, is_public: bool) -> None:
@@ -90,17 +90,17 @@ class _Environment:
 
     def __call__(self, name: str, default: Any = None) -> Any:
         is_absent = default is not None and name not in os.environ
-        return default if is_absent else _Reference(name, is_public=self._is_public)
+        return default if is_absent else _EnvironmentReference(name, is_public=self._is_public)
 
-    def __getattr__(self, name: str) -> _Reference:
+    def __getattr__(self, name: str) -> _EnvironmentReference:
         if name.startswith(("jinja", "__")):  # The template engine looks for attributes of its own.
             raise AttributeError(name)
-        return _Reference(name, is_public=self._is_public)
+        return _EnvironmentReference(name, is_public=self._is_public)
 
 
 def _with_variables(value: Any) -> Any:
     """``value`` with ``dg.EnvVar`` for references, at any depth."""
-    if isinstance(value, _Reference):
+    if isinstance(value, _EnvironmentReference):
         return dg.EnvVar(value.name)
     if isinstance(value, Mapping):
         return {key: _with_variables(item) for key, item in value.items()}

@@ -26,7 +26,7 @@ from cm_delta_dagster.orchestration.sensor.sensors import FirstTick, ratified_co
 Translation: TypeAlias = TranslationFn[DeltaTableProps]
 
 
-class _Scaffolder(CatalogScaffolder):
+class _DeltaTablesScaffolder(CatalogScaffolder):
     attributes: ClassVar[Mapping[str, Any]] = {
         "scope": "main",
         "exclude": [],
@@ -35,7 +35,7 @@ class _Scaffolder(CatalogScaffolder):
     }
 
 
-@dg.scaffold_with(_Scaffolder)
+@dg.scaffold_with(_DeltaTablesScaffolder)
 class DeltaTables(dg.StateBackedComponent, DescribedModel):
     """The tables of a catalog or schema as external assets, with partitions, columns and descriptions.
 

@@ -26,7 +26,7 @@ GROUP BY day
 """
 
 
-class _Scaffolder(ExampleScaffolder):
+class _SparkSqlAssetScaffolder(ExampleScaffolder):
     attributes: ClassVar[Mapping[str, Any]] = {"asset": {"key": "sales/daily_orders"}, "sql_file": _QUERY_FILE}
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
@@ -36,7 +36,7 @@ class _Scaffolder(ExampleScaffolder):
             query.write_text(_EXAMPLE, encoding="utf-8")
 
 
-@dg.scaffold_with(_Scaffolder)
+@dg.scaffold_with(_SparkSqlAssetScaffolder)
 class SparkSqlAsset(dg.Component, DescribedModel):
     """An asset that writes the rows of a query to its table and shows the query in its description.
 

@@ -15,11 +15,11 @@ from cm_delta_dagster.orchestration.maintenance.maintenance_policy import Mainte
 _DEFAULTS = MaintenancePolicy(tables=())
 
 
-class _Scaffolder(ExampleScaffolder):
+class _TableMaintenanceScaffolder(ExampleScaffolder):
     attributes: ClassVar[Mapping[str, Any]] = {"tables": ["main.sales.orders"], "cron": _DEFAULTS.cron}
 
 
-@dg.scaffold_with(_Scaffolder)
+@dg.scaffold_with(_TableMaintenanceScaffolder)
 class TableMaintenance(dg.Component, DescribedModel):
     """A maintenance job and a schedule for each table: publish, checkpoint, compaction, vacuum and cleanup of the log.
 

@@ -23,7 +23,7 @@ _LONGEST_KEY_TEXT = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Values:
+class _KeyedValues:
     """A dimension whose keys are single values of the column."""
 
     column: str
@@ -65,7 +65,7 @@ class _Windows:
         return next((key for key, (start, end) in self.by_key.items() if start <= value < end), None)
 
 
-_Dimension: TypeAlias = _Values | _Windows
+_Dimension: TypeAlias = _KeyedValues | _Windows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +256,7 @@ def _dimension(definition: dg.PartitionsDefinition[Any], field: StructField, key
         )
     values = {key: _value(key, field) for key in keys}
     _check_one_key_a_value(definition, values, field)
-    return _Values(column=column, by_key=values, width=char_width(field))
+    return _KeyedValues(column=column, by_key=values, width=char_width(field))
 
 
 def _check_one_key_a_value(

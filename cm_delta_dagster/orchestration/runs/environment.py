@@ -14,12 +14,13 @@ import dagster as dg
 
 from cm_delta_dagster.errors import InvalidArgumentError
 
-_IntEnvVar = type(dg.EnvVar.int("NAME"))
+IntEnvVar = type(dg.EnvVar.int("NAME"))
+"""The class of ``dg.EnvVar.int(name)``, which Dagster does not export."""
 
 
 def variable_of(value: Any) -> str | None:
     """The name in ``dg.EnvVar(name)`` or ``{"env": name}``; None for another value."""
-    if isinstance(value, dg.EnvVar | _IntEnvVar):
+    if isinstance(value, dg.EnvVar | IntEnvVar):
         return str(value.env_var_name)
     name = value.get("env") if isinstance(value, Mapping) and len(value) == 1 else None
     return name if isinstance(name, str) else None
@@ -27,7 +28,7 @@ def variable_of(value: Any) -> str | None:
 
 def as_references(value: Any) -> Any:
     """``value`` with ``{"env": name}``, at any depth of mappings and lists, as ``dg.EnvVar(name)``."""
-    if isinstance(value, dg.EnvVar | _IntEnvVar):
+    if isinstance(value, dg.EnvVar | IntEnvVar):
         return value
     name = variable_of(value)
     if name is not None:

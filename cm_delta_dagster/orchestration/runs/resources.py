@@ -20,7 +20,13 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import CommitContext
 from cm_delta_dagster.client.settings import ClientSettings, OnCatalogBehind
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.orchestration.runs.environment import as_config, as_references, resolved_options, variable_of
+from cm_delta_dagster.orchestration.runs.environment import (
+    IntEnvVar,
+    as_config,
+    as_references,
+    resolved_options,
+    variable_of,
+)
 from cm_delta_dagster.orchestration.runs.run_checks import check_session
 from cm_delta_dagster.spark.session.java import ensure_java
 from cm_delta_dagster.spark.session.python_interpreter import same_interpreter, settings_of_environment
@@ -40,7 +46,6 @@ class HasSparkSession(typing.Protocol):
 
 
 _DEFAULTS = ClientSettings()
-_IntEnvVar = type(dg.EnvVar.int("NAME"))
 
 
 class ClientSettingsConfig(dg.Config):
@@ -74,7 +79,7 @@ class ClientSettingsConfig(dg.Config):
         config = validate(given)
         if isinstance(given, Mapping):  # Not for a config that exists already.
             # A value of the environment is not known yet, and pydantic takes it as 0. It is validated when the run starts.
-            known = (name for name in cls.model_fields if not isinstance(given.get(name), _IntEnvVar))
+            known = (name for name in cls.model_fields if not isinstance(given.get(name), IntEnvVar))
             ClientSettings(**{name: getattr(config, name) for name in known})
         return config
 

@@ -66,19 +66,19 @@ class PartitionFinder:
 
     def __init__(self, asset: WatchedAsset, instance: dg.DagsterInstance, *, adds: bool = False) -> None:
         self._asset = asset
-        self._dimensions: dict[str, _Dimension] = {}
+        self._dimensions: dict[str, _KeyMatcher] = {}
         for name, part in _parts(asset.partitions).items():
             self._dimensions[name] = (
-                _Windows(part)
+                _WindowMatches(part)
                 if isinstance(part, dg.TimeWindowPartitionsDefinition)
-                else _Keys(part, instance, adds=adds)
+                else _KeyMatches(part, instance, adds=adds)
             )
 
     def new_keys(self) -> Mapping[str, frozenset[str]]:
         """The keys to add, by the name of the dynamic partitions definition."""
         found: dict[str, frozenset[str]] = {}
         for dimension in self._dimensions.values():
-            if isinstance(dimension, _Keys) and dimension.new and dimension.name is not None:
+            if isinstance(dimension, _KeyMatches) and dimension.new and dimension.name is not None:
                 found[dimension.name] = found.get(dimension.name, frozenset()) | dimension.new
         return found
 
@@ -133,7 +133,7 @@ def _unknown_text(unmatched: Sequence[str], asset: WatchedAsset) -> str | None:
     )
 
 
-class _Keys:
+class _KeyMatches:
     """Static and dynamic keys: the same text, number or instant.
 
     Attributes:
@@ -167,7 +167,7 @@ def _may_be_key(text: str) -> bool:
     return bool(text) and text.isprintable() and not any(part in text for part in _NOT_IN_KEYS)
 
 
-class _Windows:
+class _WindowMatches:
     """Time windows of any format: the key itself, or the window that contains the date or time."""
 
     def __init__(self, definition: dg.TimeWindowPartitionsDefinition) -> None:
@@ -208,7 +208,7 @@ class _Windows:
         return moment.replace(tzinfo=self._zone), moment.replace(tzinfo=UTC)
 
 
-_Dimension = _Keys | _Windows
+_KeyMatcher = _KeyMatches | _WindowMatches
 
 
 def _typed_values(text: str) -> tuple[Any, ...]:

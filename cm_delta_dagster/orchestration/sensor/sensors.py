@@ -95,7 +95,7 @@ def ratified_commit_sensor(
         raise InvalidArgumentError(f"batch_size is {batch_size}; give 1 to {_MAX_BATCH_SIZE} commits.")
     watched = watched_tables(assets, names=NamingDefaults(catalog=default_catalog, schema=default_schema))
     jobs = _Jobs.of(name, watched, job=job, target=target, checks=launch_checks)
-    evaluation = _Evaluation(
+    evaluation = _SensorEvaluation(
         name=name,
         catalog=catalog,
         watched=watched,
@@ -165,7 +165,7 @@ def _job_of(name: str, target: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Evaluation:
+class _SensorEvaluation:
     """The configuration of one sensor and its evaluation function.
 
     Attributes:

@@ -176,12 +176,12 @@ def _begin(letters: np.ndarray, starts: np.ndarray, prefix: bytes) -> np.ndarray
     return begins
 
 
-_Keys = dict[str, dict[str, set[str]]]
+_MapKeys = dict[str, dict[str, set[str]]]
 
 
-def _first_keys(lines: _Lines) -> _Keys | None:
+def _first_keys(lines: _Lines) -> _MapKeys | None:
     """Keys of the maps in some lines of each action that occurs; usually the keys of all lines."""
-    keys: _Keys = {}
+    keys: _MapKeys = {}
     for action, chosen in (("add", lines.is_add), ("remove", lines.is_remove)):
         for line in lines.samples(chosen):
             maps = keys.setdefault(action, {name: set() for name in _MAPS})
@@ -197,7 +197,7 @@ def _first_keys(lines: _Lines) -> _Keys | None:
     return keys
 
 
-def _read(files: pa.Buffer, keys: _Keys, *, longest_line: int, unknown: str = "infer") -> pa.Table:
+def _read(files: pa.Buffer, keys: _MapKeys, *, longest_line: int, unknown: str = "infer") -> pa.Table:
     schemas = {"add": ADD_SCHEMA, "remove": REMOVE_SCHEMA}
     # Each declared field costs time for every line, even if the line does not have it.
     schema = pa.schema(
@@ -219,8 +219,8 @@ def _declared(field: pa.Field, maps: dict[str, set[str]]) -> pa.Field:
     return field
 
 
-def _undeclared_keys(table: pa.Table, keys: _Keys) -> _Keys:
-    more: _Keys = {}
+def _undeclared_keys(table: pa.Table, keys: _MapKeys) -> _MapKeys:
+    more: _MapKeys = {}
     for action, maps in keys.items():
         kind = table.schema.field(action).type
         for name, known in maps.items():

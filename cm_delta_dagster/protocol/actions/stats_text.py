@@ -45,18 +45,18 @@ def repeatable_stats(text: str | None) -> str | None:
         if not isinstance(found, dict):
             return None
         rows = _rows(found.pop("numRecords", None))
-        changed = _encoded(found if rows is None else {"numRecords": _Number(rows), **found})
+        changed = _encoded(found if rows is None else {"numRecords": _NumberText(rows), **found})
     except (ValueError, RecursionError):
         return None
     return changed if flaw_of_stats(changed) is None else None
 
 
-class _Number(str):
+class _NumberText(str):
     """The text of a number."""
 
 
 def _rows(value: Any) -> int | None:
-    if not isinstance(value, _Number):
+    if not isinstance(value, _NumberText):
         return None
     if value.removeprefix("-").isdigit():
         rows = int(value) if len(value) <= MAX_DIGITS else -1
@@ -67,7 +67,7 @@ def _rows(value: Any) -> int | None:
 
 
 def _encoded(value: Any) -> str:
-    if isinstance(value, _Number):
+    if isinstance(value, _NumberText):
         return str(value)
     if isinstance(value, dict):
         return "{" + ",".join(f"{json.dumps(key)}:{_encoded(item)}" for key, item in value.items()) + "}"
@@ -88,7 +88,7 @@ def _digits(text: str) -> int | float:
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 _SLOW_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_digits)
 """For bounds of decimals with more digits than Python parses."""
-_TEXT_DECODER = json.JSONDecoder(parse_constant=lambda name: None, parse_int=_Number, parse_float=_Number)
+_TEXT_DECODER = json.JSONDecoder(parse_constant=lambda name: None, parse_int=_NumberText, parse_float=_NumberText)
 """Keeps the text of each number."""
 
 

@@ -80,7 +80,7 @@ def _difference(older: VersionDefinition, newer: VersionDefinition, rule: _Rule)
             return f"the column mapping mode changed from {older.mapping} to {newer.mapping}"
         if _stored_partitions(older, before) != _stored_partitions(newer, after):
             return "the table was partitioned by other columns"
-    return _Comparison(older.mapping, newer.mapping, rule).structs(before, after, "")
+    return _ColumnComparison(older.mapping, newer.mapping, rule).structs(before, after, "")
 
 
 def _stored_partitions(definition: VersionDefinition, schema: StructType) -> list[str]:
@@ -90,7 +90,7 @@ def _stored_partitions(definition: VersionDefinition, schema: StructType) -> lis
 
 
 @dataclass(frozen=True, slots=True)
-class _Comparison:
+class _ColumnComparison:
     """Compares the columns of two versions, which are the same column if they have the same name in the files.
 
     Attributes:

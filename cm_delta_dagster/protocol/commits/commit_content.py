@@ -70,7 +70,7 @@ _REQUIRED_OF_REMOVES = ("path", "dataChange")
 
 def content_of(actions: CommitActions) -> CommitContent:
     """The facts of a commit with these actions."""
-    adds, removes = _File.all_of(actions.adds), _File.all_of(actions.removes)
+    adds, removes = _NamedFile.all_of(actions.adds), _NamedFile.all_of(actions.removes)
     removed_by_path = {file.path: file for file in removes if file.changes_data}
     updated = {file.path for file in adds if file.changes_data} & removed_by_path.keys()
     added = [file for file in adds if file.changes_data and file.path not in updated]
@@ -109,14 +109,14 @@ def _advances_row_ids(actions: CommitActions) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _File:
+class _NamedFile:
     path: str
     changes_data: bool
     live_rows: int | None
     vector_rows: int
 
     @classmethod
-    def all_of(cls, files: pa.Table) -> list["_File"]:
+    def all_of(cls, files: pa.Table) -> list["_NamedFile"]:
         if not files.num_rows:
             return []
         records = _records(files["stats"])
@@ -124,7 +124,7 @@ class _File:
         return [cls._of(row, rows) for row, rows in zip(columns, records, strict=True)]
 
     @classmethod
-    def _of(cls, row: Mapping[str, Any], records: int | None) -> "_File":
+    def _of(cls, row: Mapping[str, Any], records: int | None) -> "_NamedFile":
         vector = row["deletionVector"]
         hidden = 0 if vector is None else int(vector["cardinality"] or 0)
         return cls(

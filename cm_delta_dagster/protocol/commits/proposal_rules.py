@@ -28,7 +28,7 @@ MAX_DEPTH = 64
 _LOG_DIRECTORY = "_delta_log/"
 _TOO_LARGE = 10**MAX_DIGITS
 
-Rule = Callable[[Any], str | None]
+ValueRule = Callable[[Any], str | None]
 """Returns what is wrong with a value, as the predicate of a sentence; None if nothing is."""
 
 
@@ -81,7 +81,7 @@ def _false(value: Any) -> str | None:
     return None if value is False else "is not false"
 
 
-def _whole(low: int, high: int) -> Rule:
+def _whole(low: int, high: int) -> ValueRule:
     def rule(value: Any) -> str | None:
         if type(value) is not int:
             return "is not a whole number"
@@ -99,7 +99,7 @@ _int = _whole(0, 2**31 - 1)
 _any_int = _whole(-(2**31), 2**31 - 1)
 
 
-def _map(*, nullable: bool) -> Rule:
+def _map(*, nullable: bool) -> ValueRule:
     def rule(value: Any) -> str | None:
         if not isinstance(value, Mapping):
             return "is not an object"
@@ -151,7 +151,7 @@ def _stats(value: Any) -> str | None:
     return _text(value) or flaw_of_stats(value)
 
 
-def _members(fields: Mapping[str, tuple[bool, Rule]]) -> Rule:
+def _members(fields: Mapping[str, tuple[bool, ValueRule]]) -> ValueRule:
     def rule(value: Any) -> str | None:
         if not isinstance(value, Mapping):
             return "is not an object"
@@ -203,7 +203,7 @@ _removed_vector = _members(
     }
 )
 
-_FILE: Mapping[str, tuple[bool, Rule]] = {
+_FILE: Mapping[str, tuple[bool, ValueRule]] = {
     "path": (True, _path),
     "dataChange": (True, _boolean),
     "tags": (False, _nullable_texts),
@@ -213,7 +213,7 @@ _FILE: Mapping[str, tuple[bool, Rule]] = {
     "defaultRowCommitVersion": (False, _count),
 }
 
-RULES: Mapping[str, Mapping[str, tuple[bool, Rule]]] = MappingProxyType(
+RULES: Mapping[str, Mapping[str, tuple[bool, ValueRule]]] = MappingProxyType(
     {
         "add": {
             **_FILE,

@@ -6,12 +6,12 @@ columns a table may be clustered by is checked in :mod:`~cm_delta_dagster.protoc
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
 
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.actions.actions import DomainMetadata, Protocol
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
 from cm_delta_dagster.protocol.features.table_features import supports
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import StructField, StructType
 
 FEATURE = "clustering"
@@ -21,8 +21,6 @@ PROVIDER = "cm-delta-dagster"
 """``clusteringProvider`` of files that this package clustered."""
 
 MAX_CLUSTERING_COLUMNS = 4
-
-ColumnPath: TypeAlias = tuple[str, ...]
 
 _KEY = "clusteringColumns"
 

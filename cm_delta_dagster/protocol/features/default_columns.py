@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.features.expressions import check_constant, columns_of_expression
-from cm_delta_dagster.protocol.schema.column_paths import ColumnPath, column_path, path_text
+from cm_delta_dagster.protocol.schema.column_paths import ColumnName, column_path, path_text
 from cm_delta_dagster.protocol.schema.evolution import CURRENT_DEFAULT
 from cm_delta_dagster.protocol.schema.types import StructField, StructType, walk_fields
 
@@ -55,7 +55,7 @@ def check_default(text: str, name: str) -> None:
         )
 
 
-def with_default(schema: StructType, column: ColumnPath, text: str | None) -> StructType:
+def with_default(schema: StructType, column: ColumnName, text: str | None) -> StructType:
     """The schema with a new default of one column; without its default for None.
 
     Raises:

@@ -15,9 +15,8 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.sql_checks import bare_clock_names, varying_functions, why_not_closed
 from cm_delta_dagster.protocol.predicates.sql_functions import CLOCK, OVER_ROWS, SESSION, VARYING
 from cm_delta_dagster.protocol.predicates.sql_lexer import Token, source_of, tokens_of
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import StructType
-
-Path = tuple[str, ...]
 
 
 def checked_text(text: str) -> str:
@@ -119,7 +118,7 @@ def has_lambda(text: str) -> bool:
     return "array_sort" in _called(text) or any(token.token_type == TokenType.ARROW for token in tokens_of(text))
 
 
-def columns_of_expression(text: str) -> tuple[Path, ...]:
+def columns_of_expression(text: str) -> tuple[ColumnPath, ...]:
     """The columns and nested fields that an expression may use, as paths in the spelling of the text, each once.
 
     The result may contain names that are not columns, such as the variables of a lambda function, but leaves out no column.
@@ -133,7 +132,7 @@ def columns_of_expression(text: str) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def uses_column(text: str, path: Path) -> bool:
+def uses_column(text: str, path: ColumnPath) -> bool:
     """Whether an expression may use the column or nested field at ``path``, something inside of it, or a parent of it."""
     wanted = tuple(name.lower() for name in path)
     for used in columns_of_expression(text):
@@ -144,7 +143,7 @@ def uses_column(text: str, path: Path) -> bool:
     return False
 
 
-def known_columns(text: str, schema: StructType) -> tuple[Path, ...]:
+def known_columns(text: str, schema: StructType) -> tuple[ColumnPath, ...]:
     """The paths of :func:`columns_of_expression` that begin with a column of ``schema``, which are spelled as there.
 
     A path ends where the schema has no struct to follow it.
@@ -153,7 +152,7 @@ def known_columns(text: str, schema: StructType) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(path for path in found if path))
 
 
-def _known(path: Path, schema: StructType) -> Path:
+def _known(path: ColumnPath, schema: StructType) -> ColumnPath:
     names: list[str] = []
     struct: object = schema
     for name in path:
@@ -165,7 +164,7 @@ def _known(path: Path, schema: StructType) -> Path:
     return tuple(names)
 
 
-def _paths(tree: Any) -> Iterator[Path]:
+def _paths(tree: Any) -> Iterator[ColumnPath]:
     for column in tree.find_all(exp.Column):
         names = [part.name for part in column.parts]
         above = column.parent
@@ -175,7 +174,7 @@ def _paths(tree: Any) -> Iterator[Path]:
         yield tuple(names)
 
 
-def _names(text: str) -> Iterator[Path]:
+def _names(text: str) -> Iterator[ColumnPath]:
     """Every name in a text that cannot be parsed; each may be a column."""
     try:
         tokens = tokens_of(text)

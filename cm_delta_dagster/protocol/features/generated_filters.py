@@ -128,22 +128,22 @@ def _monotone(name: str, data_type: DataType, text: str, schema: StructType) -> 
     return None
 
 
-_Bounds = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+_BoundFunctions = tuple[Callable[[Any], Any], Callable[[Any], Any]]
 
 
-def _date(source: DataType, target: DataType, groups: Mapping[str, Any]) -> _Bounds | None:
+def _date(source: DataType, target: DataType, groups: Mapping[str, Any]) -> _BoundFunctions | None:
     if target != DATE or source not in (DATE, TIMESTAMP, TIMESTAMP_NTZ):
         return None
     return (lambda value: _day(value) - _slack(source)), (lambda value: _day(value) + _slack(source))
 
 
-def _year(source: DataType, target: DataType, groups: Mapping[str, Any]) -> _Bounds | None:
+def _year(source: DataType, target: DataType, groups: Mapping[str, Any]) -> _BoundFunctions | None:
     if target != INTEGER or source not in (DATE, TIMESTAMP, TIMESTAMP_NTZ):
         return None
     return (lambda value: (_day(value) - _slack(source)).year), (lambda value: (_day(value) + _slack(source)).year)
 
 
-def _truncated(source: DataType, target: DataType, groups: Mapping[str, Any]) -> _Bounds | None:
+def _truncated(source: DataType, target: DataType, groups: Mapping[str, Any]) -> _BoundFunctions | None:
     length = _LENGTHS.get(str(groups["unit"]).lower())
     if length is None or source != target or source not in (TIMESTAMP, TIMESTAMP_NTZ):
         return None
@@ -151,7 +151,7 @@ def _truncated(source: DataType, target: DataType, groups: Mapping[str, Any]) ->
     return (lambda value: value - length), (lambda value: value)
 
 
-def _prefix(source: DataType, target: DataType, groups: Mapping[str, Any]) -> _Bounds | None:
+def _prefix(source: DataType, target: DataType, groups: Mapping[str, Any]) -> _BoundFunctions | None:
     length = int(groups["length"])
     # A partition column stores the text of that name as NULL; shorter texts never equal it.
     if source != STRING or target != STRING or not 1 <= length < len(HIVE_DEFAULT_PARTITION):

@@ -45,7 +45,7 @@ class LastCheckpoint:
     checksum: str | None = None
 
 
-class _Number(str):
+class _JsonNumber(str):
     """A JSON number as its literal text: ``1.0`` and ``1`` have different canonical forms."""
 
     __slots__ = ()
@@ -60,8 +60,8 @@ def canonical_form(json_text: str) -> str:
     document = json.loads(
         json_text,
         object_pairs_hook=_object_without_duplicates,
-        parse_int=_Number,
-        parse_float=_Number,
+        parse_int=_JsonNumber,
+        parse_float=_JsonNumber,
         parse_constant=_refuse_constant,
     )
     if isinstance(document, dict):
@@ -177,7 +177,7 @@ def _scalar(value: Any) -> str:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value) if isinstance(value, _Number) else _encode_string(value)
+    return str(value) if isinstance(value, _JsonNumber) else _encode_string(value)
 
 
 def _encode_string(text: str) -> str:

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cm_delta_dagster.protocol.schema.arrow_types import to_arrow_type
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import DataType, StructType
-from cm_delta_dagster.protocol.statistics.stats_json import WIDE_BOUNDS, ColumnPath, ParsedStatistics, parse_statistics
+from cm_delta_dagster.protocol.statistics.stats_json import WIDE_BOUNDS, ParsedStatistics, parse_statistics
 
 # Characters that JSON text must escape, in RE2 syntax: control characters, quote and backslash.
 _NEEDS_ESCAPE = r'[\x00-\x1f"\\]'

@@ -83,7 +83,7 @@ class ComparedValue:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reference:
+class _ColumnOccurrence:
     """A column in a text: its names, and the places where they start; None where the parser does not report them."""
 
     names: tuple[str, ...]
@@ -244,18 +244,18 @@ def own_text(text: str, target: Side, source: Side) -> str | None:
     return text
 
 
-def _references(text: str) -> Sequence[_Reference] | None:
+def _references(text: str) -> Sequence[_ColumnOccurrence] | None:
     """The columns of a text; None if the text is not understood."""
     node = _parsed(text)
     return None if node is None else tuple(_found(node))
 
 
-def _found(node: Any) -> Iterator[_Reference]:
+def _found(node: Any) -> Iterator[_ColumnOccurrence]:
     for column in node.find_all(exp.Column):
         parts = column.parts
         while isinstance(column.parent, exp.Dot) and column is column.parent.this:
             column = column.parent  # Names beyond the fourth.
-        yield _Reference(
+        yield _ColumnOccurrence(
             names=tuple(part.name for part in parts), starts=tuple(part.meta.get("start") for part in parts)
         )
 

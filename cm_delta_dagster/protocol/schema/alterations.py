@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.protocol.schema.column_paths import path_text
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath, path_text
 from cm_delta_dagster.protocol.schema.former_names import with_name_taken, with_new_name
 from cm_delta_dagster.protocol.schema.types import (
     ArrayType,
@@ -24,8 +24,6 @@ from cm_delta_dagster.protocol.schema.types import (
 
 COMMENT = "comment"
 """Key in the metadata of a field with its comment."""
-
-Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +48,10 @@ class FoundColumn:
         type: type of the column.
     """
 
-    path: Path
-    owner: Path
+    path: ColumnPath
+    owner: ColumnPath
     field: StructField
-    inner: Path
+    inner: ColumnPath
     type: DataType
 
 
@@ -225,7 +223,7 @@ def replace_type(schema: StructType, path: Sequence[str], data_type: DataType) -
     return edit_field(schema, found.owner, change)
 
 
-def _with_inner(data_type: DataType, inner: Path, wanted: DataType) -> DataType:
+def _with_inner(data_type: DataType, inner: ColumnPath, wanted: DataType) -> DataType:
     if not inner:
         return wanted
     step, *rest = inner
@@ -313,7 +311,7 @@ def _edit_struct(schema: StructType, path: Sequence[str], edit: Callable[[Struct
     return changed
 
 
-def _edit_type(data_type: DataType, path: Path, edit: Callable[[StructType], StructType]) -> DataType:
+def _edit_type(data_type: DataType, path: ColumnPath, edit: Callable[[StructType], StructType]) -> DataType:
     if not path:
         assert isinstance(data_type, StructType)
         return edit(data_type)

@@ -2,17 +2,21 @@
 
 import re
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from cm_delta_dagster.errors import InvalidArgumentError
 
-ColumnPath = str | Sequence[str]
+ColumnPath: TypeAlias = tuple[str, ...]
+"""The names of a column, logical or physical, from the top level down. Lists and maps have ``element``, ``key`` and ``value``."""
+
+ColumnName: TypeAlias = str | Sequence[str]
 """A column as text such as ``a.b`` or as the sequence of its names."""
 
 _STEP = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 _PLAIN = re.compile(r"\w+")
 
 
-def column_path(column: ColumnPath) -> tuple[str, ...]:
+def column_path(column: ColumnName) -> ColumnPath:
     """The names of a path from the top-level column down.
 
     Args:

@@ -44,6 +44,7 @@ from cm_delta_dagster.protocol.predicates.predicates import (
     quote_column,
 )
 from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA, COLLATIONS_METADATA, char_width
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import (
     TIMESTAMP,
     DataType,
@@ -55,7 +56,7 @@ from cm_delta_dagster.protocol.schema.types import (
 from cm_delta_dagster.protocol.statistics.file_bounds import DataColumn, FileBounds
 from cm_delta_dagster.protocol.statistics.file_index import FileIndex
 from cm_delta_dagster.protocol.statistics.literals import ARROW_COMPARISONS, aligned, comparable, literal_of
-from cm_delta_dagster.protocol.statistics.stats_json import ColumnPath, ParsedStatistics, parse_statistics
+from cm_delta_dagster.protocol.statistics.stats_json import ParsedStatistics, parse_statistics
 
 _Op = ComparisonOperator
 
@@ -148,7 +149,7 @@ class _PartitionColumn:
     width: int = 0
 
 
-_Column: TypeAlias = _PartitionColumn | DataColumn | None
+_ResolvedColumn: TypeAlias = _PartitionColumn | DataColumn | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +161,7 @@ class _Columns:
     mapping: ColumnMappingMode
     zone: tzinfo | None = None
 
-    def resolve(self, column: str) -> _Column:
+    def resolve(self, column: str) -> _ResolvedColumn:
         path = column_path(column)
         names: list[str] = []
         found: DataType = self.schema
@@ -220,7 +221,7 @@ class _Evaluation:
     columns: _Columns
     index: FileIndex
     statistics: ParsedStatistics | None = None
-    resolved: dict[str, _Column] = field(default_factory=dict)
+    resolved: dict[str, _ResolvedColumn] = field(default_factory=dict)
     bounds: dict[ColumnPath, "FileBounds"] = field(default_factory=dict)
     values: dict[str, tuple[pa.Array, pa.Array]] = field(default_factory=dict)
 
@@ -253,7 +254,7 @@ class _Evaluation:
             return pc.if_else(excluded.fill_null(False), pa.scalar(False), pa.scalar(None, pa.bool_()))
         return self._all(None)
 
-    def _resolved(self, name: str) -> _Column:
+    def _resolved(self, name: str) -> _ResolvedColumn:
         if name not in self.resolved:
             self.resolved[name] = self.columns.resolve(name)
         return self.resolved[name]

@@ -23,9 +23,10 @@ from cm_delta_dagster.protocol.predicates.predicates import (
     Predicate,
     StartsWith,
 )
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import DataType, DecimalType, PrimitiveType
 from cm_delta_dagster.protocol.statistics.literals import aligned, comparable, literal_of
-from cm_delta_dagster.protocol.statistics.stats_json import ColumnPath, ParsedStatistics
+from cm_delta_dagster.protocol.statistics.stats_json import ParsedStatistics
 
 _Op = ComparisonOperator
 

@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from cm_delta_dagster.protocol.actions.file_columns import partition_texts
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import DataType
-from cm_delta_dagster.protocol.statistics.stats_json import ColumnPath, ParsedStatistics, parse_statistics
+from cm_delta_dagster.protocol.statistics.stats_json import ParsedStatistics, parse_statistics
 
 MAX_COLUMNS = 8
 """Maximum number of cached statistics columns; each takes about 25 bytes per file, more for strings."""
@@ -22,7 +23,7 @@ MAX_COLUMNS = 8
 CHUNK_ROWS = 65_536
 """Longer chunks are cached in slices of this length, so that a change within a chunk invalidates one slice only."""
 
-_Column: TypeAlias = tuple[ColumnPath, DataType]
+_StatisticsColumn: TypeAlias = tuple[ColumnPath, DataType]
 _ChunkKey: TypeAlias = tuple[int, int, tuple[int, ...]]
 
 
@@ -73,11 +74,11 @@ class FileIndex:
         """Result of ``parse_statistics`` for the ``stats`` of ``files``, from the cache where possible."""
 
         def parse(
-            chunks: Sequence[pa.Array], columns: Sequence[_Column | None]
-        ) -> dict[_Column | None, tuple[pa.Array | None, ...]]:
+            chunks: Sequence[pa.Array], columns: Sequence[_StatisticsColumn | None]
+        ) -> dict[_StatisticsColumn | None, tuple[pa.Array | None, ...]]:
             kinds = {column[0]: column[1] for column in columns if column is not None}
             parsed = parse_statistics(pa.chunked_array(chunks), kinds)
-            found: dict[_Column | None, tuple[pa.Array | None, ...]] = {
+            found: dict[_StatisticsColumn | None, tuple[pa.Array | None, ...]] = {
                 (path, kind): (parsed.minimums.get(path), parsed.maximums.get(path), parsed.null_counts[path])
                 for path, kind in kinds.items()
             }

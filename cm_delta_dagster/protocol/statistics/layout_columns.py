@@ -5,9 +5,9 @@ readers skip files.
 from collections.abc import Sequence
 
 from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
-from cm_delta_dagster.protocol.features.clustering import MAX_CLUSTERING_COLUMNS, ColumnPath
+from cm_delta_dagster.protocol.features.clustering import MAX_CLUSTERING_COLUMNS
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
-from cm_delta_dagster.protocol.schema.column_paths import column_path
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath, column_path
 from cm_delta_dagster.protocol.schema.types import DataType, DecimalType, PrimitiveType, StructType, data_type_text
 from cm_delta_dagster.protocol.statistics.statistics import statistics_columns
 

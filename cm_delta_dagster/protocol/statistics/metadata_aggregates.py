@@ -19,6 +19,7 @@ from cm_delta_dagster.protocol.actions.file_columns import partition_column
 from cm_delta_dagster.protocol.actions.partition_values import partition_value_array
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import (
     DataType,
     DecimalType,
@@ -33,7 +34,7 @@ from cm_delta_dagster.protocol.statistics.data_skipping import (
     was_float,
 )
 from cm_delta_dagster.protocol.statistics.file_index import FileIndex
-from cm_delta_dagster.protocol.statistics.stats_json import WIDE_BOUNDS, ColumnPath, ParsedStatistics
+from cm_delta_dagster.protocol.statistics.stats_json import WIDE_BOUNDS, ParsedStatistics
 
 _WHOLE = frozenset({"byte", "short", "integer", "long", "date"})
 _FLOATING = frozenset({"float", "double"})

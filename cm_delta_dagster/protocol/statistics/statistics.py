@@ -20,8 +20,9 @@ import pyarrow.parquet as pq
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.predicates.predicates import column_path
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import DataType, DecimalType, PrimitiveType, StructType
-from cm_delta_dagster.protocol.statistics.stats_json import ColumnPath, parse_statistics
+from cm_delta_dagster.protocol.statistics.stats_json import parse_statistics
 
 STRING_PREFIX_LENGTH = 32
 """Maximum length of a string bound in characters, if the bound can be shortened."""

@@ -9,16 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import DataType, DecimalType, PrimitiveType
-
-ColumnPath: TypeAlias = tuple[str, ...]
-"""Names of a column from the top level down, as in the statistics."""
 
 WIDE_BOUNDS = r'"tightBounds"\s*:\s*false'
 """Pattern of ``stats`` texts whose bounds are not tight: rows that a deletion vector deletes may have set them."""

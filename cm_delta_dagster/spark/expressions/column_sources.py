@@ -19,8 +19,8 @@ Source: TypeAlias = tuple[int, str]
 """Number of a relation, and the name of its column."""
 Sources: TypeAlias = frozenset[Source] | None
 """What a column is computed from; empty for a constant, None if that is not certain."""
-_Node: TypeAlias = Mapping[str, Any]
-_Columns: TypeAlias = Sequence[tuple[int, Sources]]
+_PlanNode: TypeAlias = Mapping[str, Any]
+_ColumnSources: TypeAlias = Sequence[tuple[int, Sources]]
 """The columns of a node in order: id and sources."""
 
 _RELATION = "LogicalRelation"
@@ -109,25 +109,25 @@ def _leaf_numbers(plan: Any, number: Callable[[Any], int | None]) -> list[int | 
     return numbers if any(found is not None for found in numbers) else None
 
 
-def column_sources(nodes: Sequence[_Node], numbers: Sequence[int | None]) -> list[Sources]:
+def column_sources(nodes: Sequence[_PlanNode], numbers: Sequence[int | None]) -> list[Sources]:
     """The sources of the columns of a plan.
 
     Args:
         nodes: the plan as Spark prints it (``toJSON``): its nodes, each before its children.
         numbers: the number of the relation of each leaf; None for a leaf without.
     """
-    return [sources for _, sources in _Plan(iter(nodes), iter(numbers)).node()]
+    return [sources for _, sources in _PlanReader(iter(nodes), iter(numbers)).node()]
 
 
 @dataclass(slots=True)
-class _Plan:
+class _PlanReader:
     """Reads nodes from the top down and combines their columns from the bottom up."""
 
-    nodes: Iterator[_Node]
+    nodes: Iterator[_PlanNode]
     numbers: Iterator[int | None]
     ctes: dict[int, list[Sources]] = field(default_factory=dict)
 
-    def node(self) -> _Columns:
+    def node(self) -> _ColumnSources:
         node = next(self.nodes)
         if not node["num-children"]:
             return self._leaf(node, next(self.numbers))
@@ -137,7 +137,7 @@ class _Plan:
             self.ctes[node["id"]] = [sources for _, sources in found]
         return found
 
-    def _leaf(self, node: _Node, number: int | None) -> _Columns:
+    def _leaf(self, node: _PlanNode, number: int | None) -> _ColumnSources:
         attributes = [items[0] for items in node.get("output") or () if items]
         if _kind(node) == _RELATION and number is not None:
             return [(_id(item), frozenset([(number, item["name"])])) for item in attributes]
@@ -145,7 +145,7 @@ class _Plan:
             return [(_id(item), sources) for item, sources in zip(attributes, known, strict=True)]
         return [(_id(item), None) for item in attributes]
 
-    def _combined(self, node: _Node, children: Sequence[_Columns]) -> _Columns:
+    def _combined(self, node: _PlanNode, children: Sequence[_ColumnSources]) -> _ColumnSources:
         kind, first = _kind(node), children[0]
         below = _merged(children)
         match kind:
@@ -177,7 +177,7 @@ class _Plan:
         return []
 
 
-def _merged(children: Sequence[_Columns]) -> dict[int, Sources]:
+def _merged(children: Sequence[_ColumnSources]) -> dict[int, Sources]:
     """The sources by id; None for an id that has different sources in two children."""
     merged: dict[int, Sources] = {}
     for child in children:
@@ -186,7 +186,7 @@ def _merged(children: Sequence[_Columns]) -> dict[int, Sources]:
     return merged
 
 
-def _named(items: Sequence[_Node], below: Mapping[int, Sources]) -> tuple[int, Sources]:
+def _named(items: Sequence[_PlanNode], below: Mapping[int, Sources]) -> tuple[int, Sources]:
     """Id and sources of an expression with a name."""
     return _id(items[0]), _referred(items, below)
 
@@ -213,10 +213,10 @@ def _union(parts: Iterator[Sources]) -> Sources:
     return found
 
 
-def _id(node: _Node) -> int:
+def _id(node: _PlanNode) -> int:
     return int(node["exprId"]["id"])
 
 
-def _kind(node: _Node) -> str:
+def _kind(node: _PlanNode) -> str:
     """The name of the class, without its package."""
     return str(node.get("class", "")).rpartition(".")[2]

@@ -13,14 +13,12 @@ from pyspark.sql import types as T
 
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
 from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA, CharWidths, char_width, char_widths
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import VOID, ArrayType, DataType, MapType, StructField, StructType
 from cm_delta_dagster.spark.expressions.nullability import non_null
 from cm_delta_dagster.spark.expressions.schema import quoted, spark_type, to_spark
 
-Path: TypeAlias = tuple[str, ...]
-"""Logical names from the top-level column inwards; ``element``, ``key`` and ``value`` are the parts of lists and maps."""
-
-Names: TypeAlias = Callable[[Path, StructField], str]
+Names: TypeAlias = Callable[[ColumnPath, StructField], str]
 """The name in the files of the field at a path."""
 
 # Keys that make Spark's Parquet reader fill in, match or pad values.
@@ -32,7 +30,7 @@ def names_of_mode(mode: ColumnMappingMode) -> Names:
     return lambda path, item: physical_name(item, mode)
 
 
-def stored_schema(schema: StructType, names: Names, trusted: frozenset[Path]) -> StructType:
+def stored_schema(schema: StructType, names: Names, trusted: frozenset[ColumnPath]) -> StructType:
     """The columns to read from files for ``schema``: names as in the files, nullable unless ``trusted``.
 
     Columns that are not stored (void, or only void inside) are omitted.
@@ -80,7 +78,7 @@ def _padded(value: Column, width: int) -> Column:
     return F.when(F.char_length(value) < width, F.rpad(value, width, " ")).otherwise(value)
 
 
-def stored_path(path: Path, schema: StructType, stored: StructType) -> Path | None:
+def stored_path(path: ColumnPath, schema: StructType, stored: StructType) -> ColumnPath | None:
     """Names in the file of a column or a field of structs; None if it is not stored or is inside a list."""
     found: list[str] = []
     wanted: DataType = schema
@@ -116,12 +114,12 @@ def is_stored(data_type: DataType) -> bool:
             return data_type != VOID
 
 
-def non_null_paths(schema: StructType) -> Iterator[Path]:
+def non_null_paths(schema: StructType) -> Iterator[ColumnPath]:
     """Columns, and fields of structs outside of lists and maps, that the schema declares NOT NULL."""
     yield from _non_null(schema, ())
 
 
-def _non_null(schema: StructType, above: Path) -> Iterator[Path]:
+def _non_null(schema: StructType, above: ColumnPath) -> Iterator[ColumnPath]:
     for item in schema.fields:
         path = (*above, item.name)
         if not item.nullable and is_stored(item.type):
@@ -131,7 +129,7 @@ def _non_null(schema: StructType, above: Path) -> Iterator[Path]:
 
 
 def _stored_fields(
-    schema: StructType, names: Names, trusted: frozenset[Path], above: Path
+    schema: StructType, names: Names, trusted: frozenset[ColumnPath], above: ColumnPath
 ) -> Iterator[StructField | None]:
     for item in schema.fields:
         path = (*above, item.name)
@@ -143,7 +141,7 @@ def _stored_fields(
         yield StructField(names(path, item), held, item.nullable or path not in trusted, metadata)
 
 
-def _stored_type(data_type: DataType, names: Names, trusted: frozenset[Path], path: Path) -> DataType:
+def _stored_type(data_type: DataType, names: Names, trusted: frozenset[ColumnPath], path: ColumnPath) -> DataType:
     match data_type:
         case StructType():
             fields = _stored_fields(data_type, names, trusted, path)

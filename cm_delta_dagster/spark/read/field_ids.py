@@ -13,8 +13,9 @@ import pyarrow as pa
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.changes.change_data_feed import is_change_type
 from cm_delta_dagster.protocol.features.column_mapping import field_id
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, MapType, StructField, StructType
-from cm_delta_dagster.spark.expressions.columns import Names, Path
+from cm_delta_dagster.spark.expressions.columns import Names
 from cm_delta_dagster.spark.read.footers import read_footers
 from cm_delta_dagster.storage.store import Store
 
@@ -23,7 +24,7 @@ _ABSENT = "__cm_delta_absent_"
 _THREADS = 16
 
 
-def names_by_file(store: Store, schema: StructType, locations: Sequence[str]) -> list[Mapping[Path, str]]:
+def names_by_file(store: Store, schema: StructType, locations: Sequence[str]) -> list[Mapping[ColumnPath, str]]:
     """For each file, the name of every field of ``schema``; an unused name if the file does not have the id.
 
     Args:
@@ -46,32 +47,34 @@ def is_absent(name: str) -> bool:
     return name.startswith(_ABSENT)
 
 
-def as_names(found: Mapping[Path, str]) -> Names:
+def as_names(found: Mapping[ColumnPath, str]) -> Names:
     """The names as an argument of :func:`~cm_delta_dagster.spark.expressions.columns.stored_schema`."""
     return lambda path, _: found[path]
 
 
-def group_by_names(found: Sequence[Mapping[Path, str]]) -> Iterator[tuple[Mapping[Path, str], list[int]]]:
+def group_by_names(found: Sequence[Mapping[ColumnPath, str]]) -> Iterator[tuple[Mapping[ColumnPath, str], list[int]]]:
     """The distinct sets of names, each with the positions of the files that have them."""
-    groups: dict[tuple[tuple[Path, str], ...], list[int]] = {}
+    groups: dict[tuple[tuple[ColumnPath, str], ...], list[int]] = {}
     for position, names in enumerate(found):
         groups.setdefault(tuple(names.items()), []).append(position)
     for key, positions in groups.items():
         yield dict(key), positions
 
 
-def _names(schema: StructType, held: pa.Schema, file: str) -> dict[Path, str]:
+def _names(schema: StructType, held: pa.Schema, file: str) -> dict[ColumnPath, str]:
     if schema.fields and len(held) and not any(map(_has_ids, held)):
         raise CorruptLogError(
             f"The data file {file} has no field ids, by which the columns of a table with column mapping in id mode are "
             "found; nothing is read, because its columns cannot be identified. Write the file again with ids."
         )
-    names: dict[Path, str] = {}
+    names: dict[ColumnPath, str] = {}
     _match(schema, list(held), (), names, file)
     return names
 
 
-def _match(schema: StructType, held: Sequence[pa.Field], above: Path, names: dict[Path, str], file: str) -> None:
+def _match(
+    schema: StructType, held: Sequence[pa.Field], above: ColumnPath, names: dict[ColumnPath, str], file: str
+) -> None:
     by_id: dict[int, pa.Field] = {}
     for column in held:
         if (identifier := _id(column)) is not None:
@@ -91,7 +94,9 @@ def _match(schema: StructType, held: Sequence[pa.Field], above: Path, names: dic
         _match_type(item.type, None if column is None else column.type, path, names, file)
 
 
-def _match_type(data_type: DataType, held: pa.DataType | None, path: Path, names: dict[Path, str], file: str) -> None:
+def _match_type(
+    data_type: DataType, held: pa.DataType | None, path: ColumnPath, names: dict[ColumnPath, str], file: str
+) -> None:
     match data_type:
         case StructType():
             _match(data_type, list(held) if held is not None and pa.types.is_struct(held) else [], path, names, file)

@@ -19,11 +19,12 @@ from cm_delta_dagster.protocol.actions.file_columns import partition_column
 from cm_delta_dagster.protocol.actions.partition_values import partition_value_array, physical_values
 from cm_delta_dagster.protocol.features.column_mapping import physical_name
 from cm_delta_dagster.protocol.features.table_layout import TableLayout
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import VOID
 from cm_delta_dagster.protocol.statistics.data_skipping import data_columns
 from cm_delta_dagster.protocol.statistics.file_bounds import DataColumn, FileBounds
 from cm_delta_dagster.protocol.statistics.statistics import statistics_columns
-from cm_delta_dagster.protocol.statistics.stats_json import ColumnPath, parse_statistics
+from cm_delta_dagster.protocol.statistics.stats_json import parse_statistics
 from cm_delta_dagster.spark.read.layout import absolute_locations, check_names, one_chunk
 from cm_delta_dagster.spark.stores.object_stores import SparkStorage
 

@@ -9,10 +9,10 @@ from pyspark.sql import functions as F
 
 from cm_delta_dagster.protocol.actions.file_columns import partition_column
 from cm_delta_dagster.protocol.features.column_mapping import physical_name
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
 from cm_delta_dagster.spark.expressions.columns import (
     Names,
-    Path,
     stored_path,
     stored_schema,
 )
@@ -151,7 +151,7 @@ def _partition_columns(scan: Scan, stored: StructType, files: pa.Table) -> dict[
         physical = physical_name(item, scan.layout.mapping)
         name = f"{OWN_PREFIX}partition{number}" if physical.lower() in taken else physical
         has_null = not item.nullable and partition_column(files, physical).null_count > 0
-        trusted: frozenset[Path] = frozenset() if has_null else frozenset([(item.name,)])
+        trusted: frozenset[ColumnPath] = frozenset() if has_null else frozenset([(item.name,)])
         found[item.name] = next(iter(stored_schema(StructType((item,)), _always(name), trusted).fields), None)
     return found
 

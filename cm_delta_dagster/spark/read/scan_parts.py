@@ -13,10 +13,10 @@ from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode,
 from cm_delta_dagster.protocol.features.row_tracking import ROW_COMMIT_VERSION, ROW_ID, RowIdColumns
 from cm_delta_dagster.protocol.features.table_layout import RowPositions, TableLayout
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
 from cm_delta_dagster.spark.expressions.columns import (
     Names,
-    Path,
     is_unchanged,
     names_of_mode,
     pairs,
@@ -57,7 +57,7 @@ class Scan:
     storage: SparkStorage
     indexes: FileIndexes | None
     layout: TableLayout
-    never_null: frozenset[Path]
+    never_null: frozenset[ColumnPath]
     predicate: Predicate | None
     row_tracking: RowIdColumns | None
     with_files: bool

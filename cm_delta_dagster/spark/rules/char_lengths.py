@@ -10,7 +10,7 @@ from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA, LengthLimits, char_width, length_limits
 from cm_delta_dagster.protocol.schema.types import ArrayType, DataType, MapType, StructField, StructType
 from cm_delta_dagster.spark.expressions.schema import quoted
-from cm_delta_dagster.spark.rules.row_rules import Rule, row_message
+from cm_delta_dagster.spark.rules.row_rules import RowRule, row_message
 from cm_delta_dagster.spark.session.errors import Violation
 
 
@@ -73,7 +73,7 @@ def _with_declared(frame: DataFrame, declared: Mapping[str, Any]) -> DataFrame:
     return frame.select(*columns)
 
 
-def length_rules(layout: TableLayout) -> Iterator[Rule]:
+def length_rules(layout: TableLayout) -> Iterator[RowRule]:
     """A string is not longer than its declared length; blanks at its end count."""
     schema = layout.schema
     for item in schema.fields:
@@ -85,7 +85,7 @@ def length_rules(layout: TableLayout) -> Iterator[Rule]:
             f"{item.metadata[CHAR_METADATA]} allows; nothing was committed. Shorten the string. The row has "
         )
         broken = F.coalesce(_too_long(F.col(quoted(item.name)), item.type, limits), F.lit(False))
-        yield Rule(broken, row_message(Violation.CONSTRAINT, text, [(item.name,)], schema))
+        yield RowRule(broken, row_message(Violation.CONSTRAINT, text, [(item.name,)], schema))
 
 
 def _has_char(limits: LengthLimits) -> bool:

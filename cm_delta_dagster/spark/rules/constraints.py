@@ -27,12 +27,12 @@ from cm_delta_dagster.protocol.schema.types import (
 from cm_delta_dagster.spark.expressions.align import converted
 from cm_delta_dagster.spark.expressions.partition_text import stored_sql
 from cm_delta_dagster.spark.expressions.schema import from_spark, quoted, same_shape, sql_type, to_spark
-from cm_delta_dagster.spark.rules.row_rules import Rule, row_message
+from cm_delta_dagster.spark.rules.row_rules import RowRule, row_message
 from cm_delta_dagster.spark.session.errors import Violation, root_cause, spark_errors
 from cm_delta_dagster.spark.session.query_logs import without_query_logs
 
 
-def constraint_rules(layout: TableLayout) -> Iterator[Rule]:
+def constraint_rules(layout: TableLayout) -> Iterator[RowRule]:
     """The CHECK constraints and invariants of the table. NULL is a violation.
 
     Raises:
@@ -46,10 +46,10 @@ def constraint_rules(layout: TableLayout) -> Iterator[Rule]:
             "the constraint. The row has "
         )
         shown = known_columns(constraint.expression, schema)
-        yield Rule(~is_true(constraint), row_message(Violation.CONSTRAINT, text, shown, schema))
+        yield RowRule(~is_true(constraint), row_message(Violation.CONSTRAINT, text, shown, schema))
 
 
-def generated_rules(layout: TableLayout) -> Iterator[Rule]:
+def generated_rules(layout: TableLayout) -> Iterator[RowRule]:
     """A value of a generated column must equal its expression, and NULL equals NULL.
 
     Partition columns store some texts as NULL, so NULL equals these too.
@@ -68,7 +68,7 @@ def generated_rules(layout: TableLayout) -> Iterator[Rule]:
             # Line breaks, because the expression of another writer may end with a comment.
             expression = stored_sql(f"(\n{expression}\n)", item.type)
         broken = ~F.col(quoted(name)).eqNullSafe(parsed(expression, f"the generated column {name!r}"))
-        yield Rule(broken, row_message(Violation.CONSTRAINT, text, shown, schema))
+        yield RowRule(broken, row_message(Violation.CONSTRAINT, text, shown, schema))
 
 
 def is_true(constraint: Constraint) -> Column:

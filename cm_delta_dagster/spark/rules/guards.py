@@ -25,10 +25,10 @@ from cm_delta_dagster.spark.expressions.predicates import holds
 from cm_delta_dagster.spark.expressions.schema import quoted
 from cm_delta_dagster.spark.rules.char_lengths import length_rules
 from cm_delta_dagster.spark.rules.constraints import constraint_rules, generated_rules
-from cm_delta_dagster.spark.rules.row_rules import Rule, row_message
+from cm_delta_dagster.spark.rules.row_rules import RowRule, row_message
 from cm_delta_dagster.spark.session.errors import Violation
 
-_TABLE_RULES: Sequence[Callable[[TableLayout], Iterable[Rule]]] = (length_rules, constraint_rules, generated_rules)
+_TABLE_RULES: Sequence[Callable[[TableLayout], Iterable[RowRule]]] = (length_rules, constraint_rules, generated_rules)
 """What the metadata of a table demands of its rows, besides NOT NULL."""
 
 
@@ -51,7 +51,7 @@ def guarded_columns(schema: StructType, guard: Predicate) -> dict[str, Column]:
     return _carried([_guard_rule(schema, guard)], schema)
 
 
-def _carried(rules: Sequence[Rule], schema: StructType) -> dict[str, Column]:
+def _carried(rules: Sequence[RowRule], schema: StructType) -> dict[str, Column]:
     # Any column that is written can carry the checks; wrapping keeps its value.
     carrier = next(item.name for item in schema.fields if item.type != VOID)
     wrapped = F.when(rules[0].broken, F.raise_error(rules[0].message))
@@ -60,17 +60,17 @@ def _carried(rules: Sequence[Rule], schema: StructType) -> dict[str, Column]:
     return {carrier: wrapped.otherwise(F.col(quoted(carrier)))}
 
 
-def _guard_rule(schema: StructType, guard: Predicate) -> Rule:
+def _guard_rule(schema: StructType, guard: Predicate) -> RowRule:
     named = sorted({column_path(column)[0].lower() for column in columns_of(guard)})
     shown = [(item.name,) for item in schema.fields if item.name.lower() in named]
     text = (
         f"A row lies outside of the condition {short_sql(guard)} that this write declared; nothing was committed. "
         "Write only rows that satisfy it, or widen the condition. The row has "
     )
-    return Rule(~holds(guard, schema), row_message(Violation.OUTSIDE, text, shown, schema))
+    return RowRule(~holds(guard, schema), row_message(Violation.OUTSIDE, text, shown, schema))
 
 
-def _null_rules(frame: DataFrame, schema: StructType) -> Iterator[Rule]:
+def _null_rules(frame: DataFrame, schema: StructType) -> Iterator[RowRule]:
     offered = {item.name: item.nullable for item in frame.schema.fields}
     for item in schema.fields:
         must_be_given = not item.nullable and offered.get(item.name, True)
@@ -87,7 +87,7 @@ def _null_rules(frame: DataFrame, schema: StructType) -> Iterator[Rule]:
                 f"Column {path!r} is NOT NULL in the table and a row holds NULL there{inside}; nothing was committed. Fill the "
                 "value or drop the row. The row has "
             )
-            yield Rule(broken, row_message(Violation.NOT_NULL, text, (), schema))
+            yield RowRule(broken, row_message(Violation.NOT_NULL, text, (), schema))
 
 
 def _nested_nulls(column: Column, data_type: DataType, path: str) -> list[tuple[str, Column]]:

@@ -6,24 +6,23 @@ from dataclasses import dataclass
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import BINARY, VARIANT, ArrayType, DataType, MapType, StructType
 from cm_delta_dagster.spark.expressions.schema import quoted
 from cm_delta_dagster.spark.session.errors import Violation, violation_suffix
 
 _SHOWN_COLUMNS = 6
 
-Path = tuple[str, ...]
-
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RowRule:
     """``broken`` is true for an offending row; ``message`` describes it and shows the row."""
 
     broken: Column
     message: Column
 
 
-def row_message(kind: Violation, text: str, shown: Sequence[Path], schema: StructType) -> Column:
+def row_message(kind: Violation, text: str, shown: Sequence[ColumnPath], schema: StructType) -> Column:
     """The message for a row that breaks a rule.
 
     Args:
@@ -40,14 +39,14 @@ def row_message(kind: Violation, text: str, shown: Sequence[Path], schema: Struc
     return F.concat(*parts, F.lit("." + violation_suffix(kind)))
 
 
-def _value(path: Path) -> Column:
+def _value(path: ColumnPath) -> Column:
     value = F.col(quoted(path[0]))
     for name in path[1:]:
         value = value.getField(name)
     return value
 
 
-def _is_simple(path: Path, schema: StructType) -> bool:
+def _is_simple(path: ColumnPath, schema: StructType) -> bool:
     found: DataType = schema
     for name in path:
         item = found.field(name) if isinstance(found, StructType) else None

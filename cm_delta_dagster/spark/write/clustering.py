@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from cm_delta_dagster.protocol.features.clustering import ColumnPath
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import DataType, DecimalType, PrimitiveType
 from cm_delta_dagster.spark.expressions.schema import quoted
 from cm_delta_dagster.spark.session.cancellation import collected_table
@@ -110,7 +110,7 @@ def _column(name: str) -> Column:
     return F.col(quoted(name))
 
 
-def _sample(rows: DataFrame, columns: Sequence[LayoutColumn], num_rows: int | None) -> list["_Values"]:
+def _sample(rows: DataFrame, columns: Sequence[LayoutColumn], num_rows: int | None) -> list["_ColumnValues"]:
     """Sort keys of about :data:`SAMPLE_ROWS` rows, one array for each column."""
     keys = [
         (F.substring(key, 1, _TEXT_LENGTH) if column.kind == "string" else key).alias(f"{_KEY}{number}")
@@ -123,29 +123,29 @@ def _sample(rows: DataFrame, columns: Sequence[LayoutColumn], num_rows: int | No
     elif num_rows > SAMPLE_ROWS:
         chosen = chosen.sample(fraction=SAMPLE_ROWS / num_rows, seed=_SEED)
     found = collected_table(chosen)
-    return [_Values.of(found.column(number).combine_chunks()) for number in range(len(columns))]
+    return [_ColumnValues.of(found.column(number).combine_chunks()) for number in range(len(columns))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Values:
+class _ColumnValues:
     """Values of one column: those that are not NULL, and which rows have them."""
 
     values: npt.NDArray[np.generic]
     is_valid: npt.NDArray[np.bool_]
 
     @staticmethod
-    def of(array: pa.Array) -> "_Values":
+    def of(array: pa.Array) -> "_ColumnValues":
         valid = array.drop_null()
         if pa.types.is_string(valid.type) or pa.types.is_large_string(valid.type):
             # Spark compares the bytes of UTF-8.
             values = np.array([text.encode() for text in valid.to_pylist()], dtype=object)
         else:
             values = valid.to_numpy(zero_copy_only=False)
-        return _Values(values=values, is_valid=np.asarray(pc.is_valid(array).to_pylist(), dtype=bool))
+        return _ColumnValues(values=values, is_valid=np.asarray(pc.is_valid(array).to_pylist(), dtype=bool))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Bounds:
+class _RangeBounds:
     """The ends of ranges: first those of NULL, then ``values`` in order."""
 
     num_null: int
@@ -156,23 +156,23 @@ class _Bounds:
         return [*[None] * self.num_null, *plain]
 
 
-def _bounds(sample: _Values, num_ranges: int) -> _Bounds:
+def _bounds(sample: _ColumnValues, num_ranges: int) -> _RangeBounds:
     """The ends of ``num_ranges`` ranges with equally many rows; NULL comes first. A frequent value ends several ranges."""
     ordered = np.sort(sample.values)
     num_null = len(sample.is_valid) - len(ordered)
     places = np.arange(1, num_ranges) * len(sample.is_valid) // num_ranges
     valid = places[places >= num_null] - num_null
-    return _Bounds(num_null=int((places < num_null).sum()), values=ordered[valid] if len(ordered) else ordered)
+    return _RangeBounds(num_null=int((places < num_null).sum()), values=ordered[valid] if len(ordered) else ordered)
 
 
-def _ranges(sample: _Values, bounds: _Bounds) -> Integers:
+def _ranges(sample: _ColumnValues, bounds: _RangeBounds) -> Integers:
     """The range number of each row: how many ranges end before its value."""
     numbers = np.zeros(len(sample.is_valid), dtype=np.int64)
     numbers[sample.is_valid] = bounds.num_null + np.searchsorted(bounds.values, sample.values, side="left")
     return numbers
 
 
-def _range(key: Column, bounds: _Bounds, kind: str) -> Column:
+def _range(key: Column, bounds: _RangeBounds, kind: str) -> Column:
     """:func:`_ranges` as a Spark expression."""
     listed = bounds.listed()
     if not listed:
@@ -180,7 +180,7 @@ def _range(key: Column, bounds: _Bounds, kind: str) -> Column:
     return _count_of(literal_array(listed, kind), len(listed), lambda bound: F.coalesce(bound < key, key.isNotNull()))
 
 
-def _cuts(sample: Sequence[_Values], bounds: Sequence[_Bounds], curve: Curve, num_files: int) -> list[int]:
+def _cuts(sample: Sequence[_ColumnValues], bounds: Sequence[_RangeBounds], curve: Curve, num_files: int) -> list[int]:
     """The places at which files 1, 2, ... begin.
 
     A file that ends at the edge of a large part of the curve has narrower bounds in all columns, so an edge near the wanted end is

@@ -58,7 +58,7 @@ class CheckedContent:
     absolute_paths: tuple[str, ...] = ()
 
 
-Check: TypeAlias = Callable[[ProposedContent], CommitFlaw | None]
+ContentCheck: TypeAlias = Callable[[ProposedContent], CommitFlaw | None]
 
 
 def check_content(data: bytes) -> CheckedContent:
@@ -150,7 +150,7 @@ def _fields_of(content: ProposedContent, name: str) -> Mapping[str, Any] | None:
     return next((fields for _, action, fields in content.actions if action == name), None)
 
 
-CHECKS: tuple[Check, ...] = (_actions, _files, _repeated_files, _served_protocol)
+CHECKS: tuple[ContentCheck, ...] = (_actions, _files, _repeated_files, _served_protocol)
 """The checks in order; each relies on the ones before it."""
 
 
