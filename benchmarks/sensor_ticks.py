@@ -17,7 +17,8 @@ import sqlalchemy as sa
 
 from cm_delta_dagster import connect
 from cm_delta_dagster.catalog.ratification import CommitProposal, CommitSummary, Ratified
-from cm_delta_dagster.catalog.sql import SqlCatalog, engines, schema
+from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.sql.database import engines, schema
 from cm_delta_dagster.orchestration import CatalogResource, ratified_commit_sensor
 
 TABLES = 10_000

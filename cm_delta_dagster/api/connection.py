@@ -28,7 +28,7 @@ from cm_delta_dagster.api.recovery_methods import RecoveryMethods
 from cm_delta_dagster.api.rule_methods import ConnectionRules
 from cm_delta_dagster.api.sql_methods import SqlMethods
 from cm_delta_dagster.catalog.sql import SqlCatalog
-from cm_delta_dagster.catalog.sql.engines import DEFAULT_DIRECTORY
+from cm_delta_dagster.catalog.sql.database.engines import DEFAULT_DIRECTORY
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext

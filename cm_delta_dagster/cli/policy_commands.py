@@ -9,7 +9,7 @@ from cm_delta_dagster.catalog.maintenance import MaintenanceConditions, Maintena
 from cm_delta_dagster.catalog.maintenance_decisions import conditions_text
 from cm_delta_dagster.catalog.maintenance_windows import MaintenanceWindow
 from cm_delta_dagster.catalog.sql import SqlCatalog
-from cm_delta_dagster.catalog.sql.names import scope_parts
+from cm_delta_dagster.catalog.sql.rows.names import scope_parts
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.cli.catalog import open_catalog
 from cm_delta_dagster.cli.days import DAYS, days_in_ms

@@ -11,7 +11,7 @@ import dagster as dg
 from dagster._core.definitions.sensor_definition import SensorType
 
 from cm_delta_dagster.catalog.sql import SqlCatalog
-from cm_delta_dagster.catalog.sql.database import IfMissing
+from cm_delta_dagster.catalog.sql.database.database import IfMissing
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CatalogNotFoundError, CmDeltaError, InvalidArgumentError
 from cm_delta_dagster.orchestration.assets.commit_together import OutputDefinition, check_group

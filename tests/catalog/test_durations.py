@@ -12,8 +12,8 @@ from cm_delta_dagster.catalog.durations import LONGEST_MS, is_duration
 from cm_delta_dagster.catalog.event_feed import EventFilter
 from cm_delta_dagster.catalog.maintenance import MaintenanceConditions, MaintenanceKind
 from cm_delta_dagster.catalog.sql import SqlCatalog
-from cm_delta_dagster.catalog.sql.approvals import check_duration
-from cm_delta_dagster.catalog.sql.schema import MAINTENANCE_LEASES
+from cm_delta_dagster.catalog.sql.database.schema import MAINTENANCE_LEASES
+from cm_delta_dagster.catalog.sql.ratification.approval_requests import check_duration
 from cm_delta_dagster.catalog.webhooks import Webhook
 from cm_delta_dagster.cli.main import main
 from cm_delta_dagster.client.settings import ClientSettings

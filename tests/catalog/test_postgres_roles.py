@@ -13,8 +13,9 @@ from cm_delta_dagster.catalog.approvals import ApprovalRequest
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
 from cm_delta_dagster.catalog.maintenance import LeaseGranted, MaintenanceKind
 from cm_delta_dagster.catalog.ratification import Ratified
-from cm_delta_dagster.catalog.sql import SqlCatalog, migrate
-from cm_delta_dagster.catalog.sql.schema import METADATA
+from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.sql.database import migrate
+from cm_delta_dagster.catalog.sql.database.schema import METADATA
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CommitRefusedError, OperationRefusedError, PermissionDeniedError
 from tests.contracts.catalog_bench import NAME, OTHER, create

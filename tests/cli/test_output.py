@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 import cm_delta_dagster.cli
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.sql import SqlCatalog
-from cm_delta_dagster.catalog.sql.schema import MAINTENANCE_LEASES
+from cm_delta_dagster.catalog.sql.database.schema import MAINTENANCE_LEASES
 from cm_delta_dagster.cli.main import main
 from cm_delta_dagster.cli.output import make_warnings_printable
 from cm_delta_dagster.operations.recovery.display_text import printable, printable_json

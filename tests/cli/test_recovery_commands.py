@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from cm_delta_dagster import connect
 from cm_delta_dagster.catalog.sql import SqlCatalog
-from cm_delta_dagster.catalog.sql.backup import dump_command
+from cm_delta_dagster.catalog.sql.database.backup import dump_command
 from cm_delta_dagster.cli.main import main
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import (

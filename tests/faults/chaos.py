@@ -28,7 +28,7 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
-from cm_delta_dagster.catalog.sql.schema import MAINTENANCE_LEASES
+from cm_delta_dagster.catalog.sql.database.schema import MAINTENANCE_LEASES
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.history import iterate_history
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot

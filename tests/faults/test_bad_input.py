@@ -10,7 +10,7 @@ from pyspark.sql import types as T
 
 from cm_delta_dagster import connect
 from cm_delta_dagster.catalog.sql import SqlCatalog
-from cm_delta_dagster.catalog.sql.migrate import HEAD, VERSION_TABLE
+from cm_delta_dagster.catalog.sql.database.migrate import HEAD, VERSION_TABLE
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (

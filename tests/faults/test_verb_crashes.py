@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster.catalog.sql.schema import MAINTENANCE_LEASES
+from cm_delta_dagster.catalog.sql.database.schema import MAINTENANCE_LEASES
 from cm_delta_dagster.errors import CommitStateUnknownError
 from tests.faults.nth_call import DiskWorld
 from tests.faults.test_nth_spark_call import MOST_CALLS, TABLE, VERBS, new_world, recovered, rows_at, versions

@@ -22,7 +22,7 @@ from cm_delta_dagster.catalog.ratification import (
     RatifiedTogether,
     VersionTaken,
 )
-from cm_delta_dagster.catalog.sql.schema import TABLES
+from cm_delta_dagster.catalog.sql.database.schema import TABLES
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings

@@ -110,8 +110,8 @@ def test_the_load_ends_with_the_process_that_made_it(tmp_path: Path) -> None:
 
 CONCURRENT = (
     "tests/catalog/test_catalog_contract.py",
-    "tests/catalog/test_file_lock.py",
-    "tests/catalog/test_feed_entries.py",
+    "tests/catalog/sql/database/test_file_lock.py",
+    "tests/catalog/sql/feed/test_entries.py",
     "tests/client/commits",
     "tests/client/post_commit",
     "tests/faults/test_crashes.py",

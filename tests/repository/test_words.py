@@ -50,8 +50,10 @@ ALLOWED = {
         "tell_definition",
     ),
     "cm_delta_dagster/arrow/data_files.py": ("def tell(",),  # A method of Python's files.
-    "cm_delta_dagster/catalog/sql/schema.py": ("cm_delta_maintenance_claims",),  # Only a migration can change it.
-    "tests/catalog/pooler.py": ("loop.call_soon_threadsafe",),
+    "cm_delta_dagster/catalog/sql/database/schema.py": (
+        "cm_delta_maintenance_claims",
+    ),  # Only a migration can change it.
+    "tests/catalog/sql/database/pooler.py": ("loop.call_soon_threadsafe",),
     "tests/faults/chaos_worker.py": ("buffer.tell()",),
     "tests/orchestration/runs/test_resources.py": ("turn_seconds",),  # A setting that is not known any more.
 }

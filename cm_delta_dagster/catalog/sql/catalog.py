@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cm_delta_dagster.catalog.approvals import Approval, ApprovalRequest
 from cm_delta_dagster.catalog.ratification import (
     MAX_CLOCK_DIFFERENCE_MS,
     CommitOutcome,
@@ -24,29 +25,19 @@ from cm_delta_dagster.catalog.ratification import (
     VersionTaken,
 )
 from cm_delta_dagster.catalog.recovery import AdoptedTable, CommitHistory
-from cm_delta_dagster.catalog.sql import (
-    clones,
-    commit_replacement,
-    commit_rows,
-    commits,
-    committed_files,
-    guard,
-    lifecycle,
-    names,
-    proposal_validation,
-    recovery,
-    registered_paths,
-    tables,
-)
-from cm_delta_dagster.catalog.sql.access_methods import AccessMethods
-from cm_delta_dagster.catalog.sql.caller_database import CallerDatabase
-from cm_delta_dagster.catalog.sql.callers import environment_principal
-from cm_delta_dagster.catalog.sql.database import Database, IfMissing
-from cm_delta_dagster.catalog.sql.feed_methods import FeedMethods
-from cm_delta_dagster.catalog.sql.lease_methods import LeaseMethods
-from cm_delta_dagster.catalog.sql.policy_methods import PolicyMethods
-from cm_delta_dagster.catalog.sql.ratifier import Ratifier
-from cm_delta_dagster.catalog.sql.rule_methods import RuleMethods
+from cm_delta_dagster.catalog.sql.access import audit, guard
+from cm_delta_dagster.catalog.sql.access.methods import AccessMethods
+from cm_delta_dagster.catalog.sql.database.caller_database import CallerDatabase
+from cm_delta_dagster.catalog.sql.database.callers import environment_principal
+from cm_delta_dagster.catalog.sql.database.database import Database, IfMissing
+from cm_delta_dagster.catalog.sql.feed.methods import FeedMethods
+from cm_delta_dagster.catalog.sql.policies.lease_methods import LeaseMethods
+from cm_delta_dagster.catalog.sql.policies.methods import PolicyMethods
+from cm_delta_dagster.catalog.sql.ratification import approval_requests, commits, records, replacement, validation
+from cm_delta_dagster.catalog.sql.ratification.ratifier import Ratifier
+from cm_delta_dagster.catalog.sql.rows import names
+from cm_delta_dagster.catalog.sql.rules.methods import RuleMethods
+from cm_delta_dagster.catalog.sql.tables import clones, lifecycle, recovery, registered_paths, registry
 from cm_delta_dagster.catalog.sql.webhook_methods import WebhookMethods
 from cm_delta_dagster.catalog.tables import (
     CatalogIdentity,
@@ -93,7 +84,11 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
         max_clock_difference_ms: int = MAX_CLOCK_DIFFERENCE_MS,
         principal: str | None = None,
     ) -> None:
-        self._database = CallerDatabase(Database(url, if_missing=if_missing), principal or environment_principal())
+        self._database = CallerDatabase(
+            Database(url, if_missing=if_missing),
+            principal or environment_principal(),
+            record_refusal=audit.record_refusal,
+        )
         self._closes_database = True
         self._warehouse = None if warehouse is None else names.checked_warehouse(warehouse)
         self._now_ms = self._database.shared.now_ms if now_ms is None else now_ms
@@ -104,7 +99,7 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
         """The same catalog by the same connections, for the calls of ``principal``. Raises InvalidArgumentError."""
         other = object.__new__(type(self))
         vars(other).update(vars(self))
-        other._database = CallerDatabase(self._database.shared, principal)
+        other._database = self._database.acting_as(principal)
         other._ratifier = self._ratifier.acting_in(other._database)
         other._closes_database = False
         return other
@@ -142,7 +137,7 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
         now_ms = self._now_ms()
         if location is not None:
             return self._database.write(
-                lambda connection: tables.reserve_at(connection, identifier, location=location, now_ms=now_ms)
+                lambda connection: registry.reserve_at(connection, identifier, location=location, now_ms=now_ms)
             )
         warehouse = self._warehouse
         if warehouse is None:
@@ -157,7 +152,7 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
                 )
             )
         return self._database.write(
-            lambda connection: tables.create_staging_table(connection, identifier, warehouse=warehouse, now_ms=now_ms)
+            lambda connection: registry.create_staging_table(connection, identifier, warehouse=warehouse, now_ms=now_ms)
         )
 
     def register_table(
@@ -174,30 +169,30 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
         commits.check_timestamp(
             table_id, 0, summary, previous=None, now_ms=now_ms, max_ahead_ms=self._max_clock_difference_ms
         )
-        proposal_validation.check_initial(initial)
+        validation.check_initial(initial)
         return self._database.write(
-            lambda connection: tables.register_table(
+            lambda connection: registry.register_table(
                 connection, table_id, identifier, summary=summary, initial=initial, now_ms=now_ms
             )
         )
 
     def load_table(self, identifier: TableIdentifier) -> TableEntry:
         """Resolve a name, in one statement. Raises TableNotFoundError."""
-        return self._database.read(lambda connection: tables.load_table(connection, identifier, requires=_READ))
+        return self._database.read(lambda connection: registry.load_table(connection, identifier, requires=_READ))
 
     def load_tables(self, identifiers: Iterable[TableIdentifier]) -> tuple[TableEntry, ...]:
         """Resolve several names, in one statement."""
         wanted = tuple(identifiers)
-        return self._database.read(lambda connection: tables.load_tables(connection, wanted, requires=_READ))
+        return self._database.read(lambda connection: registry.load_tables(connection, wanted, requires=_READ))
 
     def load_table_by_id(self, table_id: str) -> TableEntry:
         """Load a table by id, in one statement. Raises TableNotFoundError."""
-        return self._database.read(lambda connection: tables.load_table_by_id(connection, table_id, requires=_READ))
+        return self._database.read(lambda connection: registry.load_table_by_id(connection, table_id, requires=_READ))
 
     def set_definition(self, table_id: str, *, version: int, metadata: Metadata, protocol: Protocol) -> bool:
         """Store the definition at ``version``, unless there is a later version. Raises TableNotFoundError."""
         return self._database.write(
-            lambda connection: tables.set_definition(
+            lambda connection: registry.set_definition(
                 connection, table_id, version=version, metadata=metadata, protocol=protocol
             )
         )
@@ -206,7 +201,7 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
         """Remove the name; log and data stay. Raises TableNotFoundError."""
         now_ms = self._now_ms()
         self._database.write(
-            lambda connection: tables.drop_table(connection, identifier, table_id=table_id, now_ms=now_ms)
+            lambda connection: registry.drop_table(connection, identifier, table_id=table_id, now_ms=now_ms)
         )
 
     def inactive_tables(self, scope: str = "") -> tuple[InactiveTable, ...]:
@@ -274,7 +269,7 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
     def list_tables(self, scope: str = "") -> tuple[TableIdentifier, ...]:
         """Names under ``scope``, sorted. Raises InvalidArgumentError for a malformed scope."""
         parts = names.scope_parts(scope) if scope else ()
-        return self._database.read(lambda connection: tables.list_tables(connection, parts))
+        return self._database.read(lambda connection: registry.list_tables(connection, parts))
 
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
         """Ratify. Raises CommitRejectedError, TableNotFoundError, CatalogUnavailableError (unknown commit outcome)."""
@@ -288,6 +283,14 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
         for proposal in proposals.values():
             names.check_proposal(proposal)
         return self._ratifier.commit_together(proposals)
+
+    def request_approval(self, table_id: str, proposal: CommitProposal, request: ApprovalRequest) -> Approval | None:
+        """Keep the proposal. Raises CommitRefusedError, TableNotFoundError, CommitRejectedError."""
+        names.check_proposal(proposal)
+        now_ms = self._now_ms()
+        return self._database.write(
+            lambda connection: approval_requests.request(connection, table_id, proposal, request, now_ms=now_ms)
+        )
 
     def commit_lock(self, table_id: str, *, seconds: float) -> AbstractContextManager[bool]:
         """The advisory commit lock of the table. Raises nothing."""
@@ -322,7 +325,7 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
     ) -> RatifiedCommits:
         """Unpublished ratified commits in the inclusive range, and the head, in one statement. Raises TableNotFoundError."""
         return self._database.read(
-            lambda connection: commit_rows.get_ratified_commits(
+            lambda connection: records.get_ratified_commits(
                 connection, table_id, start=start, end=end, content_from_version=content_from_version
             )
         )
@@ -330,13 +333,13 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
     def commit_records(self, table_id: str, *, start: int, end: int) -> tuple[RatifiedCommit, ...]:
         """Records of versions, published or not, in one statement. Raises TableNotFoundError."""
         return self._database.read(
-            lambda connection: committed_files.commit_records(connection, table_id, start=start, end=end)
+            lambda connection: records.commit_records(connection, table_id, start=start, end=end)
         )
 
     def commit_digests(self, table_id: str, *, start: int, end: int) -> Mapping[int, str]:
         """SHA-256 digests by version, in one statement."""
         return self._database.read(
-            lambda connection: committed_files.commit_digests(connection, table_id, start=start, end=end)
+            lambda connection: records.commit_digests(connection, table_id, start=start, end=end)
         )
 
     def set_published_version(self, table_id: str, version: int) -> None:
@@ -379,7 +382,7 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
         names.check_recovered(proposal)
         now_ms = self._now_ms()
         return self._database.write(
-            lambda connection: commit_replacement.replace_commit(
+            lambda connection: replacement.replace_commit(
                 connection, table_id, proposal, replaces=replaces, data_change=data_change, reason=reason, now_ms=now_ms
             )
         )

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from cm_delta_dagster.catalog.durations import is_duration
 from cm_delta_dagster.catalog.sql import webhooks
-from cm_delta_dagster.catalog.sql.caller_database import CallerDatabase
+from cm_delta_dagster.catalog.sql.database.caller_database import CallerDatabase
 from cm_delta_dagster.catalog.webhooks import Webhook, WebhookFailure
 from cm_delta_dagster.errors import InvalidArgumentError
 

@@ -9,8 +9,10 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.access import WHOLE_CATALOG
 from cm_delta_dagster.catalog.event_feed import EventFilter, checked_position
 from cm_delta_dagster.catalog.feed_kinds import FeedKind
-from cm_delta_dagster.catalog.sql import audit, feed, guard, names
-from cm_delta_dagster.catalog.sql.schema import WEBHOOK_FAILURES, WEBHOOKS
+from cm_delta_dagster.catalog.sql.access import audit, guard
+from cm_delta_dagster.catalog.sql.database.schema import WEBHOOK_FAILURES, WEBHOOKS
+from cm_delta_dagster.catalog.sql.feed import commits
+from cm_delta_dagster.catalog.sql.rows import names
 from cm_delta_dagster.catalog.webhooks import Webhook, WebhookFailure, is_deliverable, webhook_not_found
 from cm_delta_dagster.errors import InvalidArgumentError
 
@@ -64,7 +66,7 @@ def put(connection: sa.Connection, webhook: Webhook, *, now_ms: int) -> None:
 
 
 def _refuse_position_after_end(connection: sa.Connection, webhook: Webhook) -> None:
-    latest = feed.head(connection).latest_position
+    latest = commits.head(connection).latest_position
     if webhook.position > latest:
         raise InvalidArgumentError(
             f"The webhook {webhook.name} cannot begin after position {webhook.position}: the feed ends at position {latest}. "

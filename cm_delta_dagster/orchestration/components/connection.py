@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 import dagster as dg
 from pydantic import BaseModel, ConfigDict, Field, ValidatorFunctionWrapHandler, WrapValidator, field_validator
 
-from cm_delta_dagster.catalog.sql.database import IfMissing
+from cm_delta_dagster.catalog.sql.database.database import IfMissing
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
 from cm_delta_dagster.orchestration.runs.environment import as_references, variable_of

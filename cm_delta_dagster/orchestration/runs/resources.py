@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, PrivateAttr, 
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster.catalog.sql import SqlCatalog
-from cm_delta_dagster.catalog.sql.database import IfMissing
+from cm_delta_dagster.catalog.sql.database.database import IfMissing
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import CommitContext
 from cm_delta_dagster.client.settings import ClientSettings, OnCatalogBehind

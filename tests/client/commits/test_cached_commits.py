@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
 from cm_delta_dagster.catalog.ratification import CACHED_COMMITS
 from cm_delta_dagster.catalog.sql import SqlCatalog
-from cm_delta_dagster.catalog.sql.schema import COMMITS, DEFINITIONS
+from cm_delta_dagster.catalog.sql.database.schema import COMMITS, DEFINITIONS
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.transaction import Transaction

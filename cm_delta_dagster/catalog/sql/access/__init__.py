@@ -1,0 +1,1 @@
+"""Callers, grants and roles, and the audit."""

@@ -1,0 +1,108 @@
+"""The audit: one row for each change of a rule, written in its transaction, and for each refusal. Each is an entry of the feed.
+
+Functions over an open connection; the caller opens the transaction.
+"""
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.audit import AuditEntry, AuditOutcome
+from cm_delta_dagster.catalog.feed_kinds import FeedKind
+from cm_delta_dagster.catalog.sql.database.callers import caller_of
+from cm_delta_dagster.catalog.sql.database.schema import AUDIT
+from cm_delta_dagster.catalog.sql.feed.entries import NewEntry, append
+from cm_delta_dagster.errors import Refusal
+
+LEASE_ACTIONS = ("acquire lease", "release lease", "take over lease", "expire lease")
+_KINDS = dict.fromkeys(LEASE_ACTIONS, FeedKind.LEASE_CHANGED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a caller changes.
+
+    Attributes:
+        action: what was asked for, e.g. ``grant``.
+        scope: ``*``, a catalog, a schema or the name of a table.
+        before, after: the changed object in words; None if there was or is none.
+        reason: what the caller gave as the reason; empty without one.
+        table_id: of the table, if it concerns one.
+    """
+
+    action: str
+    scope: str
+    before: str | None = None
+    after: str | None = None
+    reason: str = ""
+    table_id: str | None = None
+
+
+def record(connection: sa.Connection, change: Change, *, now_ms: int) -> None:
+    """Insert an entry for a change that the same transaction makes."""
+    _insert(connection, change, outcome=AuditOutcome.DONE, now_ms=now_ms)
+
+
+def record_refusal(connection: sa.Connection, action: str, refusal: Refusal, *, now_ms: int) -> None:
+    """Insert an entry for a refusal. The transaction that was refused must have ended."""
+    reason = f"{refusal.what}: {refusal.reason}"
+    change = Change(action=action, scope=refusal.scope, reason=reason, table_id=refusal.table_id)
+    _insert(connection, change, outcome=AuditOutcome.REFUSED, now_ms=now_ms)
+
+
+def _insert(connection: sa.Connection, change: Change, *, outcome: AuditOutcome, now_ms: int) -> None:
+    append(connection, _feed_entry(connection, change, outcome=outcome, now_ms=now_ms))
+    connection.execute(
+        sa.insert(AUDIT).values(
+            at_ms=now_ms,
+            principal=caller_of(connection),
+            action=change.action,
+            scope=change.scope,
+            table_id=change.table_id,
+            state_before=change.before,
+            state_after=change.after,
+            reason=change.reason,
+            outcome=outcome.value,
+        )
+    )
+
+
+def _feed_entry(connection: sa.Connection, change: Change, *, outcome: AuditOutcome, now_ms: int) -> NewEntry:
+    kind = (
+        FeedKind.PROPOSAL_REFUSED
+        if outcome is AuditOutcome.REFUSED
+        else _KINDS.get(change.action, FeedKind.POLICY_CHANGED)
+    )
+    facts = {"action": change.action, "before": change.before, "after": change.after, "reason": change.reason or None}
+    return NewEntry(
+        kind=kind,
+        at_ms=now_ms,
+        table_id=change.table_id,
+        scope=change.scope,
+        actor=caller_of(connection),
+        details={name: text for name, text in facts.items() if text is not None},
+    )
+
+
+def entries(connection: sa.Connection, *, scope: str, after: int | None, limit: int) -> tuple[AuditEntry, ...]:
+    """The oldest entries above the id ``after``, or without it the newest; ascending. With a scope, those at or below it."""
+    oldest = sa.select(AUDIT).where(AUDIT.c.entry_id > (after or 0)).order_by(AUDIT.c.entry_id).limit(limit)
+    found = oldest if after is not None else sa.select(AUDIT).order_by(AUDIT.c.entry_id.desc()).limit(limit)
+    if scope:
+        below = sa.func.substr(AUDIT.c.scope, 1, len(scope) + 1) == f"{scope}."
+        found = found.where(sa.or_(AUDIT.c.scope == scope, below))
+    return tuple(
+        AuditEntry(
+            entry_id=row.entry_id,
+            at_ms=row.at_ms,
+            principal=row.principal,
+            action=row.action,
+            scope=row.scope,
+            table_id=row.table_id,
+            before=row.state_before,
+            after=row.state_after,
+            reason=row.reason,
+            outcome=AuditOutcome(row.outcome),
+        )
+        for row in sorted(connection.execute(found), key=lambda row: row.entry_id)
+    )

@@ -1,0 +1,268 @@
+"""Which privilege each operation requires, and whether the caller has it.
+
+Every operation but a commit asks :func:`require` once. The privileges that a commit requires follow from its content; see
+``grant_check``. Functions over an open connection.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.access import ROLE, WHOLE_CATALOG, Privilege, plain_name
+from cm_delta_dagster.catalog.maintenance import BY_GRANTS
+from cm_delta_dagster.catalog.sql.access.grantees import PUBLIC, of_user
+from cm_delta_dagster.catalog.sql.database.callers import caller_of
+from cm_delta_dagster.catalog.sql.database.prepared import Call, Prepared
+from cm_delta_dagster.catalog.sql.database.schema import (
+    ACTIVE_CHECKS,
+    GRANTS,
+    IS_ACTIVE,
+    NAME_COLUMNS,
+    ROLE_MEMBERS,
+    TABLES,
+    identifier_of,
+    scope_keys,
+)
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.errors import OperationRefusedError, Refusal
+
+RULE = BY_GRANTS
+"""Name of the rule in refusals, and of the check of commits."""
+
+
+class Operation(StrEnum):
+    """What a caller asks the catalog for. The value is the text of messages and of the audit."""
+
+    READ = "read"
+    PIN = "pin version"
+    MOVE_PINS = "move pins of others"
+    CREATE = "create table"
+    REGISTER_PATH = "register path"
+    RENAME = "rename"
+    DROP = "drop"
+    UNDROP = "undrop"
+    PURGE = "purge"
+    CLONE = "clone"
+    ADOPT = "adopt"
+    RELEASE = "release"
+    REPAIR = "repair definition"
+    MAINTAIN = "maintain"
+    LEASE = "lease"
+    EXPIRE_LEASE = "expire lease"
+    PUBLISH = "publish"
+    SET_POLICY = "set policy"
+    APPROVE = "approve"
+    GRANT = "grant"
+    TRANSFER = "transfer ownership"
+    MANAGE_ROLES = "manage roles"
+    MANAGE_WEBHOOKS = "manage webhooks"
+    ENABLE_GRANTS = "enable grants"
+    DISABLE_GRANTS = "disable grants"
+    RECOVER = "recover"
+    READ_AUDIT = "read audit"
+
+
+_WRITE = (Privilege.APPEND, Privilege.ALTER, Privilege.MAINTAIN)
+REQUIRED: Mapping[Operation, tuple[Privilege, ...]] = MappingProxyType(
+    {
+        Operation.READ: (Privilege.READ,),
+        Operation.PIN: (Privilege.READ,),
+        Operation.MOVE_PINS: _WRITE,
+        # A clone restricts what the owner of its source may do, and its creation holds the lease of the source.
+        Operation.CLONE: _WRITE,
+        Operation.LEASE: _WRITE,
+        Operation.EXPIRE_LEASE: (Privilege.MAINTAIN,),
+        Operation.PUBLISH: _WRITE,
+        Operation.CREATE: (Privilege.ALTER,),
+        Operation.REGISTER_PATH: (Privilege.ALTER,),
+        Operation.ADOPT: (Privilege.ALTER,),
+        Operation.REPAIR: (Privilege.ALTER, Privilege.MAINTAIN),
+        Operation.MAINTAIN: (Privilege.MAINTAIN,),
+        Operation.RENAME: (Privilege.OWN,),
+        Operation.DROP: (Privilege.OWN,),
+        Operation.UNDROP: (Privilege.OWN,),
+        Operation.PURGE: (Privilege.OWN,),
+        Operation.RELEASE: (Privilege.OWN,),
+        Operation.RECOVER: (Privilege.OWN,),
+        Operation.SET_POLICY: (Privilege.OWN,),
+        Operation.APPROVE: (Privilege.OWN,),
+        Operation.GRANT: (Privilege.OWN,),
+        Operation.TRANSFER: (Privilege.OWN,),
+        Operation.MANAGE_ROLES: (Privilege.OWN,),
+        Operation.MANAGE_WEBHOOKS: (Privilege.OWN,),
+        Operation.ENABLE_GRANTS: (Privilege.OWN,),
+        Operation.DISABLE_GRANTS: (Privilege.OWN,),
+        Operation.READ_AUDIT: (Privilege.OWN,),
+    }
+)
+"""The privileges of which one is required for each operation."""
+
+_STATE = Prepared(
+    sa.select(ACTIVE_CHECKS.c.scope).where(ACTIVE_CHECKS.c.check_name == RULE, ACTIVE_CHECKS.c.scope == WHOLE_CATALOG)
+)
+IS_ENABLED = sa.exists(
+    sa.select(ACTIVE_CHECKS.c.scope).where(ACTIVE_CHECKS.c.check_name == RULE, ACTIVE_CHECKS.c.scope == WHOLE_CATALOG)
+).label("grants_enabled")
+"""A column for statements that read tables: whether the caller needs a privilege, so that without grants they are one statement."""
+
+_FIRST_NAMES = sa.union(
+    sa.select(sa.bindparam("caller", type_=sa.Text).label("name")),
+    sa.select(sa.literal_column(f"'{ROLE}{PUBLIC}'", sa.Text)),
+).subquery("first_names")
+_NAMES = sa.select(_FIRST_NAMES.c.name).cte("names", recursive=True)
+NAMES = _NAMES.union(
+    sa.select(ROLE_MEMBERS.c.role).where(ROLE_MEMBERS.c.member == _NAMES.c.name),
+)
+"""The caller and its roles, direct and indirect, with the role of everybody, as they are stored."""
+
+_IS_ONE_OF_THEM = GRANTS.c.grantee.in_(sa.select(NAMES.c.name))
+_HELD_ON_TABLE = Prepared(
+    sa.select(
+        GRANTS.c.privilege,
+        sa.case((TABLES.c.owner.in_(sa.select(NAMES.c.name)), 1), else_=0).label("is_owner"),
+    )
+    .select_from(TABLES.outerjoin(GRANTS, sa.and_(GRANTS.c.scope.in_(scope_keys()), _IS_ONE_OF_THEM)))
+    .where(TABLES.c.table_id == sa.bindparam("of_table"))
+)
+_HELD_ON_SCOPES = sa.select(GRANTS.c.privilege).where(
+    GRANTS.c.scope.in_(sa.bindparam("scopes", expanding=True)), _IS_ONE_OF_THEM
+)
+_TABLE = sa.select(*NAME_COLUMNS, TABLES.c.owner).where(TABLES.c.table_id == sa.bindparam("of_table"))
+_OWNERS = (
+    sa.select(GRANTS.c.grantee)
+    .where(GRANTS.c.privilege == Privilege.OWN.value, GRANTS.c.scope.in_(sa.bindparam("scopes", expanding=True)))
+    .order_by(sa.func.length(GRANTS.c.scope).desc(), GRANTS.c.grantee)
+    .limit(3)
+)
+
+
+def is_enabled(connection: sa.Connection) -> bool:
+    """Whether the catalog enforces grants."""
+    return bool(_STATE.rows(connection, {}))
+
+
+def require(
+    connection: sa.Connection,
+    operation: Operation,
+    on: "TableIdentifier | str",
+    *,
+    table_id: str | None = None,
+) -> None:
+    """Return if grants are not enabled, or if the caller has the privilege for ``operation``.
+
+    Args:
+        on: name of the table, or the scope: ``*``, a catalog or a schema. With ``table_id`` only for messages.
+        table_id: the table, if the operation concerns an existing one.
+
+    Raises:
+        OperationRefusedError: the caller lacks the privilege; the message names the scope and whom to ask.
+    """
+    if not is_enabled(connection):
+        return
+    held = held_on_scope(connection, str(on)) if table_id is None else held_on_table(connection, table_id)
+    if held.isdisjoint(REQUIRED[operation]):
+        refusal = missing(connection, str(operation), REQUIRED[operation][:1], on=str(on), table_id=table_id)
+        raise OperationRefusedError(str(refusal), refusal=refusal)
+
+
+def require_on_scope(connection: sa.Connection, operation: Operation, scope: str) -> None:
+    """As :func:`require`, for a scope that may be the name of a table, which need not exist."""
+    if not is_enabled(connection):
+        return
+    require(connection, operation, scope, table_id=table_id_of(connection, scope))
+
+
+def table_id_of(connection: sa.Connection, scope: str) -> str | None:
+    """The id of the table that the scope names; None for other scopes, and for a table that does not exist."""
+    parts = scope.split(".")
+    if len(parts) != len(NAME_COLUMNS):
+        return None
+    of_name = [column == part for column, part in zip(NAME_COLUMNS, parts, strict=True)]
+    return connection.execute(sa.select(TABLES.c.table_id).where(*of_name, IS_ACTIVE)).scalar_one_or_none()
+
+
+def require_on_table(connection: sa.Connection, operation: Operation, table_id: str) -> None:
+    """As :func:`require` for the table with this id; an unknown one is left to the operation."""
+    if not is_enabled(connection):
+        return
+    identifier = identifier_of_table(connection, table_id)
+    if identifier is not None:
+        require(connection, operation, identifier, table_id=table_id)
+
+
+def identifier_of_table(connection: sa.Connection, table_id: str) -> TableIdentifier | None:
+    """The name of the table with this id; None for an unknown one."""
+    row = connection.execute(_TABLE, {"of_table": table_id}).one_or_none()
+    return None if row is None else identifier_of(row)
+
+
+def may_on_table(connection: sa.Connection, operation: Operation, table_id: str) -> bool:
+    """Whether the caller has the privilege for ``operation`` on the table with this id."""
+    return not is_enabled(connection) or not held_on_table(connection, table_id).isdisjoint(REQUIRED[operation])
+
+
+def held_on_table(connection: sa.Connection, table_id: str) -> frozenset[Privilege]:
+    """The privileges of the caller on a table, with those that they include."""
+    statement, parameters = read_of_privileges(connection, table_id)
+    return privileges_in(statement.rows(connection, parameters))
+
+
+def read_of_privileges(connection: sa.Connection, table_id: str) -> Call:
+    """The statement of :func:`held_on_table`, whose rows :func:`privileges_in` takes."""
+    return _HELD_ON_TABLE, {"of_table": table_id, "caller": of_user(caller_of(connection))}
+
+
+def privileges_in(rows: Sequence[Any]) -> frozenset[Privilege]:
+    """The privileges in rows of :func:`read_of_privileges`, with those that they include."""
+    held = {row.privilege for row in rows if row.privilege is not None}
+    return _with_included(held | ({Privilege.OWN.value} if any(row.is_owner for row in rows) else set()))
+
+
+def held_on_scope(connection: sa.Connection, scope: str) -> frozenset[Privilege]:
+    """The privileges of the caller on ``*``, a catalog, a schema, or on the schema of a table's name."""
+    parameters = {"scopes": list(wider_scopes(scope)), "caller": of_user(caller_of(connection))}
+    return _with_included(set(connection.execute(_HELD_ON_SCOPES, parameters).scalars()))
+
+
+def wider_scopes(scope: str) -> tuple[str, ...]:
+    """The scopes whose grants apply to ``scope``: all tables, its catalog, its schema. A table's own grants belong to its id."""
+    parts = scope.split(".")
+    if scope == WHOLE_CATALOG:
+        return (WHOLE_CATALOG,)
+    return (WHOLE_CATALOG, *(".".join(parts[:count]) for count in range(1, min(len(parts), 2) + 1)))
+
+
+def _with_included(held: set[str]) -> frozenset[Privilege]:
+    return frozenset(included for name in held for included in Privilege(name).included)
+
+
+def owners(connection: sa.Connection, on: str, table_id: str | None) -> tuple[str, ...]:
+    """The names of up to three owners of the table, or of the narrowest scope that has one."""
+    found: list[str] = []
+    scopes = list(wider_scopes(on))
+    if table_id is not None:
+        row: Any = connection.execute(_TABLE, {"of_table": table_id}).one_or_none()
+        found += [] if row is None or row.owner is None else [row.owner]
+        scopes.append(f"id:{table_id}")
+    found += connection.execute(_OWNERS, {"scopes": scopes}).scalars()
+    return tuple(dict.fromkeys(map(plain_name, found)))[:3]
+
+
+def missing(
+    connection: sa.Connection, what: str, privileges: tuple[Privilege, ...], *, on: str, table_id: str | None
+) -> Refusal:
+    """The refusal of an operation for which the caller lacks ``privileges``."""
+    caller = caller_of(connection)
+    who = "a client that states no principal" if caller is None else f"the principal {caller}"
+    names = " and ".join(privilege.value for privilege in privileges)
+    return Refusal(
+        what=what if what[:1].isupper() else f"The operation {what} on {on}",
+        reason=f"{who} does not have the privilege{'s' if len(privileges) > 1 else ''} {names} on {on}",
+        rule=RULE,
+        scope=on,
+        ask=owners(connection, on, table_id),
+        table_id=table_id,
+    )

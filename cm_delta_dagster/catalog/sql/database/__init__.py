@@ -1,0 +1,1 @@
+"""Connections, transactions, the schema of the database and its migrations."""

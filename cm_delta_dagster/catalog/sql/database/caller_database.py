@@ -1,0 +1,77 @@
+"""The catalog database for the calls of one principal."""
+
+import logging
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.sql.database.callers import acting_as, checked_principal
+from cm_delta_dagster.catalog.sql.database.database import Database
+from cm_delta_dagster.errors import CatalogError, CommitRefusedError, OperationRefusedError, Refusal
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class RecordRefusal(Protocol):
+    """Records a refusal in a transaction of its own."""
+
+    def __call__(self, connection: sa.Connection, action: str, refusal: Refusal, *, now_ms: int) -> None: ...
+
+
+class CallerDatabase:
+    """Reads and writes of one principal, whose refusals are recorded. Thread-safe.
+
+    The refused transaction is rolled back, so that its record is written in another one. A failure to write it is logged,
+    and does not hide the refusal.
+
+    Attributes:
+        shared: the database, whose connections serve the calls of all principals.
+        principal: who calls; None without a stated one, which on PostgreSQL is the role that logs in.
+    """
+
+    def __init__(self, shared: Database, principal: str | None, *, record_refusal: RecordRefusal) -> None:
+        self.shared = shared
+        self.principal = checked_principal(principal)
+        self._record_refusal = record_refusal
+
+    def acting_as(self, principal: str | None) -> "CallerDatabase":
+        """The same database for the calls of another principal. Raises InvalidArgumentError."""
+        return CallerDatabase(self.shared, principal, record_refusal=self._record_refusal)
+
+    def read(self, statements: Callable[[sa.Connection], T]) -> T:
+        """As :meth:`Database.read`."""
+        return self._recorded(self.shared.read, statements)
+
+    def write(self, statements: Callable[[sa.Connection], T]) -> T:
+        """As :meth:`Database.write`."""
+        return self._recorded(self.shared.write, statements)
+
+    def _recorded(
+        self, run: Callable[[Callable[[sa.Connection], T]], T], statements: Callable[[sa.Connection], T]
+    ) -> T:
+        try:
+            return run(self._called(statements))
+        except (CommitRefusedError, OperationRefusedError) as error:
+            self._record(error)
+            raise
+
+    def _called(self, statements: Callable[[sa.Connection], T]) -> Callable[[sa.Connection], T]:
+        return lambda connection: statements(acting_as(connection, self.principal))
+
+    def _record(self, error: CommitRefusedError | OperationRefusedError) -> None:
+        refusal = error.refusal
+        if refusal is None:
+            return
+        action = "commit" if isinstance(error, CommitRefusedError) else "operation"
+        try:
+            self._write_refusal(action, refusal)
+        except CatalogError:
+            _log.warning("The refusal of %s was not recorded in the audit", refusal.what, exc_info=True)
+
+    def _write_refusal(self, action: str, refusal: Refusal) -> None:
+        now_ms = self.shared.now_ms()
+        statements = self._called(lambda connection: self._record_refusal(connection, action, refusal, now_ms=now_ms))
+        self.shared.write(statements)

@@ -1,0 +1,1 @@
+"""The feed of the catalog: how entries are appended, placed, read and waited for."""

@@ -1,0 +1,221 @@
+"""The commits of the feed. Functions over an open connection, one statement each."""
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import JSONB
+
+from cm_delta_dagster.catalog.commit_feed import FeedEntry, FeedPage, FeedTable
+from cm_delta_dagster.catalog.ratification import CommitSummary, TableCounts
+from cm_delta_dagster.catalog.sql.database.schema import (
+    COMMITS,
+    DEFINITIONS,
+    FEED,
+    FEED_COUNTER,
+    IDENTITY,
+    IS_ACTIVE,
+    NAME_COLUMNS,
+    TABLES,
+    identifier_of,
+)
+from cm_delta_dagster.catalog.sql.feed import entries
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.errors import CorruptLogError
+from cm_delta_dagster.protocol.actions import commit_json
+from cm_delta_dagster.protocol.actions.actions import Metadata
+
+_FEW_NAMES = 200
+"""Up to so many names of tables are given to the database with each read of a page."""
+
+_KEY = NAME_COLUMNS[0] + "." + NAME_COLUMNS[1] + "." + NAME_COLUMNS[2]
+_OF_COMMITS = (
+    *(column for column in COMMITS.c if column.name != "content"),
+    *NAME_COLUMNS,
+)
+_FEED: sa.Select[Any] = (
+    sa.select(FEED.c.position, *_OF_COMMITS)
+    .select_from(
+        FEED.join(COMMITS, sa.and_(COMMITS.c.table_id == FEED.c.table_id, COMMITS.c.version == FEED.c.version)).join(
+            TABLES, TABLES.c.table_id == FEED.c.table_id
+        )
+    )
+    .where(FEED.c.position > sa.bindparam("after"))
+    .order_by(FEED.c.position)
+    .limit(sa.bindparam("at_most"))
+)
+HEAD = sa.select(
+    IDENTITY.c.catalog_id,
+    FEED_COUNTER.c.position.label("latest_position"),
+    FEED_COUNTER.c.deleted_up_to,
+    entries.IS_WAITING,
+).select_from(IDENTITY.join(FEED_COUNTER, sa.and_(IDENTITY.c.row_id == 1, FEED_COUNTER.c.counter_id == 1)))
+_NEWEST_DELETED = (
+    sa.select(FEED_COUNTER.c.deleted_up_to.label("position"), *_OF_COMMITS)
+    .select_from(
+        TABLES.join(
+            COMMITS, sa.and_(COMMITS.c.table_id == TABLES.c.table_id, COMMITS.c.version == TABLES.c.latest_version)
+        ).join(FEED_COUNTER, FEED_COUNTER.c.counter_id == 1)
+    )
+    .where(
+        IS_ACTIVE,
+        ~sa.exists(
+            sa.select(FEED.c.entry_id).where(FEED.c.table_id == COMMITS.c.table_id, FEED.c.version == COMMITS.c.version)
+        ),
+    )
+    .order_by(COMMITS.c.ratified_ms)
+)
+
+
+def named(connection: sa.Connection, statement: sa.Select[Any]) -> sa.Select[Any]:
+    """The statement for the tables whose names are in the JSON array ``names``: one parameter for thousands of names."""
+    names: sa.BindParameter[Any] = sa.bindparam("names", type_=sa.Text)
+    if connection.dialect.name == "sqlite":
+        found = sa.func.json_each(names).table_valued("value")
+    else:
+        found = sa.func.jsonb_array_elements_text(sa.cast(names, JSONB)).table_valued("value")
+    return statement.where(_KEY.in_(sa.select(found.c.value)))
+
+
+def names_text(identifiers: Iterable[TableIdentifier]) -> str:
+    """The value of ``names``."""
+    return json.dumps([str(identifier) for identifier in identifiers])
+
+
+def feed(
+    connection: sa.Connection, *, after: int, limit: int, identifiers: Iterable[TableIdentifier] | None
+) -> tuple[FeedEntry, ...]:
+    """Entries in order of position; the entries of dropped tables stay."""
+    parameters: dict[str, Any] = {"after": after, "at_most": limit}
+    statement = _FEED
+    if identifiers is not None:
+        parameters["names"] = names_text(identifiers)
+        statement = named(connection, statement)
+    return tuple(_entry(row) for row in connection.execute(statement, parameters))
+
+
+def feed_page(
+    connection: sa.Connection, *, after: int, limit: int, identifiers: Collection[TableIdentifier] | None
+) -> tuple[FeedPage, bool]:
+    """The same entries with the state of the feed and the tables; and whether entries wait for their position.
+
+    For many tables it reads the entries of all, and those of the others again only if there are as many as the limit: few entries
+    are new, and the names of thousands of tables take longer than they do.
+    """
+    if identifiers is None or len(identifiers) <= _FEW_NAMES or not limit:
+        return _read_page(connection, after=after, limit=limit, identifiers=identifiers)
+    page, is_waiting = _read_page(connection, after=after, limit=limit, identifiers=None)
+    if len(page.entries) == limit:
+        return _read_page(connection, after=after, limit=limit, identifiers=identifiers)
+    entries = tuple(entry for entry in page.entries if entry.identifier in identifiers)
+    tables = {entry.table_id: page.tables[entry.table_id] for entry in entries}
+    return replace(page, entries=entries, tables=tables), is_waiting
+
+
+def _read_page(
+    connection: sa.Connection, *, after: int, limit: int, identifiers: Iterable[TableIdentifier] | None
+) -> tuple[FeedPage, bool]:
+    parameters: dict[str, Any] = {"after": after, "at_most": limit}
+    entries: sa.Select[Any] = _FEED
+    if identifiers is not None:
+        parameters["names"] = names_text(identifiers)
+        entries = named(connection, _FEED)
+    rows = connection.execute(_page(entries), parameters).all()
+    page = FeedPage(
+        catalog_id=rows[0].catalog_id,
+        latest_position=rows[0].latest_position,
+        entries=tuple(_entry(row) for row in rows if row.position is not None),
+        tables=_tables(rows),
+        deleted_up_to=rows[0].deleted_up_to,
+    )
+    return page, bool(rows[0].is_waiting)
+
+
+def newest_deleted_commits(connection: sa.Connection, identifiers: Iterable[TableIdentifier]) -> tuple[FeedEntry, ...]:
+    """The latest commits that have no entry any more; see :meth:`CommitFeed.newest_deleted_commits`."""
+    rows = connection.execute(named(connection, _NEWEST_DELETED), {"names": names_text(identifiers)})
+    return tuple(_entry(row) for row in rows)
+
+
+def _page(entries: sa.Select[Any]) -> sa.Select[Any]:
+    head, found = HEAD.subquery("head"), entries.subquery("entries")
+    # Every row has the location; the metadata, which may be large, is in the last row of its table.
+    is_last = sa.func.row_number().over(partition_by=found.c.table_id, order_by=found.c.position.desc()) == 1
+    return (
+        sa.select(
+            head.c.catalog_id,
+            head.c.latest_position,
+            head.c.deleted_up_to,
+            head.c.is_waiting,
+            found,
+            TABLES.c.location,
+            TABLES.c.latest_version,
+            TABLES.c.published_version,
+            sa.case((is_last, DEFINITIONS.c.metadata)).label("table_metadata"),
+        )
+        .select_from(
+            head.outerjoin(found, sa.true())
+            .outerjoin(TABLES, TABLES.c.table_id == found.c.table_id)
+            .outerjoin(DEFINITIONS, DEFINITIONS.c.table_id == found.c.table_id)
+        )
+        .order_by(found.c.position)
+    )
+
+
+def _tables(rows: Sequence[Any]) -> dict[str, FeedTable]:
+    found: dict[str, FeedTable] = {}
+    for row in rows:
+        if row.position is None:
+            continue
+        # The rows are in order of position, so that the last one of a table counts.
+        found[row.table_id] = FeedTable(
+            location=row.location,
+            latest_version=row.latest_version,
+            published_version=row.published_version,
+            metadata=None if row.table_metadata is None else _metadata(row.table_metadata),
+        )
+    return found
+
+
+def _metadata(line: str) -> Metadata | None:
+    try:
+        return commit_json.decode_commit(f"{line}\n".encode(), version=0).metadata
+    except CorruptLogError:
+        return None  # Clients read it from the log; the doctor reports it.
+
+
+def head(connection: sa.Connection) -> Any:
+    """The state of the feed, as ``catalog_id``, ``latest_position``, ``deleted_up_to`` and ``is_waiting``."""
+    return connection.execute(HEAD).one()
+
+
+def _entry(row: sa.Row[Any]) -> FeedEntry:
+    return FeedEntry(
+        position=row.position,
+        identifier=identifier_of(row),
+        table_id=row.table_id,
+        version=row.version,
+        data_version=row.data_version,
+        ratified_ms=row.ratified_ms,
+        summary=summary_of(row),
+        principal=row.principal,
+    )
+
+
+def summary_of(row: sa.Row[Any]) -> CommitSummary:
+    """The summary in a row with the columns of ``COMMITS``."""
+    return CommitSummary(
+        txn_id=row.txn_id,
+        in_commit_timestamp=row.in_commit_timestamp,
+        operation=row.operation,
+        data_change=row.data_change,
+        metrics=json.loads(row.metrics),
+        tags=json.loads(row.tags),
+        engine_info=row.engine_info,
+        user_metadata=row.user_metadata,
+        counts=None
+        if row.num_files is None or row.size_bytes is None
+        else TableCounts(num_rows=row.num_rows, num_files=row.num_files, size_bytes=row.size_bytes),
+    )

@@ -1,0 +1,1 @@
+"""Commit policies, maintenance rules, maintenance leases and pinned versions."""

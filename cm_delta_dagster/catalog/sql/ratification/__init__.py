@@ -1,0 +1,1 @@
+"""The one path from a proposal to its outcome."""

@@ -1,0 +1,415 @@
+"""Ratification of commits in order, exactly one for each version.
+
+Protocol heading "Catalog Responsibilities". Functions over an open connection; the caller opens the transaction.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy
+from cm_delta_dagster.catalog.ratification import (
+    CACHED_CONTENT_BYTES,
+    CommitOutcome,
+    CommitPolicyChanged,
+    CommitProposal,
+    CommitSummary,
+    InitialCommit,
+    MultiTableOutcome,
+    Ratified,
+    RatifiedCommits,
+    RatifiedTogether,
+    RefusedTogether,
+    VersionTaken,
+)
+from cm_delta_dagster.catalog.sql.access import guard
+from cm_delta_dagster.catalog.sql.database.callers import caller_of
+from cm_delta_dagster.catalog.sql.database.prepared import Prepared
+from cm_delta_dagster.catalog.sql.database.schema import COMMITS, TABLES, identifier_of
+from cm_delta_dagster.catalog.sql.feed import entries
+from cm_delta_dagster.catalog.sql.ratification import approval_requests, cached_content, checks, grant_check
+from cm_delta_dagster.catalog.sql.ratification.check_reads import CheckReads, locked_for_checks
+from cm_delta_dagster.catalog.sql.ratification.context import Accepted, ProposalKind, context_of
+from cm_delta_dagster.catalog.sql.rows import definitions, locked_heads
+from cm_delta_dagster.catalog.sql.rows.commits import (
+    COMMIT_COLUMNS,
+    HEAD_COLUMNS,
+    THE_TABLE,
+    ratified_commit,
+    ratified_commits_of,
+    values_of,
+)
+from cm_delta_dagster.catalog.sql.rows.errors import unknown_table
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.errors import (
+    ApprovalRequiredError,
+    CatalogError,
+    CommitRefusedError,
+    CommitRejectedError,
+    InvalidArgumentError,
+)
+from cm_delta_dagster.protocol.log import log_files
+from cm_delta_dagster.protocol.predicates.timestamps import utc_text
+
+_ADVANCE = Prepared(
+    sa.update(TABLES)
+    .where(TABLES.c.table_id == sa.bindparam("of_table"))
+    .values(
+        latest_version=sa.bindparam("new_version"),
+        latest_data_version=sa.bindparam("new_data_version"),
+        latest_in_commit_timestamp=sa.bindparam("new_timestamp"),
+        published_version=sa.bindparam("published"),
+        content_from=sa.bindparam("new_content_from"),
+    )
+)
+_INSERT = Prepared(sa.insert(COMMITS).inline())
+_WINNERS = (
+    sa.select(*COMMIT_COLUMNS)
+    .where(COMMITS.c.table_id == sa.bindparam("of_table"), COMMITS.c.version >= sa.bindparam("first"))
+    .order_by(COMMITS.c.version)
+)
+_PUBLISH = (
+    sa.update(TABLES)
+    .where(
+        THE_TABLE,
+        TABLES.c.published_version < sa.bindparam("published"),
+        TABLES.c.latest_version >= sa.bindparam("published"),
+    )
+    .values(published_version=sa.bindparam("published"))
+)
+_PUBLISH_WITHOUT_GRANTS = _PUBLISH.where(~guard.IS_ENABLED.element)
+_HEAD = sa.select(*HEAD_COLUMNS).where(THE_TABLE)
+
+
+def commit(
+    connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int, max_ahead_ms: int
+) -> CommitOutcome:
+    """Compare and set the latest version, under the lock of the table's row."""
+    head, reads = locked_for_checks(connection, [table_id])[table_id]
+    answer = _answer_without_effect(connection, table_id, proposal, head)
+    if answer is not None:
+        return answer
+    return _accept(connection, table_id, proposal, head, reads, now_ms=now_ms, max_ahead_ms=max_ahead_ms)
+
+
+def commit_together(
+    connection: sa.Connection, proposals: Mapping[str, CommitProposal], *, now_ms: int, max_ahead_ms: int
+) -> MultiTableOutcome:
+    """Compare and set the latest versions of several tables, under the locks of their rows.
+
+    The rows are locked in the order of the ids, so that commits do not wait for each other in a circle.
+    """
+    locked = locked_for_checks(connection, sorted(proposals))
+    answers = {
+        table_id: _answer_without_effect(connection, table_id, proposals[table_id], head)
+        for table_id, (head, _) in locked.items()
+    }
+    repeated = {table_id: answer for table_id, answer in answers.items() if isinstance(answer, Ratified)}
+    if len(repeated) == len(proposals):
+        return RatifiedTogether(commits=repeated)
+    if repeated:
+        raise partly_ratified(proposals, repeated)
+    refusals = {
+        table_id: answer
+        for table_id, answer in answers.items()
+        if isinstance(answer, VersionTaken | CommitPolicyChanged)
+    }
+    if refusals:
+        return RefusedTogether(refusals=refusals)
+    try:
+        accepted = {
+            table_id: _accept(
+                connection, table_id, proposals[table_id], head, reads, now_ms=now_ms, max_ahead_ms=max_ahead_ms
+            )
+            for table_id, (head, reads) in locked.items()
+        }
+    except ApprovalRequiredError as needed:
+        raise cannot_wait(needed) from needed
+    return RatifiedTogether(commits=accepted)
+
+
+def partly_ratified(proposals: Iterable[str], ratified: Iterable[str]) -> CatalogError:
+    """The error if some of the proposals that are to be ratified together are ratified."""
+    return CatalogError(
+        f"Of the proposals for {', '.join(proposals)}, which are to be ratified together, those for {', '.join(ratified)} are "
+        "ratified and the others are not. Nothing was changed. A part of the catalog was restored from an older state; "
+        "compare the history of the tables."
+    )
+
+
+def cannot_wait(needed: ApprovalRequiredError) -> CommitRefusedError:
+    """The refusal of commits to several tables, one of which needs an approval."""
+    return CommitRefusedError(
+        f"{needed} A transaction over several tables cannot wait for an approval, and nothing of it was committed. Write to "
+        "that table outside of the transaction.",
+        refusal=needed.refusal,
+    )
+
+
+def _answer_without_effect(
+    connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any
+) -> CommitOutcome | None:
+    """The answer to a proposal that is not ratified now; None if it is for the next version and the policy accepts it."""
+    if proposal.version <= head.latest_version:
+        return _taken_or_repeated(connection, table_id, proposal, head)
+    policy = CommitPolicy.parse(head.commit_policy)
+    return None if policy.through_catalog else CommitPolicyChanged(policy=policy)
+
+
+def _accept(
+    connection: sa.Connection,
+    table_id: str,
+    proposal: CommitProposal,
+    head: Any,
+    reads: CheckReads,
+    *,
+    now_ms: int,
+    max_ahead_ms: int,
+) -> Ratified:
+    """Ratify the proposal if it is consistent and passes the checks. Raises CommitRejectedError, CommitRefusedError."""
+    reported = head.published_version if proposal.published_version is None else proposal.published_version
+    if reported > head.latest_version:
+        raise CommitRejectedError(
+            f"Version {proposal.version} of table {table_id} was proposed with the published version {reported}, "
+            f"but the latest ratified version is {head.latest_version}. Publish only ratified commits."
+        )
+    check_timestamp(
+        table_id,
+        proposal.version,
+        proposal.summary,
+        previous=head.latest_in_commit_timestamp,
+        now_ms=now_ms,
+        max_ahead_ms=max_ahead_ms,
+    )
+    accepted = _check(connection, table_id, proposal, head, identifier=identifier_of(head), now_ms=now_ms, reads=reads)
+    published = max(reported, head.published_version)
+    _ratify(connection, table_id, accepted, head, published=published, now_ms=now_ms)
+    return Ratified(version=proposal.version, latest_version=proposal.version, published_version=published)
+
+
+def _check(
+    connection: sa.Connection,
+    table_id: str,
+    proposal: CommitProposal,
+    head: Any,
+    *,
+    identifier: TableIdentifier,
+    now_ms: int,
+    reads: CheckReads | None = None,
+) -> Accepted:
+    """Run the checks; an approved proposal closes its request. Without a head it is the registration of the table."""
+    kind = ProposalKind.PUBLISHED if proposal.mode is CommitMode.PUT_IF_ABSENT else ProposalKind.PROPOSED
+    context = context_of(
+        connection, table_id, proposal, head, identifier=identifier, kind=kind, now_ms=now_ms, reads=reads
+    )
+    approval_requests.close_ratified(connection, context)
+    return checks.run(connection, context)
+
+
+def check_timestamp(
+    table_id: str, version: int, summary: CommitSummary, *, previous: int | None, now_ms: int, max_ahead_ms: int
+) -> None:
+    """Refuse an in-commit timestamp too far ahead of the catalog's clock: every later one must be greater.
+
+    A timestamp one millisecond after the previous one is accepted, because no earlier one is possible.
+
+    Args:
+        previous: in-commit timestamp of the version before; None for version 0.
+
+    Raises:
+        CommitRejectedError: the timestamp is more than ``max_ahead_ms`` ahead of ``now_ms``.
+    """
+    timestamp = summary.in_commit_timestamp
+    if timestamp - now_ms <= max_ahead_ms or (previous is not None and timestamp == previous + 1):
+        return
+    raise CommitRejectedError(
+        f"Version {version} of table {table_id} was proposed with the in-commit timestamp {utc_text(timestamp)}, which lies "
+        f"{(timestamp - now_ms) / 1000:.0f} seconds ahead of the catalog's clock ({utc_text(now_ms)}); the catalog allows "
+        f"{max_ahead_ms / 1000:.0f} seconds, because every later commit must have a later timestamp. Nothing was "
+        "committed. Set the clock of the writer's machine, and keep ClientSettings.max_clock_difference_ms within "
+        "that bound."
+    )
+
+
+def record_published(
+    connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int
+) -> Ratified | VersionTaken:
+    """Record a commit, whose published file exists, as ratified and published, under the lock of the table's row."""
+    head = locked_heads.required_head(connection, table_id)
+    if proposal.version <= head.latest_version:
+        rows = connection.execute(_WINNERS, {"of_table": table_id, "first": proposal.version}).all()
+        if rows and rows[0].txn_id == proposal.summary.txn_id:
+            return _repeated(proposal, head)
+        return VersionTaken(proposed_version=proposal.version, winners=_winners(head, rows))
+    policy = CommitPolicy.parse(head.commit_policy)
+    if policy.through_catalog or head.published_version != head.latest_version:
+        raise CommitRejectedError(
+            f"Version {proposal.version} of table {table_id} was reported as made by creating its file, but commits of that "
+            f"table are made {policy.kind.value} and it is published up to version {head.published_version} of "
+            f"{head.latest_version}. A writer added the file to its _delta_log without the catalog."
+        )
+    accepted = _check(connection, table_id, proposal, head, identifier=identifier_of(head), now_ms=now_ms)
+    _ratify(connection, table_id, accepted, head, published=proposal.version, now_ms=now_ms)
+    return Ratified(version=proposal.version, latest_version=proposal.version, published_version=proposal.version)
+
+
+def _ratify(
+    connection: sa.Connection, table_id: str, accepted: Accepted, head: Any, *, published: int, now_ms: int
+) -> None:
+    proposal = accepted.proposal
+    latest, latest_timestamp = head.latest_version, head.latest_in_commit_timestamp
+    if proposal.version > latest + 1:
+        raise CommitRejectedError(
+            f"Version {proposal.version} of table {table_id} was proposed, but the latest is {latest}: versions are "
+            f"ratified one after the other. Propose {latest + 1} against a fresh snapshot."
+        )
+    if proposal.summary.in_commit_timestamp <= latest_timestamp:
+        raise CommitRejectedError(
+            f"Version {proposal.version} of table {table_id} was proposed with the in-commit timestamp "
+            f"{utc_text(proposal.summary.in_commit_timestamp)}, not later than {utc_text(latest_timestamp)} of version "
+            f"{latest}: each must be greater than the one before."
+        )
+    content_from = cached_content.content_from_after(proposal, head.content_from)
+    insert_commit(
+        connection,
+        table_id,
+        proposal,
+        data_version=proposal.version if proposal.summary.data_change else head.latest_data_version,
+        published=published,
+        content_from=content_from,
+        now_ms=now_ms,
+    )
+    if accepted.forgets_definition:
+        definitions.forget(connection, table_id)
+    definitions.record(
+        connection,
+        table_id,
+        metadata=proposal.metadata,
+        protocol=proposal.protocol,
+        version=proposal.version,
+        in_commit_timestamp=proposal.summary.in_commit_timestamp,
+        changed_by_commit=True,
+    )
+    cached_content.delete_unneeded(
+        connection,
+        table_id,
+        published=(head.published_version, published),
+        content_from=(head.content_from, content_from),
+        keeps_inline=accepted.keeps_inline,
+    )
+
+
+def insert_commit(
+    connection: sa.Connection,
+    table_id: str,
+    proposal: CommitProposal,
+    *,
+    data_version: int,
+    published: int,
+    content_from: int,
+    now_ms: int,
+) -> None:
+    """Advance the table and write the commit and its entry of the feed. The caller holds the table's row lock."""
+    summary = proposal.summary
+    advance = {
+        "of_table": table_id,
+        "new_version": proposal.version,
+        "new_data_version": data_version,
+        "new_timestamp": summary.in_commit_timestamp,
+        "published": published,
+        "new_content_from": content_from,
+    }
+    values = values_of(table_id, proposal, now_ms=now_ms, principal=caller_of(connection))
+    entries.append(
+        connection,
+        entries.of_commit(table_id, proposal.version, now_ms=now_ms),
+        after=[(_ADVANCE, advance), (_INSERT, values | {"data_version": data_version})],
+    )
+
+
+def insert_initial_commit(
+    connection: sa.Connection,
+    table_id: str,
+    identifier: TableIdentifier,
+    *,
+    summary: CommitSummary,
+    initial: InitialCommit | None,
+    now_ms: int,
+) -> None:
+    """Insert version 0, which is already published, under its published name. Raises CommitRefusedError."""
+    proposal = CommitProposal(
+        version=0,
+        file_name=log_files.commit_file_name(0),
+        file_size=0 if initial is None else initial.file_size,
+        file_modification_time=0 if initial is None else initial.file_modification_time,
+        summary=summary,
+        content=None if initial is None or initial.file_size > CACHED_CONTENT_BYTES else initial.content,
+        metadata=None if initial is None else initial.metadata,
+        protocol=None if initial is None else initial.protocol,
+        sha256=None if initial is None else initial.sha256,
+        content_to_check=None if initial is None else initial.content,
+    )
+    _check(connection, table_id, proposal, None, identifier=identifier, now_ms=now_ms)
+    insert_commit(
+        connection,
+        table_id,
+        proposal,
+        data_version=0,
+        published=0,
+        content_from=cached_content.content_from_after(proposal, 0),
+        now_ms=now_ms,
+    )
+    if initial is not None:
+        definitions.record(
+            connection,
+            table_id,
+            metadata=initial.metadata,
+            protocol=initial.protocol,
+            version=0,
+            in_commit_timestamp=summary.in_commit_timestamp,
+            changed_by_commit=False,
+        )
+
+
+def _taken_or_repeated(connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any) -> CommitOutcome:
+    rows = connection.execute(_WINNERS, {"of_table": table_id, "first": proposal.version}).all()
+    if rows and (rows[0].file_name, rows[0].file_size) == (proposal.file_name, proposal.file_size):
+        return _repeated(proposal, head)
+    return VersionTaken(proposed_version=proposal.version, winners=_winners(head, rows))
+
+
+def _winners(head: Any, rows: Sequence[Any]) -> RatifiedCommits:
+    """The winning commits, published or not, with the content that the catalog has."""
+    return replace(ratified_commits_of(head, ()), commits=tuple(ratified_commit(row) for row in rows))
+
+
+def _repeated(proposal: CommitProposal, head: Any) -> Ratified:
+    return Ratified(
+        version=proposal.version,
+        latest_version=head.latest_version,
+        published_version=head.published_version,
+        repeated=True,
+    )
+
+
+def set_published_version(connection: sa.Connection, table_id: str, version: int) -> None:
+    """Raise the published version, at most to the latest one, and delete the content that is no longer needed."""
+    parameters = {"of_table": table_id, "published": version}
+    if connection.execute(_PUBLISH_WITHOUT_GRANTS, parameters).rowcount:
+        cached_content.delete_published(connection, table_id, version)
+        return
+    guard.require_on_table(connection, guard.Operation.PUBLISH, table_id)
+    if connection.execute(_PUBLISH, parameters).rowcount:
+        keeps_inline = grant_check.keeps_inline(connection, table_id)
+        cached_content.delete_published(connection, table_id, version, keeps_inline=keeps_inline)
+        return
+    head = connection.execute(_HEAD, {"of_table": table_id}).one_or_none()
+    if head is None:
+        raise unknown_table(table_id)
+    if version > head.latest_version:
+        raise InvalidArgumentError(
+            f"Version {version} of table {table_id} was reported as published, but the latest ratified version is "
+            f"{head.latest_version}. Publish only ratified commits."
+        )

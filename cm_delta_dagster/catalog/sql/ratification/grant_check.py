@@ -1,0 +1,98 @@
+"""The check that the proposer of a commit has the privileges which the content of the commit requires."""
+
+from dataclasses import replace
+
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.access import Privilege
+from cm_delta_dagster.catalog.sql.access import guard
+from cm_delta_dagster.catalog.sql.ratification.context import Accepted, CommitContext, ProposalKind
+from cm_delta_dagster.catalog.sql.rows import names
+from cm_delta_dagster.errors import CommitRefusedError, CorruptLogError
+from cm_delta_dagster.protocol.commits.commit_content import CommitContent
+
+NAME = guard.RULE
+
+_OF_UNKNOWN_CONTENT = (Privilege.MODIFY, Privilege.ALTER)
+_ONE_OF_A_KIND = ("", "metaData", "protocol")
+"""Actions of which readers use one, and the empty name of a line that is not JSON."""
+
+
+def check(connection: sa.Connection, context: CommitContext) -> Accepted | None:
+    """Check the proposal. Returns what the catalog stores of it, without what its content does not show.
+
+    Raises CommitRefusedError if the caller lacks a privilege, CommitRejectedError if the content is not that of the
+    proposal.
+    """
+    if context.kind is not ProposalKind.PROPOSED:
+        # Registration requires its privilege by itself. A published commit exists already, and a reader may record it.
+        return None
+    _reject_other_content(context)
+    required = required_privileges(context.content)
+    held = context.reads.privileges
+    lacking = tuple(privilege for privilege in required if privilege not in held)
+    if not lacking:
+        return _accepted(context, held)
+    what = f"The commit of version {context.proposal.version} to {context.identifier}"
+    refusal = guard.missing(connection, what, lacking, on=str(context.identifier), table_id=context.table_id)
+    raise CommitRefusedError(str(refusal), refusal=refusal)
+
+
+def required_privileges(content: CommitContent | None) -> tuple[Privilege, ...]:
+    """The privileges for a commit with this content; for an unknown content those for every content."""
+    if content is None or content.has_other_lines or content.lacks_fields:
+        return _OF_UNKNOWN_CONTENT
+    required = []
+    if content.removes_rows:
+        required.append(Privilege.MODIFY)
+    if content.metadata or content.protocol or content.sets_other_domains or not content.advances_row_ids:
+        required.append(Privilege.ALTER)
+    if content.files_rearranged and not content.removes_rows:
+        required.append(Privilege.MAINTAIN)
+    if content.files_added or not required:
+        required.append(Privilege.APPEND)
+    return tuple(dict.fromkeys(required))
+
+
+def _reject_other_content(context: CommitContext) -> None:
+    """Reject content that readers do not read as the checks do, or that is not the one that the proposal describes."""
+    data, decoded = context.data, context.decoded
+    if data is None:
+        return
+    wrong: str | None
+    if b"\r" in data:
+        wrong = "content that has a carriage return, at which some readers end a line"
+    elif isinstance(decoded, CorruptLogError) and decoded.action in _ONE_OF_A_KIND and decoded.field is None:
+        wrong = f"content that is not a commit ({decoded})"
+    else:
+        wrong = None if isinstance(decoded, CorruptLogError) else names.contradiction(context.proposal, data)
+    if wrong is not None:
+        raise names.contradicted(context.proposal, wrong)
+
+
+def _accepted(context: CommitContext, held: frozenset[Privilege]) -> Accepted:
+    """What the catalog stores of a checked proposal.
+
+    Commit rules compare later commits with the stored definition, which only an owner may state. A version that is falsely
+    reported as published must not delete the only copy of a commit.
+    """
+    proposal, actions = context.proposal, context.actions
+    keeps_inline = Privilege.MAINTAIN not in held
+    if Privilege.OWN in held:
+        return Accepted(proposal=proposal, keeps_inline=keeps_inline)
+    if actions is None:
+        unstated = replace(proposal, metadata=None, protocol=None)
+        return Accepted(proposal=unstated, forgets_definition=True, keeps_inline=keeps_inline)
+    changes_data = actions.has_data_change or actions.metadata is not None
+    shown = replace(
+        proposal,
+        metadata=actions.metadata,
+        protocol=proposal.protocol if actions.metadata is not None else actions.protocol,
+        summary=replace(proposal.summary, data_change=changes_data),
+    )
+    return Accepted(proposal=shown, keeps_inline=keeps_inline)
+
+
+def keeps_inline(connection: sa.Connection, table_id: str) -> bool:
+    """Whether a report of a published version by the caller leaves the content of inline commits."""
+    return guard.is_enabled(connection) and Privilege.MAINTAIN not in guard.held_on_table(connection, table_id)

@@ -1,0 +1,28 @@
+"""Which table has a name."""
+
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.sql.database.schema import IS_ACTIVE, TABLES
+from cm_delta_dagster.catalog.sql.rows.errors import no_such_name
+from cm_delta_dagster.catalog.tables import TableIdentifier
+
+OF_NAME = sa.and_(
+    TABLES.c.catalog_name == sa.bindparam("of_catalog"),
+    TABLES.c.schema_name == sa.bindparam("of_schema"),
+    TABLES.c.table_name == sa.bindparam("of_name"),
+    IS_ACTIVE,
+)
+HOLDER = sa.select(TABLES.c.table_id).where(OF_NAME)
+
+
+def name_parameters(identifier: TableIdentifier) -> dict[str, str]:
+    """The parameters of a name in the statements of this package."""
+    return {"of_catalog": identifier.catalog, "of_schema": identifier.schema, "of_name": identifier.table}
+
+
+def id_of(connection: sa.Connection, identifier: TableIdentifier) -> str:
+    """The id of the table that has the name. Raises TableNotFoundError."""
+    found = connection.execute(HOLDER, name_parameters(identifier)).scalar_one_or_none()
+    if found is None:
+        raise no_such_name(identifier)
+    return str(found)

@@ -1,0 +1,1 @@
+"""Names of tables, from their reservation to their purge, and the recovery of tables."""

@@ -1,0 +1,142 @@
+"""References of shallow clones to the tables whose files they read.
+
+Functions over an open connection; the caller opens the transaction. A reference is inserted under the lock of the source's row,
+so that it excludes a concurrent ``begin_purge`` of the source.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
+
+import sqlalchemy as sa
+
+from cm_delta_dagster.catalog.sql.access import guard
+from cm_delta_dagster.catalog.sql.access.guard import Operation
+from cm_delta_dagster.catalog.sql.database.schema import (
+    ACTIVE,
+    CLONES,
+    COMMITS,
+    DROPPED,
+    PURGED,
+    PURGING,
+    STAGING,
+    TABLES,
+    identifier_of,
+)
+from cm_delta_dagster.catalog.sql.rows.errors import unknown_table
+from cm_delta_dagster.catalog.sql.tables import registry
+from cm_delta_dagster.catalog.tables import InactiveState, RelatedTable, StagingTable, TableIdentifier
+
+_LIVING = (STAGING, ACTIVE, DROPPED)
+"""States of clones that may read files of their source. A table in the state PURGING can never be read again."""
+
+_OF_SOURCE = CLONES.c.source_id == sa.bindparam("of_table")
+_CLONES = (
+    sa.select(TABLES)
+    .join(CLONES, CLONES.c.clone_id == TABLES.c.table_id)
+    .where(_OF_SOURCE, TABLES.c.state.in_(_LIVING))
+    .order_by(TABLES.c.table_id)
+)
+_CLONED = sa.select(COMMITS.c.table_id).where(COMMITS.c.operation == "CLONE")
+_FROM_THE_START = sa.select(COMMITS.c.table_id).where(COMMITS.c.version == 0)
+_WITH_FILES_ELSEWHERE = (
+    sa.select(TABLES)
+    .where(
+        TABLES.c.state.in_((ACTIVE, DROPPED)),
+        sa.or_(TABLES.c.is_external, TABLES.c.table_id.in_(_CLONED), TABLES.c.table_id.not_in(_FROM_THE_START)),
+    )
+    .order_by(TABLES.c.table_id)
+)
+_SOURCES = (
+    sa.select(TABLES)
+    .join(CLONES, CLONES.c.source_id == TABLES.c.table_id)
+    .where(CLONES.c.clone_id == sa.bindparam("of_table"))
+    .order_by(TABLES.c.table_id)
+)
+_SOURCE_IDS = sa.select(CLONES.c.source_id).where(CLONES.c.clone_id == sa.bindparam("of_table"))
+_ABANDON = (
+    sa.update(TABLES)
+    .where(TABLES.c.state == STAGING, TABLES.c.table_id.in_(sa.select(CLONES.c.clone_id).where(_OF_SOURCE)))
+    .values(state=PURGING)
+)
+_FORGET = sa.delete(CLONES).where(sa.or_(CLONES.c.clone_id == sa.bindparam("of_table"), _OF_SOURCE))
+
+
+def reserve(
+    connection: sa.Connection, identifier: TableIdentifier, *, source_id: str, warehouse: str, now_ms: int
+) -> StagingTable:
+    """Reserve a table that will read files of the active table ``source_id``, and of the tables whose files that one reads."""
+    source = connection.execute(registry.LOCKED, {"of_table": source_id}).one_or_none()
+    if source is None or source.state != ACTIVE:
+        raise unknown_table(source_id)
+    guard.require_on_table(connection, Operation.CLONE, source_id)
+    staging = registry.create_staging_table(connection, identifier, warehouse=warehouse, now_ms=now_ms)
+    further = connection.execute(_SOURCE_IDS, {"of_table": source_id}).scalars().all()
+    _insert(connection, staging.table_id, {source_id, *further})
+    return staging
+
+
+def clones_of(connection: sa.Connection, table_id: str) -> tuple[RelatedTable, ...]:
+    """The clones that may read files of the table, by id; those with commits also with their head and served commits."""
+    return tuple(
+        _related(connection, row, with_commits=True) for row in connection.execute(_CLONES, _of(table_id)).all()
+    )
+
+
+def with_files_elsewhere(connection: sa.Connection) -> tuple[RelatedTable, ...]:
+    """The tables that may name files outside of their location, by id, with their head and served commits."""
+    return tuple(
+        _related(connection, row, with_commits=True) for row in connection.execute(_WITH_FILES_ELSEWHERE).all()
+    )
+
+
+def sources_of(connection: sa.Connection, table_id: str) -> tuple[RelatedTable, ...]:
+    """The tables whose files the clone may read, by id, in any state but purged."""
+    rows = connection.execute(_SOURCES, _of(table_id)).all()
+    return tuple(_related(connection, row, with_commits=False) for row in rows if row.state != PURGED)
+
+
+def abandon(connection: sa.Connection, table_id: str) -> None:
+    """Make it impossible to register the reserved clones of the table."""
+    connection.execute(registry.LOCKED, _of(table_id))
+    guard.require_on_table(connection, Operation.MAINTAIN, table_id)
+    connection.execute(_ABANDON, _of(table_id))
+
+
+def record(connection: sa.Connection, table_id: str, locations: Collection[str]) -> tuple[RelatedTable, ...]:
+    """Insert the missing references of a clone to the tables at ``locations``; returns these tables."""
+    rows = connection.execute(sa.select(TABLES).where(TABLES.c.location.in_(locations), TABLES.c.state != PURGED)).all()
+    found = {row.table_id for row in rows} - {table_id}
+    known = set(connection.execute(_SOURCE_IDS, _of(table_id)).scalars())
+    _insert(connection, table_id, found - known)
+    return tuple(_related(connection, row, with_commits=False) for row in rows if row.table_id != table_id)
+
+
+def forget(connection: sa.Connection, table_id: str) -> None:
+    """Delete the references of a table that is purged."""
+    connection.execute(_FORGET, _of(table_id))
+
+
+def _insert(connection: sa.Connection, clone_id: str, source_ids: Collection[str]) -> None:
+    if source_ids:
+        rows = [{"clone_id": clone_id, "source_id": source} for source in sorted(source_ids)]
+        connection.execute(sa.insert(CLONES), rows)
+
+
+def _related(connection: sa.Connection, row: sa.Row[tuple[object, ...]], *, with_commits: bool) -> RelatedTable:
+    entry = registry.load_registered(connection, row.table_id) if with_commits and row.state != STAGING else None
+    return replace(related(row), ratified=None if entry is None else entry.ratified)
+
+
+def related(row: Any) -> RelatedTable:
+    """The value of a row of ``TABLES``, without commits."""
+    return RelatedTable(
+        identifier=identifier_of(row),
+        table_id=row.table_id,
+        location=row.location,
+        state=None if row.state == ACTIVE else InactiveState(row.state),
+    )
+
+
+def _of(table_id: str) -> dict[str, str]:
+    return {"of_table": table_id}
