@@ -15,7 +15,7 @@ from cm_delta_dagster.protocol.actions.commit_json import decode_commit
 from cm_delta_dagster.protocol.commits.proposal_checks.content import MAX_CHECKED_BYTES
 from tests.contracts.catalog_bench import NAME, OTHER, Bench, Rule, create, defined, proposal, summary
 from tests.support.commit_builder import ADD, commit_of, of_bytes
-from tests.support.unreadable_commits import CASES, UnreadableCommit, line_of, vector_of
+from tests.support.unreadable_commits import REFUSED, UnreadableCommit, line_of, vector_of
 
 SEVERAL_LINES = 3000
 """Lines with which a commit is checked in columns."""
@@ -46,12 +46,12 @@ def a_commit_that_readers_cannot_read_is_illegal(bench: Bench) -> None:
     with bench.client() as catalog:
         table_id, other_id = defined(catalog).table_id, create(catalog, OTHER).table_id
         good = tuple(line_of("add", path=f'"part-{number}.parquet"') for number in range(SEVERAL_LINES))
-        for case in CASES:
+        for case in REFUSED:
             with pytest.raises((IllegalCommitError, CommitError)) as refused:
                 catalog.commit(table_id, _proposal(case, 1))
             assert isinstance(refused.value, IllegalCommitError), case.name
             assert any(text in str(refused.value) for text in (case.action, "nests too many")), case.name
-        for case in CASES[::9]:
+        for case in REFUSED[::9]:
             with pytest.raises(IllegalCommitError):
                 catalog.commit(table_id, _proposal(case, 1, good=good))
             with pytest.raises(IllegalCommitError):

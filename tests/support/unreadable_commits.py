@@ -9,6 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from cm_delta_dagster.protocol.commits.commit_validation import CommitFlaw, FlawFoundError
+from cm_delta_dagster.protocol.commits.proposal_checks.content import checked
+
 TABLE_COLUMNS = ("id", "day")
 DAY = "2026-01-01"
 GOOD_ROWS = 10
@@ -19,13 +22,17 @@ DEEP = "[" * 1000 + "]" * 1000
 
 
 class Reading(StrEnum):
-    """FAILS: the version cannot be read. ROWS_FAIL: its rows cannot be read. WORKS: readers ignore what is wrong, and only
-    writers refuse to propose it.
+    """How readers take the commit.
+
+    FAILS: the version cannot be read. ROWS_FAIL: its rows cannot be read. WORKS: this package reads it; the readers of other
+    implementations may not, so that the catalog refuses it. TOLERATED: all readers ignore what is wrong, and other writers make it,
+    so that the catalog ratifies it; this package does not write it.
     """
 
     FAILS = "fails"
     ROWS_FAIL = "rows_fail"
     WORKS = "works"
+    TOLERATED = "tolerated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +125,15 @@ VECTOR: Mapping[str, str] = {
 }
 
 
+def flaw_of(data: bytes) -> CommitFlaw | None:
+    """Why a catalog does not ratify a commit with this content; None if it does."""
+    try:
+        checked(data)
+    except FlawFoundError as error:
+        return error.flaw
+    return None
+
+
 def line_of(action: str, **texts: str | None) -> str:
     """The line of an action with raw JSON texts in place of its valid fields; None leaves a field out."""
     fields = {**_FIELDS[action], **texts}
@@ -139,7 +155,7 @@ def _case(action: str, name: str, reading: Reading, of: str | None = None, **tex
     )
 
 
-FAILS, ROWS_FAIL, WORKS = Reading.FAILS, Reading.ROWS_FAIL, Reading.WORKS
+FAILS, ROWS_FAIL, WORKS, TOLERATED = Reading.FAILS, Reading.ROWS_FAIL, Reading.WORKS, Reading.TOLERATED
 
 _BAD_PATHS: Mapping[str, str] = {
     "above the table": "../x",
@@ -202,9 +218,9 @@ def _cases() -> Iterator[UnreadableCommit]:
         "add", "deletionVector numbers negative", WORKS, deletionVector=vector_of(offset="-5", sizeInBytes="-1")
     )
     for action in ("add", "remove"):
-        yield _case(action, "stats NaN", WORKS, stats=json.dumps('{"numRecords":10,"maxValues":{"id":NaN}}'))
-        yield _case(action, "stats Infinity", WORKS, stats=json.dumps('{"numRecords":10,"minValues":{"id":-Infinity}}'))
-        yield _case(action, "stats numRecords decimal", WORKS, stats=json.dumps('{"numRecords":10.0}'))
+        yield _case(action, "stats NaN", TOLERATED, stats=json.dumps('{"numRecords":10,"maxValues":{"id":NaN}}'))
+        yield _case(action, "stats Infinity", TOLERATED, stats=json.dumps('{"minValues":{"id":-Infinity}}'))
+        yield _case(action, "stats numRecords decimal", TOLERATED, stats=json.dumps('{"numRecords":10.0}'))
         yield _case(action, "dataChange text", FAILS, dataChange='"true"')
         yield _case(action, "stats a number", FAILS, stats="5")
         yield _case(action, "stats no JSON", WORKS, stats='"{"')
@@ -328,7 +344,7 @@ def _lines() -> Iterator[UnreadableCommit]:
     yield line("action no object", FAILS, '{"add":5}', action="add")
     yield line("two actions", WORKS, add[:-1] + ',"txn":' + line_of("txn")[7:])
     yield line("no action", WORKS, "{}")
-    yield line("blank", WORKS, " ")
+    yield line("blank", TOLERATED, " ")
     yield line("sidecar", WORKS, '{"sidecar":{"path":"x","sizeInBytes":1,"modificationTime":1}}', action="sidecar")
     yield line("checkpointMetadata", WORKS, '{"checkpointMetadata":{"version":1}}', action="checkpointMetadata")
     yield line("a field twice", WORKS, add.replace('"size":100', '"size":100,"size":100'), action="add", field="size")
@@ -341,3 +357,5 @@ def _lines() -> Iterator[UnreadableCommit]:
 CASES: tuple[UnreadableCommit, ...] = tuple(_cases())
 BY_NAME: Mapping[str, UnreadableCommit] = {case.name: case for case in CASES}
 assert len(BY_NAME) == len(CASES)
+REFUSED: tuple[UnreadableCommit, ...] = tuple(case for case in CASES if case.reading is not TOLERATED)
+"""The commits that a catalog does not ratify."""

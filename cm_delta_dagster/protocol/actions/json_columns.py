@@ -19,6 +19,10 @@ _SAMPLES = 64
 _MAPS = ("partitionValues", "tags")
 _ADD, _REMOVE = b'{"add"', b'{"remove"'
 _NEWLINE = 10
+_FEW_LINES = 64
+_RANGES = 16
+_MAX_REFUSED = 64
+"""A refused range of more lines than ``_FEW_LINES`` is divided into ``_RANGES``, so often in one commit."""
 _MAX_BRACKETS = 5000
 """Brackets of one line. No file action has as many outside of its strings."""
 
@@ -47,7 +51,7 @@ class StrictFiles:
     """The file actions of a commit in which no line has an unknown or repeated key, or a value of another type.
 
     Attributes:
-        adds, removes: the file actions. All lines of an action are among ``others`` if one of them is not as described.
+        adds, removes: the file actions. Lines that are not as described are among ``others``, with a few of their neighbours.
         others: number from 1 and text of each other line.
     """
 
@@ -59,24 +63,48 @@ class StrictFiles:
 def strict_file_actions(data: bytes) -> StrictFiles:
     """The lines of a commit; what cannot be checked as columns is left unparsed."""
     lines = _Lines.of(data)
-    none = np.zeros(len(lines.is_add), dtype=bool)
-    adds = _strict(replace(lines, is_remove=none), "add", ADD_SCHEMA)
-    removes = _strict(replace(lines, is_add=none), "remove", REMOVE_SCHEMA)
-    is_column = (lines.is_add if adds is not None else none) | (lines.is_remove if removes is not None else none)
+    is_flat = np.ones(len(lines.is_add), dtype=bool)
+    is_flat[lines.may_nest_deeply()] = False
+    none = np.zeros(len(is_flat), dtype=bool)
+    adds, are_adds = _strict(replace(lines, is_add=lines.is_add & is_flat, is_remove=none), "add", ADD_SCHEMA)
+    removes, are_removes = _strict(
+        replace(lines, is_add=none, is_remove=lines.is_remove & is_flat), "remove", REMOVE_SCHEMA
+    )
+    others = np.flatnonzero(~(are_adds | are_removes)).tolist()
     return StrictFiles(
-        ADD_SCHEMA.empty_table() if adds is None else adds,
-        REMOVE_SCHEMA.empty_table() if removes is None else removes,
-        others=[(number + 1, lines.line(number).removesuffix(b"\n")) for number in np.flatnonzero(~is_column).tolist()],
+        adds, removes, others=[(number + 1, lines.line(number).removesuffix(b"\n")) for number in others]
     )
 
 
-def _strict(lines: "_Lines", action: str, schema: pa.Schema) -> pa.Table | None:
-    """The lines of one action as columns; None if a line is not exactly one action with fields of ``schema``."""
-    if not lines.num_files:
-        return schema.empty_table()
-    keys = None if lines.may_nest_deeply() else _first_keys(lines)
-    if keys is None:
-        return None
+def _strict(lines: "_Lines", action: str, schema: pa.Schema) -> tuple[pa.Table, np.ndarray]:
+    """The lines of one action as columns, without those that are not exactly one action with fields of ``schema``.
+
+    The parser does not say which line it refuses: a range of lines that it refuses is divided until few lines are left.
+
+    Returns:
+        The columns, and for each line of the commit whether it is in them.
+    """
+    chosen = lines.is_add | lines.is_remove
+    is_column = np.zeros(len(chosen), dtype=bool)
+    pending = [np.flatnonzero(chosen)]
+    keys = _first_keys(lines, skips_malformed=True) if len(pending[0]) else None
+    tables: list[pa.Table] = []
+    num_refused = 0
+    while pending and keys is not None:
+        numbers = pending.pop()
+        files = _strict_range(lines.only(numbers), keys, action, schema)
+        if files is not None:
+            tables.append(files)
+            is_column[numbers] = True
+            continue
+        num_refused += 1
+        if len(numbers) > _FEW_LINES and num_refused <= _MAX_REFUSED:
+            pending += np.array_split(numbers, min(_RANGES, len(numbers)))
+    return pa.concat_tables(tables) if tables else schema.empty_table(), is_column
+
+
+def _strict_range(lines: "_Lines", keys: "_MapKeys", action: str, schema: pa.Schema) -> pa.Table | None:
+    """These lines as columns; None if a line is not as for :func:`_strict`."""
     try:
         table = _read(lines.files(), keys, longest_line=lines.longest, unknown="error")
         files = _extract(table, action, schema, lines.nulls)
@@ -140,10 +168,17 @@ class _Lines:
     def longest(self) -> int:
         return int(np.diff(self.bounds).max())
 
-    def may_nest_deeply(self) -> bool:
-        """Whether a line has so many brackets that ``pyarrow.json``, which recurses, could exhaust the stack and crash."""
+    def may_nest_deeply(self) -> list[int]:
+        """The lines with so many brackets that ``pyarrow.json``, which recurses, could exhaust the stack and crash."""
         suspects = np.flatnonzero(np.diff(self.bounds) > _MAX_BRACKETS).tolist()
-        return any(line.count(b"[") + line.count(b"{") > _MAX_BRACKETS for line in map(self.line, suspects))
+        lines = ((number, self.line(number)) for number in suspects)
+        return [number for number, line in lines if line.count(b"[") + line.count(b"{") > _MAX_BRACKETS]
+
+    def only(self, numbers: np.ndarray) -> "_Lines":
+        """Without the file actions of the lines that are not among ``numbers``."""
+        chosen = np.zeros(len(self.is_add), dtype=bool)
+        chosen[numbers] = True
+        return replace(self, is_add=self.is_add & chosen, is_remove=self.is_remove & chosen)
 
     def line(self, number: int) -> bytes:
         return self.data[self.bounds[number] : self.bounds[number + 1]]
@@ -179,8 +214,11 @@ def _begin(letters: np.ndarray, starts: np.ndarray, prefix: bytes) -> np.ndarray
 _MapKeys = dict[str, dict[str, set[str]]]
 
 
-def _first_keys(lines: _Lines) -> _MapKeys | None:
-    """Keys of the maps in some lines of each action that occurs; usually the keys of all lines."""
+def _first_keys(lines: _Lines, *, skips_malformed: bool = False) -> _MapKeys | None:
+    """Keys of the maps in some lines of each action that occurs; usually the keys of all lines.
+
+    None if one of these lines is not an action, unless ``skips_malformed``.
+    """
     keys: _MapKeys = {}
     for action, chosen in (("add", lines.is_add), ("remove", lines.is_remove)):
         for line in lines.samples(chosen):
@@ -190,10 +228,11 @@ def _first_keys(lines: _Lines) -> _MapKeys | None:
                 for name in _MAPS:
                     values = fields.get(name)
                     if values is not None and not isinstance(values, dict):
-                        return None
+                        raise TypeError(f"{name} is not an object")
                     maps[name] |= set(values or ())
             except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
-                return None
+                if not skips_malformed:
+                    return None
     return keys
 
 

@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from cm_delta_dagster.protocol.actions.json_fields import MAX_EXACT
+from cm_delta_dagster.protocol.actions.json_text import MAX_DEPTH
 
 MAX_DIGITS = 1000
 """Digits of an integer in a field that the protocol does not define."""
@@ -15,20 +16,38 @@ MAX_DIGITS = 1000
 _MAX_ROWS = 2**63 - 1
 
 
-def flaw_of_stats(text: str) -> str | None:
-    """What is wrong with the statistics of a new commit, as the predicate of a sentence; None if nothing is."""
+def flaw_of_stats(text: str, *, is_foreign: bool = False) -> str | None:
+    """What is wrong with the statistics of a new commit, as the predicate of a sentence; None if nothing is.
+
+    Args:
+        is_foreign: another implementation has written them. Numbers that JSON does not have, such as ``NaN``, and a whole number of
+            rows in another notation, such as ``2.0``, are then right: readers ignore the first and understand the second.
+    """
     try:
-        found = _decoded(text)
+        decoded = _FOREIGN_DECODER.decode(text) if is_foreign else _decoded(text)
     except (ValueError, RecursionError) as error:
         return f"is not JSON ({str(error)[:200]})"
-    if not isinstance(found, dict):
+    if not isinstance(decoded, dict):
         return "is not the JSON of an object"
-    rows = found.get("numRecords")
+    if text.count("{") + text.count("[") > MAX_DEPTH and _depth(decoded) > MAX_DEPTH:
+        return f"nests more than {MAX_DEPTH} objects and arrays"
+    rows = decoded.get("numRecords")
     if rows is None:
         return None
+    if is_foreign and isinstance(rows, float) and rows.is_integer():
+        rows = int(rows)
     if type(rows) is not int:
         return "has a numRecords that is not a whole number"
     return None if 0 <= rows <= _MAX_ROWS else f"has a numRecords that is not between 0 and {_MAX_ROWS}"
+
+
+def _depth(value: Any) -> int:
+    """Objects and arrays that ``value`` nests."""
+    depth, level = 0, [value]
+    while level := [item for item in level if isinstance(item, dict | list)]:
+        depth += 1
+        level = [inner for item in level for inner in (item.values() if isinstance(item, dict) else item)]
+    return depth
 
 
 def repeatable_stats(text: str | None) -> str | None:
@@ -88,6 +107,7 @@ def _digits(text: str) -> int | float:
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 _SLOW_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_digits)
 """For bounds of decimals with more digits than Python parses."""
+_FOREIGN_DECODER = json.JSONDecoder(parse_int=_digits)
 _TEXT_DECODER = json.JSONDecoder(parse_constant=lambda name: None, parse_int=_NumberText, parse_float=_NumberText)
 """Keeps the text of each number."""
 

@@ -1,7 +1,7 @@
 """Validates a commit before it is written or ratified (protocol headings "Delta Log Entries", "Action Reconciliation").
 
-:func:`encode_checked` is for the actions of a writer, :func:`flaw_of_lines` for the bytes that a writer proposes; both apply the
-rules in :mod:`~cm_delta_dagster.protocol.commits.proposal_rules`. A commit that breaks one of them may make its table unreadable.
+:func:`encode_checked` is for the actions that this package writes; the lines that another writer proposes are checked by
+``proposal_checks``. Both apply the rules in :mod:`~cm_delta_dagster.protocol.commits.proposal_rules`.
 """
 
 import json
@@ -15,7 +15,7 @@ from cm_delta_dagster.protocol.actions.action_fields import to_fields
 from cm_delta_dagster.protocol.actions.actions import Action
 from cm_delta_dagster.protocol.actions.commit_json import encode_fields
 from cm_delta_dagster.protocol.actions.stats_text import MAX_DIGITS
-from cm_delta_dagster.protocol.commits.proposal_rules import flaw_of_action
+from cm_delta_dagster.protocol.commits.proposal_rules import RULES, ActionRules, flaw_of_action
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,19 +66,6 @@ def checked_line(action: Action) -> str:
     return encode_fields(name, fields)
 
 
-def flaw_of_lines(data: bytes) -> CommitFlaw | None:
-    """The first flaw in the content of a commit that a writer proposes to a catalog; None if it has none.
-
-    It must be in the form in which every implementation reads it: lines that are objects with one action each, without duplicate
-    keys, first of them a commitInfo with ``txnId`` and ``inCommitTimestamp``.
-    """
-    try:
-        actions = parsed_lines(numbered_lines(data))
-    except FlawFoundError as error:
-        return error.flaw
-    return flaw_of_actions(actions) or flaw_of_commit_info(actions[0][2])
-
-
 def flaw_of_commit_info(fields: Mapping[str, Any]) -> CommitFlaw | None:
     """Which field that a catalog needs the first action of a commit, a commitInfo, lacks."""
     for field in ("txnId", "inCommitTimestamp"):
@@ -99,18 +86,17 @@ class FlawFoundError(Exception):
         self.flaw = flaw
 
 
-def numbered_lines(data: bytes) -> list[tuple[int, bytes]]:
+def numbered_lines(data: bytes) -> Iterable[tuple[int, bytes]]:
     """The lines of a commit with their numbers."""
-    lines = data.split(b"\n")
-    if not lines[-1]:
-        del lines[-1]
-    return list(enumerate(lines, 1))
+    return enumerate(data.split(b"\n"), 1)
 
 
 def parsed_lines(lines: Iterable[tuple[int, bytes]]) -> list[NumberedAction]:
-    """The actions of the lines. Raises FlawFoundError."""
+    """The actions of the lines; blank lines, which readers ignore, have none. Raises FlawFoundError."""
     actions: list[NumberedAction] = []
     for number, line in lines:
+        if not line.strip():
+            continue
         try:
             actions.append((number, *_parsed(line)))
         except _LineError as error:
@@ -182,11 +168,11 @@ def _duplicate_in(value: Any) -> str | None:
     return None
 
 
-def flaw_of_actions(actions: Sequence[NumberedAction]) -> CommitFlaw | None:
+def flaw_of_actions(actions: Sequence[NumberedAction], rules: ActionRules = RULES) -> CommitFlaw | None:
     """The first flaw of the actions of a commit, the first of which must be commitInfo."""
     seen: set[tuple[str, ...]] = set()
     for line, action, fields in actions:
-        wrong = flaw_of_action(action, fields)
+        wrong = flaw_of_action(action, fields, rules)
         if wrong is not None:
             return CommitFlaw(action=action, field=wrong[0], why=wrong[1], line=line)
         for key in _identities(action, fields):

@@ -8,22 +8,20 @@ the protocol does not define may have any value that every JSON parser reads in 
 import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 from cm_delta_dagster.errors import CorruptLogError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.actions.action_fields import domain_of, metadata_of
 from cm_delta_dagster.protocol.actions.actions import DeletionVectorDescriptor
 from cm_delta_dagster.protocol.actions.file_columns import LAST_MS
 from cm_delta_dagster.protocol.actions.json_fields import FieldError
+from cm_delta_dagster.protocol.actions.json_text import MAX_DEPTH
 from cm_delta_dagster.protocol.actions.paths import decode_path, flaw_of_log_path
 from cm_delta_dagster.protocol.actions.stats_text import MAX_DIGITS, flaw_of_stats
 from cm_delta_dagster.protocol.features import clustering, row_tracking
 from cm_delta_dagster.protocol.features.deletion_vectors import dv_location, z85_decode
 from cm_delta_dagster.protocol.features.metadata_validation import check_metadata
 from cm_delta_dagster.protocol.features.table_features import canonical_name
-
-MAX_DEPTH = 64
-"""Objects and arrays that a value may nest."""
 
 _LOG_DIRECTORY = "_delta_log/"
 _TOO_LARGE = 10**MAX_DIGITS
@@ -151,6 +149,10 @@ def _stats(value: Any) -> str | None:
     return _text(value) or flaw_of_stats(value)
 
 
+def _foreign_stats(value: Any) -> str | None:
+    return _text(value) or flaw_of_stats(value, is_foreign=True)
+
+
 def _members(fields: Mapping[str, tuple[bool, ValueRule]]) -> ValueRule:
     def rule(value: Any) -> str | None:
         if not isinstance(value, Mapping):
@@ -213,7 +215,9 @@ _FILE: Mapping[str, tuple[bool, ValueRule]] = {
     "defaultRowCommitVersion": (False, _count),
 }
 
-RULES: Mapping[str, Mapping[str, tuple[bool, ValueRule]]] = MappingProxyType(
+ActionRules: TypeAlias = Mapping[str, Mapping[str, tuple[bool, ValueRule]]]
+
+RULES: ActionRules = MappingProxyType(
     {
         "add": {
             **_FILE,
@@ -276,20 +280,29 @@ RULES: Mapping[str, Mapping[str, tuple[bool, ValueRule]]] = MappingProxyType(
         },
     }
 )
-"""The rules of the fields of each action by their names, and whether a field is required."""
+"""The rules of the fields of each action by their names, and whether a field is required, for what this package writes."""
+
+FOREIGN_RULES: ActionRules = MappingProxyType(
+    {
+        **RULES,
+        "add": {**RULES["add"], "stats": (False, _foreign_stats)},
+        "remove": {**RULES["remove"], "stats": (False, _foreign_stats)},
+    }
+)
+"""The rules for what other implementations propose: they permit whatever every reader understands or ignores."""
 
 NOT_IN_COMMITS = frozenset({"checkpointMetadata", "sidecar"})
 """Actions of checkpoints."""
 
 
-def flaw_of_action(action: str, fields: Mapping[str, Any]) -> tuple[str, str] | None:
+def flaw_of_action(action: str, fields: Mapping[str, Any], rules_of: ActionRules = RULES) -> tuple[str, str] | None:
     """The first field of an action that breaks its rule, and what is wrong with it; None if all fields are right.
 
     The field is empty if the whole action is wrong.
     """
     if action in NOT_IN_COMMITS:
         return "", "is an action of checkpoints, which a commit must not contain"
-    rules = RULES.get(action, {})
+    rules = rules_of.get(action, {})
     for name, (is_required, rule) in rules.items():
         value = fields.get(name)
         if value is None:

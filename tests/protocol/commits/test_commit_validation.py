@@ -19,8 +19,18 @@ from cm_delta_dagster.protocol.actions.actions import (
     RemoveFile,
     SetTransaction,
 )
-from cm_delta_dagster.protocol.commits.commit_validation import checked_line, encode_checked, flaw_of_lines
-from tests.support.unreadable_commits import CASES, DEEP, METADATA, Reading, UnreadableCommit, line_of, vector_of
+from cm_delta_dagster.protocol.commits.commit_validation import checked_line, encode_checked
+from tests.support.unreadable_commits import (
+    CASES,
+    DEEP,
+    METADATA,
+    REFUSED,
+    Reading,
+    UnreadableCommit,
+    flaw_of,
+    line_of,
+    vector_of,
+)
 
 GOOD = UnreadableCommit(name="good", action="", field="", reading=Reading.WORKS)
 INFO = CommitInfo(in_commit_timestamp=1, txn_id="t", operation="WRITE")
@@ -34,9 +44,9 @@ SCHEMA = json.loads(METADATA["schemaString"])
 DEFINITION = Metadata(id="i", schema_string=SCHEMA, partition_columns=("day",))
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.name)
 def test_a_proposal_of_each_case_is_refused_with_action_and_field(case: UnreadableCommit) -> None:
-    flaw = flaw_of_lines(case.data(txn_id="t", timestamp_ms=1))
+    flaw = flaw_of(case.data(txn_id="t", timestamp_ms=1))
     assert flaw is not None
     if "nested deeply" not in case.name or case.action in ("add", "remove", "metaData"):
         assert not flaw.action or (flaw.action, flaw.field) == (case.action, case.field)
@@ -44,9 +54,18 @@ def test_a_proposal_of_each_case_is_refused_with_action_and_field(case: Unreadab
     assert str(flaw)
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if case not in REFUSED], ids=lambda case: case.name)
+def test_what_every_reader_ignores_is_ratified_and_not_written(case: UnreadableCommit) -> None:
+    assert flaw_of(case.data(txn_id="t", timestamp_ms=1)) is None
+    if case.action == "add":
+        stats = json.loads(case.line)["add"]["stats"]
+        with pytest.raises(IllegalCommitError, match="the field stats of the action add"):
+            encode_checked([INFO, _with(ADD, stats=stats)])
+
+
 def test_a_proposal_with_every_action_passes() -> None:
     lines = tuple(line_of(name) for name in ("protocol", "metaData", "add", "remove", "cdc", "txn", "domainMetadata"))
-    assert flaw_of_lines(GOOD.data(txn_id="t", timestamp_ms=1, good=lines)) is None
+    assert flaw_of(GOOD.data(txn_id="t", timestamp_ms=1, good=lines)) is None
 
 
 @pytest.mark.parametrize(
@@ -72,23 +91,23 @@ def test_a_proposal_with_every_action_passes() -> None:
     ],
 )
 def test_a_valid_line_passes(line: str) -> None:
-    assert flaw_of_lines(GOOD.data(txn_id="t", timestamp_ms=1, good=(line,))) is None
+    assert flaw_of(GOOD.data(txn_id="t", timestamp_ms=1, good=(line,))) is None
 
 
 @pytest.mark.parametrize("field", ["txnId", "inCommitTimestamp"])
 def test_a_proposal_without_its_identity_is_refused(field: str) -> None:
     case = replace(GOOD, info={field: "null"})
-    flaw = flaw_of_lines(case.data(txn_id="t", timestamp_ms=1))
+    flaw = flaw_of(case.data(txn_id="t", timestamp_ms=1))
     assert flaw is not None and (flaw.action, flaw.field, flaw.why) == ("commitInfo", field, "is missing")
 
 
 @pytest.mark.parametrize("data", [b"", b"\n", line_of("add").encode(), b"\xff\n", b"\xef\xbb\xbf{}\n"])
 def test_a_proposal_without_commit_info_is_refused(data: bytes) -> None:
-    assert flaw_of_lines(data) is not None
+    assert flaw_of(data) is not None
 
 
 def test_one_file_twice_in_a_proposal_is_refused() -> None:
-    flaw = flaw_of_lines(GOOD.data(txn_id="t", timestamp_ms=1, good=(line_of("add"), line_of("add"))))
+    flaw = flaw_of(GOOD.data(txn_id="t", timestamp_ms=1, good=(line_of("add"), line_of("add"))))
     assert flaw is not None and "b.parquet" in flaw.why
 
 
@@ -155,11 +174,11 @@ def test_invalid_commit_info_is_not_encoded(fields: dict[str, Any]) -> None:
 
 def test_valid_actions_are_encoded_and_pass_as_lines() -> None:
     data = encode_checked([INFO, DEFINITION, _with(ADD, deletion_vector=VECTOR), _with(REMOVE, path="b"), CDC])
-    assert flaw_of_lines(data) is None
+    assert flaw_of(data) is None
 
 
 def test_a_protocol_whose_lists_contradict_each_other_is_refused() -> None:
     line = line_of("protocol", readerFeatures='["catalogManaged","deletionVectors"]')
-    flaw = flaw_of_lines(GOOD.data(txn_id="t", timestamp_ms=1, good=(line,)))
+    flaw = flaw_of(GOOD.data(txn_id="t", timestamp_ms=1, good=(line,)))
     assert flaw is not None and (flaw.action, flaw.field) == ("protocol", "readerFeatures")
     assert "'deletionVectors', which writerFeatures lacks" in flaw.why

@@ -2,12 +2,15 @@
 
 import json
 
+import pyarrow as pa
 import pytest
 
 from cm_delta_dagster.errors import IllegalCommitError
 from cm_delta_dagster.protocol.actions.commit_json import LARGE_COMMIT_BYTES
+from cm_delta_dagster.protocol.actions.json_columns import strict_file_actions
 from cm_delta_dagster.protocol.commits.proposal_checks.content import check_content
-from tests.support.unreadable_commits import CASES, Reading, UnreadableCommit, line_of
+from cm_delta_dagster.protocol.commits.proposal_checks.file_columns import suspect_statistics
+from tests.support.unreadable_commits import CASES, REFUSED, Reading, UnreadableCommit, line_of
 
 GOOD = UnreadableCommit(name="", action="", field="", reading=Reading.WORKS)
 MANY = tuple(
@@ -43,17 +46,49 @@ def test_many_valid_files_are_checked_in_columns() -> None:
     assert check_content(data).absolute_paths == ()
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.name)
 def test_a_commit_that_must_not_be_made_is_refused_alone_and_among_many_files(case: UnreadableCommit) -> None:
     for good in ((), MANY):
         with pytest.raises(IllegalCommitError):
             check_content(case.data(txn_id="t", timestamp_ms=1, good=good))
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if case not in REFUSED], ids=lambda case: case.name)
+def test_what_every_reader_ignores_passes_alone_and_among_many_files(case: UnreadableCommit) -> None:
+    for good in ((), MANY):
+        assert check_content(case.data(txn_id="t", timestamp_ms=1, good=good)).absolute_paths == ()
+
+
 @pytest.mark.parametrize("line", OTHER_LINES.values(), ids=OTHER_LINES.keys())
 def test_a_line_that_a_parser_of_columns_might_accept_is_refused(line: str) -> None:
     with pytest.raises(IllegalCommitError):
         check_content(_data(line, good=MANY))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        (line_of("add", newField="1"),),
+        (line_of("add", partitionValues='{"day":null,"other":"1"}'),),
+        (line_of("add", tags='{"a":"' + "[" * 6000 + '"}'),),
+        tuple(line_of("add", path=f'"odd-{number}.parquet"', newField="1") for number in range(20)),
+    ],
+    ids=["a new field", "another partition column", "many brackets", "scattered"],
+)
+def test_only_odd_lines_and_few_others_are_parsed_one_by_one(odd: tuple[str, ...]) -> None:
+    step = len(MANY) // len(odd)
+    lines = [line for place, line in enumerate(odd) for line in (*MANY[place * step : (place + 1) * step], line)]
+    files = strict_file_actions(_data(line_of("txn"), good=tuple(lines)))
+    assert len(files.others) - 2 <= 64 * len(odd)
+    assert files.adds.num_rows + files.removes.num_rows + len(files.others) == len(lines) + 2
+    assert check_content(_data(line_of("txn"), good=tuple(lines))).absolute_paths == ()
+
+
+def test_only_odd_statistics_and_few_others_are_parsed_one_by_one() -> None:
+    texts = ['{"numRecords":10}'] * 5000
+    texts[3000] = '{"numRecords":10.0}'
+    suspects = list(suspect_statistics(pa.chunked_array([texts])))
+    assert texts[3000] in suspects and len(suspects) <= 64
 
 
 @pytest.mark.parametrize("good", [(), MANY], ids=["few", "many"])

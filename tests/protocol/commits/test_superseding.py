@@ -6,7 +6,6 @@ import pytest
 
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions, decode_commit
-from cm_delta_dagster.protocol.commits.commit_validation import flaw_of_lines
 from cm_delta_dagster.protocol.commits.superseding import (
     CommitIdentity,
     SupersedingCommit,
@@ -14,7 +13,7 @@ from cm_delta_dagster.protocol.commits.superseding import (
     readable_actions,
     superseding_commit,
 )
-from tests.support.unreadable_commits import CASES, Reading, line_of, vector_of
+from tests.support.unreadable_commits import CASES, Reading, flaw_of, line_of, vector_of
 
 IDENTITY = CommitIdentity(version=3, txn_id="t", in_commit_timestamp=5)
 INFO = '{"commitInfo":{"inCommitTimestamp":5,"timestamp":5,"txnId":"t","operation":"MERGE"}}'
@@ -47,7 +46,7 @@ def test_a_superseding_commit_of_what_no_reader_can_use_is_one_that_a_writer_may
         assert info_of(commit)["txnId"] == "t" and info_of(commit)["inCommitTimestamp"] == 5, case.name
         decode_commit(commit.data, version=3)
         if case.reading is Reading.FAILS:
-            assert flaw_of_lines(commit.data) is None, case.name
+            assert flaw_of(commit.data) is None, case.name
 
 
 @pytest.mark.parametrize(

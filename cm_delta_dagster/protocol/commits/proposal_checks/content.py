@@ -26,6 +26,7 @@ from cm_delta_dagster.protocol.commits.commit_validation import (
     parsed_lines,
 )
 from cm_delta_dagster.protocol.commits.proposal_checks.file_columns import flaw_of_files, repeated_file
+from cm_delta_dagster.protocol.commits.proposal_rules import FOREIGN_RULES
 from cm_delta_dagster.protocol.features.table_features import check_readable, is_catalog_managed
 
 MAX_CHECKED_BYTES = 16 * 1024 * 1024
@@ -71,13 +72,18 @@ def check_content(data: bytes) -> CheckedContent:
         IllegalCommitError: names the action and the field. Nothing was ratified.
     """
     try:
-        content = _parsed(data)
+        return checked(data)
     except FlawFoundError as error:
         raise _illegal(error.flaw) from None
+
+
+def checked(data: bytes) -> CheckedContent:
+    """As :func:`check_content`. Raises FlawFoundError."""
+    content = _parsed(data)
     for check in CHECKS:
         flaw = check(content)
         if flaw is not None:
-            raise _illegal(flaw)
+            raise FlawFoundError(flaw)
     return CheckedContent(absolute_paths=_absolute_paths(content))
 
 
@@ -100,7 +106,7 @@ def _parsed(data: bytes) -> ProposedContent:
 
 
 def _actions(content: ProposedContent) -> CommitFlaw | None:
-    return flaw_of_actions(content.actions) or flaw_of_commit_info(content.actions[0][2])
+    return flaw_of_actions(content.actions, FOREIGN_RULES) or flaw_of_commit_info(content.actions[0][2])
 
 
 def _files(content: ProposedContent) -> CommitFlaw | None:

@@ -12,12 +12,14 @@ import pyarrow.json as pa_json
 
 from cm_delta_dagster.protocol.actions.file_columns import dv_ids
 from cm_delta_dagster.protocol.actions.paths import suspect_paths
-from cm_delta_dagster.protocol.commits.proposal_rules import RULES
+from cm_delta_dagster.protocol.commits.proposal_rules import FOREIGN_RULES
 
 _SUSPECT_NAMES = r"^[./]*[%_]|/$|%00"
 """What paths of the log, of directories and with U+0000 match, and some others."""
-_NO_NUMBERS = "NaN|Inf"
-"""Statistics with numbers that JSON does not have, which the parser of columns accepts, match it."""
+_FEW = 64
+_RANGES = 16
+_MAX_REFUSED = 64
+"""A range of statistics that is not right is divided into ``_RANGES``, so often in one commit."""
 _MAX_BRACKETS = 64
 """Brackets of statistics up to which the parser of columns, which recurses, reads them."""
 
@@ -26,7 +28,7 @@ def flaw_of_files(action: str, files: pa.Table) -> tuple[str, str] | None:
     """The first field of the file actions that breaks its rule, and what is wrong with it; None if all fields are right."""
     for field in files.schema:
         column = files[field.name]
-        is_required, rule = RULES[action][field.name]
+        is_required, rule = FOREIGN_RULES[action][field.name]
         if is_required and column.null_count:
             return field.name, "is missing"
         if column.null_count == len(column):
@@ -47,9 +49,23 @@ def _suspects(field: pa.Field, column: pa.ChunkedArray) -> Iterator[object]:
         yield from suspect_paths(column).to_pylist()
         yield from column.filter(pc.match_substring_regex(column, _SUSPECT_NAMES)).to_pylist()
     elif field.name == "stats":
-        texts = column.drop_null()
-        is_suspect = pc.match_substring_regex(texts, _NO_NUMBERS)
-        yield from (texts.filter(is_suspect) if _are_statistics(texts) else texts).to_pylist()
+        yield from suspect_statistics(column.drop_null())
+
+
+def suspect_statistics(texts: pa.ChunkedArray) -> Iterator[str]:
+    """The texts that must be checked by themselves. A range that is not right as a whole is divided until few are left."""
+    pending = [texts]
+    num_refused = 0
+    while pending:
+        texts = pending.pop()
+        if _are_statistics(texts):
+            continue
+        num_refused += 1
+        if len(texts) > _FEW and num_refused <= _MAX_REFUSED:
+            size = -(-len(texts) // _RANGES)
+            pending += [texts.slice(start, size) for start in range(0, len(texts), size)]
+        else:
+            yield from texts.to_pylist()
 
 
 def _are_statistics(texts: pa.ChunkedArray) -> bool:
