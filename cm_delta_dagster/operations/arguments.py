@@ -44,7 +44,7 @@ _Value = TypeVar("_Value")
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
 
-def several(given: str | Iterable[str], *, what: str) -> tuple[str, ...]:
+def several(value: str | Iterable[str], *, what: str) -> tuple[str, ...]:
     """One text, or several, as a tuple.
 
     Args:
@@ -53,10 +53,10 @@ def several(given: str | Iterable[str], *, what: str) -> tuple[str, ...]:
     Raises:
         InvalidArgumentError: a value is not a text.
     """
-    found = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
-    if not all(isinstance(each, str) for each in found):
-        raise InvalidArgumentError(f"{what} are {given!r}; give a text, or a list of texts. Nothing was changed.")
-    return found
+    texts = (value,) if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
+    if not all(isinstance(text, str) for text in texts):
+        raise InvalidArgumentError(f"{what} are {value!r}; give a text, or a list of texts. Nothing was changed.")
+    return texts
 
 
 def one_of(kind: type[_Choice], value: str, *, name: str) -> _Choice:
@@ -74,20 +74,20 @@ def one_of(kind: type[_Choice], value: str, *, name: str) -> _Choice:
         raise InvalidArgumentError(f"{name} is {value!r}; give one of {', '.join(kind)}.") from error
 
 
-def listed(given: Iterable[_Value], *, name: str) -> tuple[_Value, ...]:
+def listed(values: Iterable[_Value], *, name: str) -> tuple[_Value, ...]:
     """The values as a tuple.
 
     Args:
         name: the argument, for the message.
 
     Raises:
-        InvalidArgumentError: ``given`` is a text, whose letters would be taken for values, or no list.
+        InvalidArgumentError: ``values`` is a text, whose letters would be taken for values, or no list.
     """
-    if isinstance(given, str):
-        raise InvalidArgumentError(f"{name} is the text {given!r}; give a list, e.g. [{given!r}].")
-    if not isinstance(given, Iterable):
-        raise InvalidArgumentError(f"{name} is {given!r}; give a list.")
-    return tuple(given)
+    if isinstance(values, str):
+        raise InvalidArgumentError(f"{name} is the text {values!r}; give a list, e.g. [{values!r}].")
+    if not isinstance(values, Iterable):
+        raise InvalidArgumentError(f"{name} is {values!r}; give a list.")
+    return tuple(values)
 
 
 def check_plan(plan: object, kind: type, *, method: str) -> None:

@@ -35,17 +35,17 @@ def check_files(table: Table, state: TableState, findings: Findings) -> int:
         vectors = {}
     sizes = dict(zip(file_keys(table.location, adds["path"]).to_pylist(), adds["size"].to_pylist(), strict=True))
     needed = {**vectors, **sizes}
-    found = {normalise_location(s.location): s.size for s in table.store.list_recursive(table.location)}
+    existing_sizes = {normalise_location(s.location): s.size for s in table.store.list_recursive(table.location)}
     # What a listing does not show lies elsewhere, or is named through a link.
-    elsewhere = [key for key in needed if key not in found]
+    elsewhere = [key for key in needed if key not in existing_sizes]
     unknown = _without_store(table, elsewhere, findings)
-    found |= sizes_of(table.services.stores.store_for, (key for key in elsewhere if key not in unknown))
-    missing = sorted(key for key in needed if key not in found and key not in unknown)
+    existing_sizes |= sizes_of(table.services.stores.store_for, (key for key in elsewhere if key not in unknown))
+    missing = sorted(key for key in needed if key not in existing_sizes and key not in unknown)
     if missing:
         still = _live_now(table)
         missing = [key for key in missing if still is None or key in still]
-    resized = sorted(key for key, size in sizes.items() if key not in missing and found.get(key, size) != size)
-    cut = sorted(key for key, size in vectors.items() if key not in missing and found.get(key, size) < size)
+    resized = sorted(key for key, size in sizes.items() if key not in missing and existing_sizes.get(key, size) != size)
+    cut = sorted(key for key, size in vectors.items() if key not in missing and existing_sizes.get(key, size) < size)
     for problem, keys, what in (
         (Problem.FILE_MISSING, missing, f"missing: reads fail. {_advice(table, missing)}"),
         (
@@ -83,14 +83,16 @@ def _without_store(table: Table, keys: Sequence[str], findings: Findings) -> set
 
 def _vector_sizes(location: str, adds: pa.Table) -> dict[str, int]:
     """Locations of the deletion vector files, and the bytes that each must have at least for the vectors in it."""
-    found: dict[str, int] = {}
+    needed_sizes: dict[str, int] = {}
     for row in adds["deletionVector"].drop_null().to_pylist():
         vector = descriptor_of(row)
         at = dv_location(location, vector)
         if at is not None:
             key = normalise_location(at)
-            found[key] = max(found.get(key, 0), (vector.offset or 0) + vector.size_in_bytes + _AROUND_VECTOR)
-    return found
+            needed_sizes[key] = max(
+                needed_sizes.get(key, 0), (vector.offset or 0) + vector.size_in_bytes + _AROUND_VECTOR
+            )
+    return needed_sizes
 
 
 def descriptor_of(row: Mapping[str, Any]) -> DeletionVectorDescriptor:

@@ -136,7 +136,7 @@ def _commits_above(table: Table, seen: Observation) -> frozenset[int]:
     directory = log_files.log_directory(table.location)
     recorded = -1 if seen.ratified.commit_policy.through_catalog else seen.latest_after + 1
     known = {record.txn_id for record in seen.records.values()}
-    found: set[int] = set()
+    unrecorded: set[int] = set()
     for version in seen.versions(CommitFile):
         if version <= seen.latest_after or version == recorded:
             continue
@@ -146,8 +146,8 @@ def _commits_above(table: Table, seen: Observation) -> frozenset[int]:
         except CorruptLogError:
             continue
         if info is not None and info.txn_id and info.in_commit_timestamp is not None and info.txn_id not in known:
-            found.add(version)
-    return frozenset(found)
+            unrecorded.add(version)
+    return frozenset(unrecorded)
 
 
 def _chain_above(table: Table, seen: Observation) -> range:

@@ -100,10 +100,10 @@ class StateCheck:
         self.state = state
         if self._has_forked:
             return
-        found = [self._read_checkpoint(version, names) for names in self._checkpoints.get(version, ())]
-        if state is None and found:
-            self.state = state = self._proven_by_checksum(commit, found, stored)
-        self._check_checkpoints(version, found)
+        checkpoints = [self._read_checkpoint(version, names) for names in self._checkpoints.get(version, ())]
+        if state is None and checkpoints:
+            self.state = state = self._proven_by_checksum(commit, checkpoints, stored)
+        self._check_checkpoints(version, checkpoints)
         if version in self._stored_checksums and self.state is not None:
             self._check_checksum(commit, self.state, stored)
         self._check_compactions(version)
@@ -201,7 +201,7 @@ class StateCheck:
             return _FoundCheckpoint(names=names, state=None, error=str(error))
 
     def _proven_by_checksum(
-        self, commit: CheckedCommit, found: Sequence[_FoundCheckpoint], stored: VersionChecksum | None
+        self, commit: CheckedCommit, checkpoints: Sequence[_FoundCheckpoint], stored: VersionChecksum | None
     ) -> TableState | None:
         """The state of a checkpoint that its checksum confirms."""
         if stored is None or not _is_of(stored, commit.record):
@@ -209,14 +209,14 @@ class StateCheck:
         return next(
             (
                 item.state
-                for item in found
+                for item in checkpoints
                 if item.state is not None and not version_checksum.differences(stored, item.state)
             ),
             None,
         )
 
-    def _check_checkpoints(self, version: int, found: Sequence[_FoundCheckpoint]) -> None:
-        for item in found:
+    def _check_checkpoints(self, version: int, checkpoints: Sequence[_FoundCheckpoint]) -> None:
+        for item in checkpoints:
             if item.state is None:
                 problem, message = Problem.CHECKPOINT_UNREADABLE, item.error
                 severity = Severity.ERROR if self.state is None else Severity.WARNING

@@ -71,11 +71,11 @@ class CommitCopies:
         return self.staged.data is not None or self.published.data is not None
 
     def _fitting(self) -> list[bytes]:
-        found: list[bytes] = []
+        contents: list[bytes] = []
         for copy in (self.content, self.staged, self.published):
-            if copy.state is CopyState.FITS and copy.data is not None and copy.data not in found:
-                found.append(copy.data)
-        return found
+            if copy.state is CopyState.FITS and copy.data is not None and copy.data not in contents:
+                contents.append(copy.data)
+        return contents
 
 
 def matches_record(record: RatifiedCommit, data: bytes) -> bool:

@@ -54,10 +54,10 @@ class Observation:
 
     def checkpoints(self) -> Mapping[int, list[tuple[str, ...]]]:
         """Names of the files of each complete checkpoint, by version."""
-        found: dict[int, list[tuple[str, ...]]] = {}
+        names_by_version: dict[int, list[tuple[str, ...]]] = {}
         for checkpoint in complete_checkpoints(self.log):
-            found.setdefault(checkpoint.version, []).append(checkpoint.locations)
-        return found
+            names_by_version.setdefault(checkpoint.version, []).append(checkpoint.locations)
+        return names_by_version
 
     def compactions(self) -> Mapping[str, CompactionFile]:
         """Compactions of versions up to the latest one, by name."""

@@ -77,11 +77,11 @@ class Repairs:
         data = self._proven(version)
         location = published_source(self._table.location, version).location
         records = self._check.seen.records
-        found = read_or_none(self._table, location)
+        old_data = read_or_none(self._table, location)
         known = {record.txn_id for record in records.values()}
-        if foreign_transaction(found, records[version], known=known) is not None and found is not None:
+        if foreign_transaction(old_data, records[version], known=known) is not None and old_data is not None:
             # Under its own name, as recovery does it, so that VACUUM keeps the data files that it names.
-            copy_aside(self._table.store, self._aside, {log_files.commit_file_name(version): found})
+            copy_aside(self._table.store, self._aside, {log_files.commit_file_name(version): old_data})
             self._table.store.write(location, data, within=self._log)
             return
         self._write(location, data)
@@ -108,21 +108,21 @@ class Repairs:
 
     def _write(self, location: str, data: bytes) -> None:
         """Write ``data`` to ``location``; set aside an existing object."""
-        found = read_or_none(self._table, location)
-        if found == data:
+        old_data = read_or_none(self._table, location)
+        if old_data == data:
             return
-        if found is None:
+        if old_data is None:
             with contextlib.suppress(ObjectAlreadyExistsError):
                 self._table.store.write_if_absent(location, data, within=self._log)
             return
-        self._set_aside(location, found)
+        self._set_aside(location, old_data)
         self._table.store.write(location, data, within=self._log)
 
     def _remove(self, locations: Iterable[str]) -> None:
         for location in locations:
-            found = read_or_none(self._table, location)
-            if found is not None:
-                self._set_aside(location, found)
+            old_data = read_or_none(self._table, location)
+            if old_data is not None:
+                self._set_aside(location, old_data)
                 self._table.store.delete(location)
 
     def _set_aside(self, location: str, data: bytes) -> None:
@@ -153,9 +153,9 @@ class Repairs:
         refuse_contradiction(self._table.store, snapshot)
         old = [f"{self._log}/{name}" for name in step.finding.files]
         for location in old:
-            found = read_or_none(self._table, location)
-            if found is not None:
-                self._set_aside(location, found)
+            old_data = read_or_none(self._table, location)
+            if old_data is not None:
+                self._set_aside(location, old_data)
         written = write_checkpoint(self._table.store, snapshot, now_ms=self._table.services.now_ms())
         for location in old:
             if location != f"{self._log}/{written.file_name}":

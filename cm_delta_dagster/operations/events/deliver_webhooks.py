@@ -146,11 +146,11 @@ class _Delivery:
 
     def _reader(self) -> EventReader:
         """A reader at the position of the subscription, which another process may have delivered or changed meanwhile."""
-        found = _subscription(self._client, self._webhook.name)
-        if found is None:
+        webhook = _subscription(self._client, self._webhook.name)
+        if webhook is None:
             raise _StoppedError(f"The webhook {self._webhook.name} was removed.")
-        self._webhook = found
-        return EventReader(self._client.events, after=found.position, wanted=found.wanted)
+        self._webhook = webhook
+        return EventReader(self._client.events, after=webhook.position, wanted=webhook.wanted)
 
     def _deliver(self, *, position: int, facts: dict[str, Any]) -> None:
         event_id = f"{self._catalog_id}:{position}"
@@ -250,10 +250,10 @@ def _subscription(client: DeltaClient, name: str) -> Webhook | None:
 
 
 def _known_subscription(client: DeltaClient, name: str) -> Webhook:
-    found = _subscription(client, name)
-    if found is None:
+    webhook = _subscription(client, name)
+    if webhook is None:
         raise webhook_not_found(name)
-    return found
+    return webhook
 
 
 def failures_of(client: DeltaClient, name: str) -> tuple[WebhookFailure, ...]:
@@ -298,17 +298,17 @@ def deliver_webhooks(client: DeltaClient, *, settings: DeliverySettings | None =
     Raises:
         CatalogError: the subscriptions could not be read.
     """
-    found = client.webhooks.webhooks()
+    webhooks = client.webhooks.webhooks()
     stop = threading.Event()
-    if not found:
+    if not webhooks:
         return ()
-    with ThreadPoolExecutor(max_workers=min(len(found), 32), thread_name_prefix="cm-delta-webhook") as pool:
+    with ThreadPoolExecutor(max_workers=min(len(webhooks), 32), thread_name_prefix="cm-delta-webhook") as pool:
         return tuple(
             pool.map(
                 lambda webhook: _Delivery(client, webhook, settings or DeliverySettings(), stop).run(
                     lambda reader: reader.read(_PAGE)
                 ),
-                found,
+                webhooks,
             )
         )
 
@@ -326,11 +326,11 @@ def run_webhooks(client: DeltaClient, *, settings: DeliverySettings | None = Non
 
     while not stop.is_set():
         try:
-            found = client.webhooks.webhooks()
+            webhooks = client.webhooks.webhooks()
         except CmDeltaError:
             _log.warning("The webhooks could not be listed; delivery continues later", exc_info=True)
-            found = ()
-        for webhook in found:
+            webhooks = ()
+        for webhook in webhooks:
             running = threads.get(webhook.name)
             if running is None or not running.is_alive():
                 thread = threading.Thread(

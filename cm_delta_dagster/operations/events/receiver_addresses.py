@@ -28,15 +28,15 @@ _COMPATIBLE = IPv6Network("::/96")
 
 def networks_of(texts: Iterable[str]) -> tuple[Network, ...]:
     """The networks of texts such as ``10.1.0.0/16`` or ``127.0.0.1``. Raises InvalidArgumentError for a malformed one."""
-    found = []
+    networks = []
     for text in texts:
         try:
-            found.append(ip_network(text.strip()))
+            networks.append(ip_network(text.strip()))
         except (AttributeError, ValueError) as error:
             raise InvalidArgumentError(
                 f"{text!r} is not a network that webhooks may be sent to: {error}. Give e.g. 10.1.0.0/16, 127.0.0.1 or fd00::/8."
             ) from None
-    return tuple(found)
+    return tuple(networks)
 
 
 def permitted_networks() -> tuple[Network, ...]:
@@ -70,8 +70,8 @@ def checked_addresses(host: str, port: int, networks: Sequence[Network]) -> tupl
         InvalidArgumentError: one of them is not permitted.
         OSError: the name cannot be resolved.
     """
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    for *_, place in found:
+    resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for *_, place in resolved:
         address = ip_address(str(place[0]).partition("%")[0])  # fe80::1%eth0
         if not _is_permitted(address, networks):
             raise InvalidArgumentError(
@@ -79,7 +79,7 @@ def checked_addresses(host: str, port: int, networks: Sequence[Network]) -> tupl
                 "or reserved. Nothing was sent. If webhooks may be sent there, the operator of the delivering process permits its "
                 f"network in {NETWORKS_VARIABLE}, e.g. 10.1.0.0/16, or in DeliverySettings(private_networks=...)."
             )
-    return tuple((family, place) for family, _, _, _, place in found)
+    return tuple((family, place) for family, _, _, _, place in resolved)
 
 
 def _is_permitted(address: Address, networks: Sequence[Network]) -> bool:
@@ -98,8 +98,8 @@ def _embedded(address: Address) -> tuple[IPv4Address, ...]:
     """The IPv4 addresses that packets to an IPv6 address reach: mapped, compatible, 6to4, Teredo, NAT64."""
     if isinstance(address, IPv4Address):
         return ()
-    found = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+    embedded = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
     number = int(address)
     if any(address in network for network in _NAT64) or (address in _COMPATIBLE and number > 1):
-        found.append(IPv4Address(number & 0xFFFFFFFF))
-    return tuple(item for item in found if item is not None)
+        embedded.append(IPv4Address(number & 0xFFFFFFFF))
+    return tuple(item for item in embedded if item is not None)

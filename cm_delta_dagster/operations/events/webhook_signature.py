@@ -66,12 +66,12 @@ def is_authentic_webhook(
         key = _decoded(secret) if isinstance(secret, str) else secret
     except ValueError:
         raise InvalidArgumentError(f"The secret cannot be read: what follows {_ENCODED} is not Base64.") from None
-    found = {name.lower(): value for name, value in headers.items()}
+    values = {name.lower(): value for name, value in headers.items()}
     try:
-        timestamp = int(found[TIMESTAMP])
-        expected = signature(key, event_id=found[ID], timestamp=timestamp, body=body)
-        given = found[SIGNATURE].split()
+        timestamp = int(values[TIMESTAMP])
+        expected = signature(key, event_id=values[ID], timestamp=timestamp, body=body)
+        signatures = values[SIGNATURE].split()
     except (KeyError, ValueError):
         return False
     is_recent = abs(now_s - timestamp) <= tolerance_s
-    return is_recent and any(hmac.compare_digest(expected.encode(), one.encode()) for one in given)
+    return is_recent and any(hmac.compare_digest(expected.encode(), text.encode()) for text in signatures)

@@ -92,15 +92,15 @@ def arrangement_of(snapshot: Snapshot, z_order_by: Sequence[str], *, full: bool)
 
 
 def _typed(schema: StructType, paths: Sequence[ColumnPath]) -> tuple[LayoutColumn, ...]:
-    found = []
+    columns = []
     for path in paths:
         level: DataType = schema
         for name in path:
             item = level.field(name) if isinstance(level, StructType) else None
             assert item is not None
             level = item.type
-        found.append(LayoutColumn(path=path, type=level))
-    return tuple(found)
+        columns.append(LayoutColumn(path=path, type=level))
+    return tuple(columns)
 
 
 def files_to_arrange(files: pa.Table, arrangement: Arrangement, *, target_size: int, full: bool) -> pa.Table:

@@ -88,12 +88,12 @@ def check_retention(table: Table, decision: MaintenanceDecision, retention_ms: i
 
 def check_size(table: Table, decision: MaintenanceDecision, *, num_files: int, num_bytes: int) -> None:
     """Refuse a run that deletes or rewrites more than the rules of the catalog permit. Raises MaintenanceNotPermittedError."""
-    for limit, found, unit in ((decision.max_files, num_files, "files"), (decision.max_bytes, num_bytes, "bytes")):
-        if limit is not None and found > limit:
+    for limit, number, unit in ((decision.max_files, num_files, "files"), (decision.max_bytes, num_bytes, "bytes")):
+        if limit is not None and number > limit:
             raise MaintenanceNotPermittedError(
-                f"{decision.kind.value} on {table.identifier} is not permitted for {found} {unit}: the rules of the catalog permit "
-                f"at most {limit} in one run ({decision.reason}; rule for {decision.decided_by!r}). Nothing was done. Check the "
-                "plan, and ask the owner of the rule."
+                f"{decision.kind.value} on {table.identifier} is not permitted for {number} {unit}: the rules of the catalog "
+                f"permit at most {limit} in one run ({decision.reason}; rule for {decision.decided_by!r}). Nothing was done. Check "
+                "the plan, and ask the owner of the rule."
             )
 
 

@@ -204,9 +204,9 @@ def _without_classic_name(plan: LogCleanupPlan) -> str | None:
     """The checkpoint that needs a copy under its classic name, because none with such a name stays."""
     if any(isinstance(parse_log_file(name), ClassicCheckpointFile) for name in plan.kept_checkpoints):
         return None
-    found = (name for name in plan.cut_off_checkpoint if isinstance(parse_log_file(name), V2CheckpointFile))
+    v2_names = (name for name in plan.cut_off_checkpoint if isinstance(parse_log_file(name), V2CheckpointFile))
     # A checkpoint in JSON is not copied: a file with a classic name is Parquet.
-    return next((name for name in found if plan.log_names and name.endswith(".parquet")), None)
+    return next((name for name in v2_names if plan.log_names and name.endswith(".parquet")), None)
 
 
 def _protected_before(snapshot: Snapshot) -> int:
@@ -235,17 +235,17 @@ def _newest_expired(table: Table, versions: Sequence[int], limit_ms: int) -> dic
 
     In-commit timestamps increase with the version, so a binary search reads a few commits instead of all.
     """
-    found: dict[int, int] = {}
+    newest: dict[int, int] = {}
     low, high = 0, len(versions) - 1
     while low <= high:
         middle = (low + high) // 2
         timestamp = _commit_timestamp(table, versions[middle])
         if timestamp <= limit_ms:
-            found = {versions[middle]: timestamp}
+            newest = {versions[middle]: timestamp}
             low = middle + 1
         else:
             high = middle - 1
-    return found
+    return newest
 
 
 def _commit_timestamp(table: Table, version: int) -> int:
@@ -308,20 +308,20 @@ def _checkpoint_names(table: Table) -> list[str]:
 
 def _referenced(store: Store, location: str, names: Iterable[str]) -> frozenset[str] | None:
     """Return the names of the sidecars that these checkpoints refer to; None if a checkpoint cannot be read."""
-    found: set[str] = set()
+    sidecars: set[str] = set()
     for name in names:
         try:
             data = store.read(f"{log_files.log_directory(location)}/{name}")
             if name.endswith(".json"):
-                found.update(_sidecar_names([checkpoint_reading.decode_checkpoint_json(data)]))
+                sidecars.update(_sidecar_names([checkpoint_reading.decode_checkpoint_json(data)]))
                 continue
             rows = decode_parquet(data, ["sidecar"])
         except (CorruptLogError, ObjectNotFoundError):
             return None
         if "sidecar" in rows.column_names:
             values = rows["sidecar"].to_pylist()
-            found.update(value["path"].rpartition("/")[2] for value in values if value and value.get("path"))
-    return frozenset(found)
+            sidecars.update(value["path"].rpartition("/")[2] for value in values if value and value.get("path"))
+    return frozenset(sidecars)
 
 
 def _delete(table: Table, directory: str, names: Sequence[str], lease: MaintenanceLease) -> None:

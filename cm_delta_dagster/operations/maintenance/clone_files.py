@@ -59,7 +59,7 @@ def leases_with_sources(*tables: Table, kind: MaintenanceKind) -> Iterator[Sourc
             if source.state is None:
                 needed.setdefault(source.table_id, _handle(table, source))
     with ExitStack() as stack:
-        yield SourceLeases(tuple(stack.enter_context(maintenance_lease(one, kind)) for one in needed.values()))
+        yield SourceLeases(tuple(stack.enter_context(maintenance_lease(source, kind)) for source in needed.values()))
 
 
 def _handle(table: Table, related: RelatedTable) -> Table:
@@ -83,32 +83,32 @@ def files_of_clones(table: Table, *, now_ms: int) -> frozenset[str]:
     Raises:
         VacuumRefusedError: a clone cannot be loaded, so that its files are not known.
     """
-    found: set[str] = set()
+    keys: set[str] = set()
     for clone in table.services.registry.clones_of(table.table_id):
         if clone.state is InactiveState.STAGING:
             continue
         try:
-            found |= _files_of(table, clone, now_ms=now_ms)
+            keys |= _files_of(table, clone, now_ms=now_ms)
         except (CmDeltaError, OSError) as error:
             raise VacuumRefusedError(
                 f"VACUUM of {table.identifier} was refused: the files that its shallow clone {clone.identifier} (table id "
                 f"{clone.table_id}) needs are not known, because the clone cannot be loaded ({error}). Nothing was deleted. Repair "
                 "the clone, or drop and purge it."
             ) from error
-    return frozenset(found)
+    return frozenset(keys)
 
 
 def _files_of(table: Table, clone: RelatedTable, *, now_ms: int) -> set[str]:
     state, unpublished = _dropped(table, clone) if clone.state is not None else _active(table, clone)
     retention_ms = TableProperties(state.metadata.configuration).deleted_file_retention_ms
     tombstones = cleanup.unexpired_tombstones(state.files.removes, now_ms=now_ms, retention_ms=retention_ms)
-    found = _keys(clone.location, state.files.adds) | _keys(clone.location, tombstones)
+    keys = _keys(clone.location, state.files.adds) | _keys(clone.location, tombstones)
     # A checkpoint may have dropped tombstones, by a shorter retention of that time.
     reader = CommitReader(table.services.stores.store_for(clone.location), clone.location)
     sources = commit_sources(clone.location, start=0, end=state.version, ratified=unpublished)
     for commit in _recent_commits(reader, sources, since_ms=now_ms - retention_ms):
-        found |= _keys(clone.location, commit.removes)
-    return found
+        keys |= _keys(clone.location, commit.removes)
+    return keys
 
 
 def _active(table: Table, clone: RelatedTable) -> tuple[TableState, Sequence[RatifiedCommit]]:

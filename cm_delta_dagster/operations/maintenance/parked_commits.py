@@ -20,7 +20,7 @@ def files_of_parked(table: Table) -> frozenset[str]:
     Raises:
         CorruptLogError: a staged file was changed, so that its files are not known.
     """
-    found: set[str] = set()
+    locations: set[str] = set()
     for parked in table.services.approvals.protected_commits(table.table_id):
         file = parse_log_file(parked.file_name)
         assert isinstance(file, StagedCommitFile)
@@ -28,5 +28,5 @@ def files_of_parked(table: Table) -> frozenset[str]:
             data = read_parked_bytes(table.store, table.location, parked)
         except ObjectNotFoundError:
             continue  # Without its staged file the commit cannot be approved.
-        found |= set(files_added_by(table.location, data, file.version))
-    return frozenset(found)
+        locations |= set(files_added_by(table.location, data, file.version))
+    return frozenset(locations)

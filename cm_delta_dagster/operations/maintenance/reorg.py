@@ -38,10 +38,10 @@ def plan_reorg(table: Table, *, where: Predicate | str | None = None) -> Optimiz
     snapshot = table.snapshot()
     predicate = partition_predicate(snapshot, where)
     files = snapshot.matching_files(predicate)
-    wanted = pc.or_(files["deletionVector"].is_valid(), _with_dropped_columns(table.store, snapshot, files))
+    is_rewritten = pc.or_(files["deletionVector"].is_valid(), _with_dropped_columns(table.store, snapshot, files))
     target = snapshot.properties.target_file_size or TARGET_SIZE
     columns = stored_partitions(snapshot)
-    bins = pack(files.filter(wanted), partition_columns=columns, target_size=target, min_size=0, all_files=True)
+    bins = pack(files.filter(is_rewritten), partition_columns=columns, target_size=target, min_size=0, all_files=True)
     return OptimizePlan(
         snapshot=snapshot,
         bins=bins,
@@ -85,7 +85,7 @@ def _with_dropped_columns(store: Store, snapshot: Snapshot, files: pa.Table) -> 
         for location, size in zip(locations, files["size"].to_pylist(), strict=True)
     ]
     columns = [footer.schema.to_arrow_schema() for footer in read_footers(store, places)]
-    return pa.array([_has_others(list(found), schema, hidden) for found in columns], pa.bool_())
+    return pa.array([_has_others(list(fields), schema, hidden) for fields in columns], pa.bool_())
 
 
 def _has_others(fields: Sequence[pa.Field], schema: StructType, hidden: frozenset[str] = frozenset()) -> bool:

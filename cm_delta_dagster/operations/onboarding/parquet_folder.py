@@ -241,11 +241,11 @@ class _FolderReader:
     def _schema_of(self, footer: pq.FileMetaData, relative: str) -> StructType:
         """The columns of a file without partition columns, which join those of the files before."""
         try:
-            found = _file_schema(footer)
+            schema = _file_schema(footer)
         except CmDeltaError as error:
             raise InvalidArgumentError(f"{self._location}/{relative} was not adopted: {error}") from error
         names = {item.name.casefold() for item in self._partitions}
-        fields = tuple(item for item in found.fields if item.name.casefold() not in names)
+        fields = tuple(item for item in schema.fields if item.name.casefold() not in names)
         for item in fields:
             known, first = self._columns.setdefault(item.name.casefold(), (item, relative))
             if (known.name, known.type) != (item.name, item.type):
@@ -260,21 +260,21 @@ class _FolderReader:
         """Partition values from the directories of a file."""
         pairs = [segment.partition("=") for segment in relative.split("/")[:-1]]
         named = [(hive_unescape(key), hive_unescape(text)) for key, equals, text in pairs if equals]
-        wanted = [item.name for item in self._partitions]
-        if [key for key, _ in named] != wanted or (wanted and len(named) != len(pairs)):
-            found = [key for key, _ in named]
-            shown = ", ".join(f'"{key}": "string"' for key in found)
+        partition_names = [item.name for item in self._partitions]
+        if [key for key, _ in named] != partition_names or (partition_names and len(named) != len(pairs)):
+            directory_names = [key for key, _ in named]
+            shown = ", ".join(f'"{key}": "string"' for key in directory_names)
             give = f"Give partition_by={{{shown}}}, with the types"
-            if not wanted:
+            if not partition_names:
                 hint = give
-            elif found and found != wanted and len(named) == len(pairs):
+            elif directory_names and directory_names != partition_names and len(named) == len(pairs):
                 hint = f"{give}, or move the file"
             else:
                 hint = "Move or rename the file"
             raise InvalidArgumentError(
                 f"{self._location} was not adopted: the directories of {relative} name the columns "
-                f"({', '.join(found) or 'none'}), and the partition columns are ({', '.join(wanted) or 'none were given'}). "
-                f"Nothing was changed. {hint}."
+                f"({', '.join(directory_names) or 'none'}), and the partition columns are "
+                f"({', '.join(partition_names) or 'none were given'}). Nothing was changed. {hint}."
             )
         values: dict[str, str | None] = {}
         for item, (_, text) in zip(self._partitions, named, strict=True):
@@ -370,8 +370,8 @@ def _file_schema(footer: pq.FileMetaData) -> StructType:
     plain = pa.schema([pa.field(item.name, pa.int64()) if item.name in old else item for item in schema])
     for item in plain:
         _check_stored(item.type, item.name)
-    found = from_arrow_schema(plain)
-    typed = tuple(replace(item, type=TIMESTAMP) if item.name in old else item for item in found.fields)
+    schema_of_file = from_arrow_schema(plain)
+    typed = tuple(replace(item, type=TIMESTAMP) if item.name in old else item for item in schema_of_file.fields)
     return reconcile_schemas(StructType(()), StructType(typed), mode=SchemaMode.MERGE)
 
 

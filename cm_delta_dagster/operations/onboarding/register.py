@@ -36,9 +36,9 @@ def check_path(client: DeltaClient, *, location: str, identifier: TableIdentifie
 
 def register_path(client: DeltaClient, *, location: str, identifier: TableIdentifier | str) -> RegisteredPath:
     """Let the name stand for the table at ``location``. Raises as :func:`check_path`, and TableAlreadyExistsError."""
-    found = check_path(client, location=location, identifier=identifier)
-    client.registry.register_path(TableIdentifier.of(identifier), found.location)
-    return found
+    path = check_path(client, location=location, identifier=identifier)
+    client.registry.register_path(TableIdentifier.of(identifier), path.location)
+    return path
 
 
 def registered_location(client: DeltaClient, text: str) -> str | None:

@@ -100,14 +100,14 @@ class TableChanges:
     stopped_before: SchemaBreak | None = None
 
 
-def find_changes(table: ReadableTable, wanted: ChangeRange) -> TableChanges:
+def find_changes(table: ReadableTable, versions: ChangeRange) -> TableChanges:
     """The files that hold all changes of the requested versions.
 
     Raises:
         SchemaMismatchError: the schema changed within the range so that no single schema can read all of it.
         VersionNotFoundError, InvalidArgumentError, CorruptLogError, ObjectNotFoundError: as :func:`find_changes_of_one_schema`.
     """
-    changes = find_changes_of_one_schema(table, wanted)
+    changes = find_changes_of_one_schema(table, versions)
     stopped_before = changes.stopped_before
     if stopped_before is not None:
         version = stopped_before.version
@@ -118,7 +118,7 @@ def find_changes(table: ReadableTable, wanted: ChangeRange) -> TableChanges:
     return changes
 
 
-def find_changes_of_one_schema(table: ReadableTable, wanted: ChangeRange) -> TableChanges:
+def find_changes_of_one_schema(table: ReadableTable, versions: ChangeRange) -> TableChanges:
     """The files that hold the changes of the requested versions, or of those before a schema that cannot represent their rows.
 
     Raises:
@@ -127,9 +127,9 @@ def find_changes_of_one_schema(table: ReadableTable, wanted: ChangeRange) -> Tab
         SchemaMismatchError: the first of the versions deletes rows that its own schema cannot represent.
         CorruptLogError, ObjectNotFoundError: a commit or a deletion vector is damaged or missing.
     """
-    wanted.check()
-    latest = _newest_readable(table, wanted)
-    resolved = _resolve(table, wanted, latest)
+    versions.check()
+    latest = _newest_readable(table, versions)
+    resolved = _resolve(table, versions, latest)
     if resolved is None:
         return TableChanges(definition=definition_of(latest), parts=(), time_zone=table.time_zone)
     start, end = resolved
@@ -153,14 +153,14 @@ def find_changes_of_one_schema(table: ReadableTable, wanted: ChangeRange) -> Tab
     )
 
 
-def _newest_readable(table: ReadableTable, wanted: ChangeRange) -> Snapshot:
+def _newest_readable(table: ReadableTable, versions: ChangeRange) -> Snapshot:
     """The latest version; the end of the range if that is an older one and this client cannot read the latest."""
     try:
         return table.snapshot()
     except UnsupportedFeatureError:
-        end = wanted.ending_version
-        if wanted.ending_timestamp_ms is not None:
-            end = table.version_at_or_before(wanted.ending_timestamp_ms)
+        end = versions.ending_version
+        if versions.ending_timestamp_ms is not None:
+            end = table.version_at_or_before(versions.ending_timestamp_ms)
         if end is None or end >= table.latest_version():
             raise
         return table.snapshot(version=end)
@@ -289,22 +289,22 @@ def _has_unknown(predicate: Predicate) -> bool:
     return any(isinstance(leaf, Opaque) and leaf.columns is None for leaf in leaves(predicate))
 
 
-def _resolve(table: ReadableTable, wanted: ChangeRange, latest: Snapshot) -> tuple[int, int] | None:
+def _resolve(table: ReadableTable, versions: ChangeRange, latest: Snapshot) -> tuple[int, int] | None:
     """First and last version; None if there is no version between the two times."""
-    start = wanted.starting_version
+    start = versions.starting_version
     if start is None:
-        assert wanted.starting_timestamp_ms is not None
-        start = table.version_at_or_after(wanted.starting_timestamp_ms)
+        assert versions.starting_timestamp_ms is not None
+        start = table.version_at_or_after(versions.starting_timestamp_ms)
     if not 0 <= start <= latest.version:
         raise VersionNotFoundError(
             f"{table.identifier} has no changes from version {start} on: its versions are 0 to {latest.version}."
         )
-    end = latest.version if wanted.ending_version is None else wanted.ending_version
-    if wanted.ending_timestamp_ms is not None:
-        end = table.version_at_or_before(wanted.ending_timestamp_ms)
+    end = latest.version if versions.ending_version is None else versions.ending_version
+    if versions.ending_timestamp_ms is not None:
+        end = table.version_at_or_before(versions.ending_timestamp_ms)
         if (
-            wanted.starting_timestamp_ms is not None
-            and wanted.starting_timestamp_ms <= wanted.ending_timestamp_ms
+            versions.starting_timestamp_ms is not None
+            and versions.starting_timestamp_ms <= versions.ending_timestamp_ms
             and end < start
         ):
             return None

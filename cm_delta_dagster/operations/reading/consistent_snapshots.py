@@ -89,23 +89,23 @@ def load_snapshots(client: DeltaClient, identifiers: Iterable[TableIdentifier]) 
         TableNotFoundError: a name that no table has.
         VersionNotFoundError: as :func:`load_together`.
     """
-    wanted = tuple(identifiers)
-    found = load_together(client, wanted)
-    for name in wanted:
-        if name not in found:
+    names = tuple(identifiers)
+    latest_by_name = load_together(client, names)
+    for name in names:
+        if name not in latest_by_name:
             raise TableNotFoundError(
                 f"The catalog has no table {name}: check the name, or create the table. Names are case-sensitive."
             )
-    return {str(name): found[name].snapshot() for name in wanted}
+    return {str(name): latest_by_name[name].snapshot() for name in names}
 
 
 def _read(client: DeltaClient, names: tuple[TableIdentifier, ...]) -> dict[TableIdentifier, LatestVersion]:
-    found = {}
+    latest_by_name = {}
     for entry in client.registry.load_tables(names):
         table = client.open(entry)
         answer = entry.ratified if entry.ratified.commit_policy.through_catalog else table.catalog_answer()
-        found[entry.identifier] = LatestVersion(table=table, ratified=answer)
-    return found
+        latest_by_name[entry.identifier] = LatestVersion(table=table, ratified=answer)
+    return latest_by_name
 
 
 def _versions(states: Mapping[TableIdentifier, LatestVersion]) -> dict[tuple[TableIdentifier, str], int]:

@@ -176,10 +176,10 @@ class DuckDBConnection:
 
     def table(self, name: str) -> "DuckDBPyRelation":
         """Return a table of the catalog, or one of DuckDB, by its name."""
-        found = self._registered_names([TableIdentifier.parse(name)]) if name.count(".") == _PARTS - 1 else {}
-        if not found:
+        views = self._registered_names([TableIdentifier.parse(name)]) if name.count(".") == _PARTS - 1 else {}
+        if not views:
             return self.connection.table(name)
-        (registered,) = found.values()
+        (registered,) = views.values()
         return self.connection.from_query(f"FROM {_quoted(registered)}")
 
     def cursor(self) -> "DuckDBConnection":
@@ -240,11 +240,11 @@ class DuckDBConnection:
         """Register the tables that the catalog has of these, at versions of one moment. Returns their names in DuckDB."""
         # Only names that the catalog can have.
         possible = [name for name in dict.fromkeys(identifiers) if all(map(_PART.fullmatch, astuple(name)))]
-        found = self._load_tables(possible) if possible else {}
+        tables = self._load_tables(possible) if possible else {}
         for identifier in possible:
-            if identifier not in found and self._views.pop(str(identifier), {}):
+            if identifier not in tables and self._views.pop(str(identifier), {}):
                 self.connection.unregister(str(identifier))  # The table was dropped or renamed.
-        return {identifier: self._view_of(latest) for identifier, latest in found.items()}
+        return {identifier: self._view_of(latest) for identifier, latest in tables.items()}
 
     def _view_of(self, latest: ReadableVersion) -> str:
         """The name in DuckDB of the view of a version, which exists."""

@@ -63,8 +63,8 @@ class PolarsPredicate:
             self.parts = _UNKNOWN
 
     def _rebuilt(self, tree: Any) -> "Expr":
-        found: Expr = self._polars.Expr.deserialize(io.BytesIO(json.dumps(tree).encode()), format="json")
-        return found
+        expression: Expr = self._polars.Expr.deserialize(io.BytesIO(json.dumps(tree).encode()), format="json")
+        return expression
 
     def _parsed(self, tree: Any) -> ExpressionNode:
         match tree:
@@ -80,26 +80,26 @@ class PolarsPredicate:
 
     def _function(self, function: Any, inputs: list[Any]) -> ExpressionNode:
         match function, inputs:
-            case {"Boolean": str(test)}, [given] if test in _TESTS:
-                return FunctionCall(_TESTS[test], (self._parsed(given),))
-            case {"Boolean": {"IsIn": _}}, [given, listed]:
-                return self._with_literal(listed, lambda values: _membership(self._parsed(given), values))
-            case {"Boolean": {"IsBetween": {"closed": str(closed)}}}, [given, low, high] if closed in _BOUNDS:
-                value, bounds = self._parsed(given), (self._parsed(low), self._parsed(high))
+            case {"Boolean": str(test)}, [operand] if test in _TESTS:
+                return FunctionCall(_TESTS[test], (self._parsed(operand),))
+            case {"Boolean": {"IsIn": _}}, [operand, listed]:
+                return self._with_literal(listed, lambda values: _membership(self._parsed(operand), values))
+            case {"Boolean": {"IsBetween": {"closed": str(closed)}}}, [operand, low, high] if closed in _BOUNDS:
+                value, bounds = self._parsed(operand), (self._parsed(low), self._parsed(high))
                 names = _BOUNDS[closed]
                 sides = [FunctionCall(name, (value, bound)) for name, bound in zip(names, bounds, strict=True)]
                 return FunctionCall("and_kleene", tuple(sides))
-            case {"StringExpr": "StartsWith"}, [given, prefix]:
-                tested = (self._parsed(given),)
+            case {"StringExpr": "StartsWith"}, [operand, prefix]:
+                tested = (self._parsed(operand),)
                 return self._with_literal(prefix, lambda text: FunctionCall("starts_with", tested, {"pattern": text}))
-            case {"StructExpr": {"FieldByName": str(name)}}, [given]:
-                parent = self._parsed(given)
+            case {"StructExpr": {"FieldByName": str(name)}}, [operand]:
+                parent = self._parsed(operand)
                 return FieldPath((*parent.names, name)) if isinstance(parent, FieldPath) else _UNKNOWN
         return _UNKNOWN
 
     def _with_literal(self, tree: Any, use: Callable[[Any], ExpressionNode]) -> ExpressionNode:
-        found = self._literal(tree) if "Literal" in tree else _UNKNOWN
-        return use(found.value) if isinstance(found, Literal) and found.value is not None else _UNKNOWN
+        literal = self._literal(tree) if "Literal" in tree else _UNKNOWN
+        return use(literal.value) if isinstance(literal, Literal) and literal.value is not None else _UNKNOWN
 
     def _literal(self, tree: Any) -> ExpressionNode:
         """The constant, evaluated by polars; unknown for types whose values Python rounds."""
@@ -114,8 +114,8 @@ class PolarsPredicate:
         return Literal(value.to_list() if isinstance(value, polars.Series) else value)
 
 
-def _membership(given: ExpressionNode, values: Any) -> ExpressionNode:
-    return FunctionCall("is_in", (given,), {"value_set": values}) if isinstance(values, list) else _UNKNOWN
+def _membership(operand: ExpressionNode, values: Any) -> ExpressionNode:
+    return FunctionCall("is_in", (operand,), {"value_set": values}) if isinstance(values, list) else _UNKNOWN
 
 
 def _without_hints(tree: Any) -> Any:

@@ -49,13 +49,13 @@ _KEY = "__cm_delta_change_file"
 @names_table
 def read_changes(
     table: ReadableTable,
-    wanted: ChangeRange,
+    versions: ChangeRange,
     *,
     spark: SparkSession,
     columns: Sequence[str] | None = None,
     where: Predicate | str | None = None,
 ) -> DataFrame:
-    """The row changes of the versions in ``wanted``.
+    """The row changes of the versions in ``versions``.
 
     Rows have the columns of the table, and ``_change_type`` (``insert``, ``delete``, ``update_preimage``,
     ``update_postimage``), ``_commit_version`` and ``_commit_timestamp``.
@@ -71,7 +71,7 @@ def read_changes(
         SchemaMismatchError: the schema changed within the range so that no single schema can read all of it.
         CorruptLogError, ObjectNotFoundError: a file is damaged or missing; also when the rows are computed.
     """
-    return scan_changes(table, find_changes(table, wanted), spark=spark, columns=columns, where=where)
+    return scan_changes(table, find_changes(table, versions), spark=spark, columns=columns, where=where)
 
 
 def scan_changes(
@@ -127,11 +127,11 @@ class _ChangeScan:
     def _layout(self, *, has_own_type: bool, stored_partitions: tuple[str, ...] | None = None) -> TableLayout:
         definition = self.changes.definition
         schema = definition.schema
-        held = change_file_schema(schema) if has_own_type else schema
+        file_schema = change_file_schema(schema) if has_own_type else schema
         return layout_of(
             definition,
             self.table.location,
-            schema=held,
+            schema=file_schema,
             time_zone=self.query.time_zone,
             stored_partitions=stored_partitions,
         )
@@ -203,11 +203,13 @@ def _finished(
 ) -> DataFrame:
     """All columns of the change feed; ``change_type`` is None for files that store it."""
     if change_type is None:
-        held = F.col(CHANGE_TYPE)
+        stored_type = F.col(CHANGE_TYPE)
         before, between, after = _WRONG_TYPE
-        kind = F.coalesce(held, F.lit("NULL"))
+        kind = F.coalesce(stored_type, F.lit("NULL"))
         text = F.concat(F.lit(before), version.cast("string"), F.lit(between), kind, F.lit(after))
-        change_type = F.when(held.isin([kind.value for kind in ChangeType]), held).otherwise(F.raise_error(text))
+        change_type = F.when(stored_type.isin([kind.value for kind in ChangeType]), stored_type).otherwise(
+            F.raise_error(text)
+        )
     stored = [item.name for item in query.schema.fields[: -len((CHANGE_TYPE, COMMIT_VERSION, COMMIT_TIMESTAMP))]]
     return frame.select(
         *[F.col(quoted(name)) for name in stored],

@@ -44,24 +44,24 @@ from cm_delta_dagster.protocol.schema.types import StructType
 @names_table
 def read_changes_arrow(
     table: ReadableTable,
-    wanted: ChangeRange,
+    versions: ChangeRange,
     *,
     columns: Sequence[str] | None = None,
     where: Predicate | str | None = None,
 ) -> pa.Table:
-    """The row changes of the versions in ``wanted``, in memory; arguments and errors are those of :func:`read_change_batches`."""
-    return read_change_batches(table, wanted, columns=columns, where=where).read_all()
+    """The row changes of the versions in ``versions``, in memory; arguments and errors are those of :func:`read_change_batches`."""
+    return read_change_batches(table, versions, columns=columns, where=where).read_all()
 
 
 @names_table
 def read_change_batches(
     table: ReadableTable,
-    wanted: ChangeRange,
+    versions: ChangeRange,
     *,
     columns: Sequence[str] | None = None,
     where: Predicate | str | None = None,
 ) -> pa.RecordBatchReader:
-    """The row changes of the versions in ``wanted``, as a stream, oldest version first.
+    """The row changes of the versions in ``versions``, as a stream, oldest version first.
 
     Rows have the columns of the table, and ``_change_type`` (``insert``, ``delete``, ``update_preimage``,
     ``update_postimage``), ``_commit_version`` and ``_commit_timestamp``.
@@ -77,7 +77,7 @@ def read_change_batches(
         SchemaMismatchError: the schema changed within the range so that no single schema can read all of it.
         CorruptLogError, ObjectNotFoundError: a file is damaged or missing; also while the stream is read.
     """
-    return change_batches(table, find_changes(table, wanted), columns=columns, where=where)
+    return change_batches(table, find_changes(table, versions), columns=columns, where=where)
 
 
 def change_batches(

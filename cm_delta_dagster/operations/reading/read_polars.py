@@ -99,11 +99,11 @@ class _PolarsScan:
             n_rows: rows to read; None for all.
             batch_size: a hint, which is ignored: batches have the size of row groups, within limits.
         """
-        wanted = None if predicate is None else PolarsPredicate(predicate, polars=self.polars)
-        expression = None if wanted is None else wanted.expression
+        parsed = None if predicate is None else PolarsPredicate(predicate, polars=self.polars)
+        expression = None if parsed is None else parsed.expression
         used = set(with_columns or self.schema.names) | set(() if expression is None else expression.meta.root_names())
         implied = (
-            None if wanted is None or n_rows is not None else implied_predicate(wanted.parts, self.snapshot.schema)
+            None if parsed is None or n_rows is not None else implied_predicate(parsed.parts, self.snapshot.schema)
         )
         # Rows are counted by a column.
         names = [name for name in self.schema.names if name in used] or self.schema.names[:1]

@@ -112,8 +112,8 @@ class StreamSpec:
         schema = self.reading.schema
         if self.columns is None:
             return schema
-        found = (schema.field(name) for name in self.columns)
-        return StructType(tuple(item for item in found if item is not None))
+        fields = (schema.field(name) for name in self.columns)
+        return StructType(tuple(item for item in fields if item is not None))
 
 
 class TableSource(DataSource):

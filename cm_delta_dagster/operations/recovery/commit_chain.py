@@ -53,7 +53,7 @@ class Link:
     """A commit of the chain: its record, its description, and the paths of the files that it adds."""
 
     proposal: CommitProposal
-    found: FoundCommit
+    description: FoundCommit
     added: pa.ChunkedArray
 
 
@@ -130,7 +130,7 @@ class Chain:
             self._defined = (file.version, time)
         link = Link(
             proposal=_proposal(file, commit, info, state, before=self.state),
-            found=_found(commit, info, time),
+            description=_description(commit, info, time),
             added=commit.adds["path"],
         )
         self.state, self._time = state, time
@@ -218,7 +218,7 @@ def parsed(file: CommitFileContent) -> tuple[CommitActions, CommitInfo, int]:
 
 def found_commit(file: CommitFileContent) -> FoundCommit:
     """Return the description of the commit in ``file``, without checking what it follows. Raises RefusedError."""
-    return _found(*parsed(file))
+    return _description(*parsed(file))
 
 
 def _identities(files: pa.Table, location: str) -> pa.Array:
@@ -228,7 +228,7 @@ def _identities(files: pa.Table, location: str) -> pa.Array:
     return pc.binary_join_element_wise(keys, pc.fill_null(dv_ids(files), ""), "\n")
 
 
-def _found(commit: CommitActions, info: CommitInfo, time: int) -> FoundCommit:
+def _description(commit: CommitActions, info: CommitInfo, time: int) -> FoundCommit:
     tags = info.tags or {}
     by = [info.user_name, info.engine_info, *(f"{name} {tags[name]}" for name in _SHOWN_TAGS if name in tags)]
     return FoundCommit(

@@ -109,7 +109,7 @@ class _LogComparison:
         stray = None if start is not None else without_files(chain, missing)
         if stray is not None:
             chain = self._chain_after(common)
-            rejected = self._extend(chain, without_files=stray.found)
+            rejected = self._extend(chain, without_files=stray.description)
             missing = missing_files(self._reader, chain)
         forked = fork is not None and bool(chain.links)
         own = tuple(self._records[version] for version in above(self._records, common)) if forked else ()
@@ -119,7 +119,7 @@ class _LogComparison:
             removed=range(0)
             if start is None
             else range(common + 1, chain.links[0].proposal.version if chain.links else 0),
-            in_storage=tuple(link.found for link in chain.links),
+            in_storage=tuple(link.description for link in chain.links),
             in_catalog=self._described(own),
             is_forked=forked,
             rejected=rejected,
@@ -143,19 +143,19 @@ class _LogComparison:
         try:
             load_state(self._reader, version=common, ratified=self._ratified.commits)
         except CorruptLogError as error:
-            found = start_after_cleanup(
+            start = start_after_cleanup(
                 self._reader,
                 self._listing,
                 self._records,
                 table_id=self._plan.table_id,
                 metadata_id=self._metadata_id,
             )
-            if isinstance(found, str):
+            if isinstance(start, str):
                 raise _NotComparableError(
                     f"log cleanup has removed commits that version {common} needs, and no later checkpoint can replace "
-                    f"them: {found} ({error})"
+                    f"them: {start} ({error})"
                 ) from error
-            return found
+            return start
         except StorageError as error:
             raise _NotComparableError(f"version {common} cannot be read: {error}") from error
         return None

@@ -24,7 +24,7 @@ def printable(text: str) -> str:
 
 def printable_json(text: str) -> str:
     """JSON with the same value, in which such characters are written as escapes; line ends between the values stay."""
-    return _NOT_ASCII_PRINTABLE.sub(lambda found: _escaped(found[0]), text)
+    return _NOT_ASCII_PRINTABLE.sub(lambda match: _escaped(match[0]), text)
 
 
 def _escaped(character: str) -> str:

@@ -78,7 +78,7 @@ def staged_candidates(
     end = chain.version
     recorded = {*known, *(link.proposal.summary.txn_id for link in chain.links)}
     evidence_by_version = _evidence_by_version(reader, listing, end)
-    found: list[StagedCandidate] = []
+    candidates: list[StagedCandidate] = []
     for status in sorted(listing.staged, key=lambda status: (status.name not in chosen, status.name)):
         file = parse_log_file(status.name)
         if not isinstance(file, StagedCommitFile) or file.version <= end:
@@ -91,15 +91,15 @@ def staged_candidates(
         )
         candidate = _candidate(chain, content, take=status.name in chosen, evidence_by_version=evidence_by_version)
         if candidate.commit is None or candidate.commit.txn_id not in recorded:
-            found.append(candidate)
-    copied = {(candidate.version, candidate.commit.txn_id) for candidate in found if candidate.commit is not None}
+            candidates.append(candidate)
+    copied = {(candidate.version, candidate.commit.txn_id) for candidate in candidates if candidate.commit is not None}
     lost = tuple(
         source
         for version, source in sorted(evidence_by_version.items())
         if (version, source.txn_id) not in copied
         and (source.txn_id is not None or version not in {v for v, _ in copied})
     )
-    return tuple(sorted(found, key=lambda candidate: candidate.name)), lost
+    return tuple(sorted(candidates, key=lambda candidate: candidate.name)), lost
 
 
 def overtaken_commits(
@@ -115,7 +115,7 @@ def overtaken_commits(
     Args:
         known: ``txnId`` of commits that the catalog has, or that were set aside.
     """
-    found: list[OvertakenCommit] = []
+    overtaken: list[OvertakenCommit] = []
     for status in listing.staged:
         file = parse_log_file(status.name)
         if not isinstance(file, StagedCommitFile) or file.version > up_to:
@@ -137,8 +137,8 @@ def overtaken_commits(
         except RefusedError:
             continue  # Incomplete: its writer was interrupted.
         if commit.txn_id == stored.txn_id:
-            found.append(OvertakenCommit(name=status.name, known_from=checksum_name, commit=commit))
-    return tuple(found)
+            overtaken.append(OvertakenCommit(name=status.name, known_from=checksum_name, commit=commit))
+    return tuple(overtaken)
 
 
 def _candidate(
@@ -174,7 +174,7 @@ def _candidate(
 
 def _evidence_by_version(reader: CommitReader, listing: DirectoryListings, end: int) -> dict[int, LostCommit]:
     """Files that prove that a version above ``end`` was committed, by version; checksums take precedence."""
-    found: dict[int, LostCommit] = {}
+    lost: dict[int, LostCommit] = {}
     for name, version in listing.derived.items():
         if version <= end:
             continue
@@ -182,13 +182,13 @@ def _evidence_by_version(reader: CommitReader, listing: DirectoryListings, end: 
         if isinstance(parse_log_file(name), ChecksumFile):
             stored = read_checksum(reader.store, reader.location, version)
             txn_id = None if stored is None else stored.txn_id
-        if version not in found or txn_id is not None:
-            found[version] = LostCommit(version=version, known_from=name, txn_id=txn_id)
+        if version not in lost or txn_id is not None:
+            lost[version] = LostCommit(version=version, known_from=name, txn_id=txn_id)
     hint = read_hint(reader.store, log_files.log_directory(reader.location))
-    if hint is not None and hint.version > end and hint.version not in found:
+    if hint is not None and hint.version > end and hint.version not in lost:
         name = log_files.LAST_CHECKPOINT_FILE_NAME
-        found[hint.version] = LostCommit(version=hint.version, known_from=name)
-    return found
+        lost[hint.version] = LostCommit(version=hint.version, known_from=name)
+    return lost
 
 
 def missing_files(reader: CommitReader, chain: Chain) -> tuple[str, ...]:
@@ -201,8 +201,8 @@ def missing_files(reader: CommitReader, chain: Chain) -> tuple[str, ...]:
         path: resolve_path(reader.location, path) for path in live if _is_unlisted(reader.location, path, existing)
     }
     # A listing does not show what lies behind a symbolic link.
-    found = sizes_of(lambda _: reader.store, unlisted.values())
-    return tuple(sorted(path for path, at in unlisted.items() if at not in found))
+    existing_sizes = sizes_of(lambda _: reader.store, unlisted.values())
+    return tuple(sorted(path for path, at in unlisted.items() if at not in existing_sizes))
 
 
 def without_files(chain: Chain, missing: Collection[str]) -> Link | None:

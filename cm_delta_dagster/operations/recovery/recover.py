@@ -53,8 +53,8 @@ def plan_recovery(
     entries = tuple(_entries(client, tables))
     for warehouse in sorted({entry.location.rsplit("/", LEVELS_BELOW_WAREHOUSE)[0] for entry in entries}):
         client.warehouse.check(warehouse)
-    found = tuple(compare_history(client, entry, keep=keep, take_staged=take_staged).plan for entry in entries)
-    offered = {staged.name: staged for table in found for staged in table.staged}
+    plans = tuple(compare_history(client, entry, keep=keep, take_staged=take_staged).plan for entry in entries)
+    offered = {staged.name: staged for table in plans for staged in table.staged}
     for name in take_staged:
         if name not in offered:
             raise InvalidArgumentError(
@@ -62,7 +62,7 @@ def plan_recovery(
             )
         if not offered[name].is_taken:
             raise InvalidArgumentError(f"The staged file {name} cannot be recorded: {offered[name].problem}")
-    return RecoveryPlan(tables=found, keep=keep, take_staged=tuple(take_staged))
+    return RecoveryPlan(tables=plans, keep=keep, take_staged=tuple(take_staged))
 
 
 def recover(client: DeltaClient, plan: RecoveryPlan) -> RecoveryResult:
@@ -186,13 +186,13 @@ def _publish(client: DeltaClient, comparison: HistoryComparison, *, up_to: int |
 
 def _checksums_of(comparison: HistoryComparison, txn_ids: Collection[str]) -> list[str]:
     """Names of the version checksums of the given transactions."""
-    found = []
+    names = []
     for name, version in comparison.listing.derived.items():
         if isinstance(parse_log_file(name), ChecksumFile) and version > comparison.plan.common_version:
             stored = read_checksum(comparison.reader.store, comparison.reader.location, version)
             if stored is not None and stored.txn_id in txn_ids:
-                found.append(name)
-    return found
+                names.append(name)
+    return names
 
 
 def _remove_from_log(comparison: HistoryComparison, aside: str, *, first: int) -> None:

@@ -93,7 +93,7 @@ def recover_warehouse(client: DeltaClient, plan: WarehousePlan) -> AdoptionResul
         raise RecoveryError(
             "Nothing was adopted: " + " ".join(f"{table.location}: {table.conflict}" for table in plan.conflicts)
         )
-    again, found = _plan(client, plan.warehouse, dict(plan.names), plan.take_staged)
+    again, tables = _plan(client, plan.warehouse, dict(plan.names), plan.take_staged)
     if again != plan:
         raise RecoveryError(
             f"The warehouse {plan.warehouse} has changed since the plan was made: a client writes to it. Nothing was changed. Stop "
@@ -101,11 +101,11 @@ def recover_warehouse(client: DeltaClient, plan: WarehousePlan) -> AdoptionResul
         )
     identity = client.registry.identity()
     write_warehouse_marker(client.stores.store_for(plan.warehouse), plan.warehouse, identity)
-    for table in found:
+    for table in tables:
         _adopt(client, table, warehouse=plan.warehouse, catalog_id=identity.catalog_id)
-    for table in found:
+    for table in tables:
         _record_sources(client, table)
-    record_clones(client, {table.plan.table_id: table.plan.location for table in found})
+    record_clones(client, {table.plan.table_id: table.plan.location for table in tables})
     return AdoptionResult(tables=plan.tables)
 
 
@@ -115,37 +115,37 @@ def _plan(
     root = absolute_location(warehouse)
     store = client.stores.store_for(root)
     marker = read_warehouse_marker(store, root)
-    given = {_below(root, location): TableIdentifier.parse(name) for location, name in names.items()}
-    found: list[_FoundTable] = []
+    names_by_location = {_below(root, location): TableIdentifier.parse(name) for location, name in names.items()}
+    tables: list[_FoundTable] = []
     skipped: list[SkippedLog] = []
     known = _known_tables(client)
     for location in _locations(store, root):
         try:
-            table = _plan_adoption(client, store, root, location, given.get(location), take_staged)
+            table = _plan_adoption(client, store, root, location, names_by_location.get(location), take_staged)
         except _NotAdoptableError as error:
             skipped.append(SkippedLog(location=location, reason=str(error)))
             continue
         if table.plan.table_id in known or location in known:
             skipped.append(SkippedLog(location=location, reason="this catalog already has the table."))
             continue
-        found.append(table)
-    unmatched = sorted(set(given).difference(table.plan.location for table in found))
+        tables.append(table)
+    unmatched = sorted(set(names_by_location).difference(table.plan.location for table in tables))
     if unmatched:
         raise InvalidArgumentError(
             f"A name was given for {unmatched[0]}, where no table was found that could be adopted."
         )
-    _check_staged(found, take_staged)
-    found = _with_conflicts(client, found)
+    _check_staged(tables, take_staged)
+    tables = _with_conflicts(client, tables)
     plan = WarehousePlan(
         warehouse=root,
         former_catalog_id=None if marker is None else marker.catalog_id,
         catalog_id=client.registry.identity().catalog_id,
-        tables=tuple(table.plan for table in found),
+        tables=tuple(table.plan for table in tables),
         skipped=tuple(skipped),
         names=tuple(sorted(names.items())),
         take_staged=take_staged,
     )
-    return plan, tuple(found)
+    return plan, tuple(tables)
 
 
 def _below(root: str, location: str) -> str:
@@ -163,10 +163,10 @@ def _known_tables(client: DeltaClient) -> frozenset[str]:
 
 def _locations(store: Store, root: str) -> tuple[str, ...]:
     """Directories below the warehouse that have a log, ascending."""
-    found = {
+    locations = {
         status.location.partition(_LOG_PART)[0] for status in store.list_recursive(root) if _LOG_PART in status.location
     }
-    return tuple(sorted(found))
+    return tuple(sorted(locations))
 
 
 def _plan_adoption(
@@ -174,7 +174,7 @@ def _plan_adoption(
     store: Store,
     root: str,
     location: str,
-    given: TableIdentifier | None,
+    given_name: TableIdentifier | None,
     take_staged: tuple[str, ...],
 ) -> _FoundTable:
     reader = CommitReader(store, location, threads=client.settings.read_threads)
@@ -186,7 +186,7 @@ def _plan_adoption(
     marker = read_table_marker(store, location)
     if marker is not None and marker.table_id != table_id:
         marker = None
-    identifier, name_from = _name(root, location, marker, given)
+    identifier, name_from = _name(root, location, marker, given_name)
     dropped = marker is not None and marker.state is MarkedState.DROPPED
     plan = AdoptionPlan(
         location=location,
@@ -309,10 +309,10 @@ def _managed_id(state: TableState) -> str:
 
 
 def _name(
-    root: str, location: str, marker: TableMarker | None, given: TableIdentifier | None
+    root: str, location: str, marker: TableMarker | None, given_name: TableIdentifier | None
 ) -> tuple[TableIdentifier | None, str]:
-    if given is not None:
-        return given, "--name"
+    if given_name is not None:
+        return given_name, "--name"
     if marker is not None:
         try:
             return TableIdentifier.parse(marker.name), "marker"
@@ -328,21 +328,21 @@ def _name(
         return None, "nothing"
 
 
-def _check_staged(found: Collection[_FoundTable], take_staged: Collection[str]) -> None:
-    offered = {staged.name: staged for table in found for staged in table.plan.staged}
+def _check_staged(tables: Collection[_FoundTable], take_staged: Collection[str]) -> None:
+    offered = {staged.name: staged for table in tables for staged in table.plan.staged}
     for name in take_staged:
         if name not in offered or not offered[name].is_taken:
             why = "no table offers it" if name not in offered else offered[name].problem
             raise InvalidArgumentError(f"The staged file {name!r} cannot be recorded: {why}.")
 
 
-def _with_conflicts(client: DeltaClient, found: Collection[_FoundTable]) -> list[_FoundTable]:
+def _with_conflicts(client: DeltaClient, tables: Collection[_FoundTable]) -> list[_FoundTable]:
     """Mark tables without a name, or with a name that another active table also has, as conflicts."""
     taken = dict.fromkeys(client.registry.list_tables(), "a table of this catalog")
-    active = [table.plan for table in found if table.plan.state is AdoptedState.ACTIVE]
-    ids = [table.plan.table_id for table in found]
+    active = [table.plan for table in tables if table.plan.state is AdoptedState.ACTIVE]
+    ids = [table.plan.table_id for table in tables]
     decided = []
-    for table in found:
+    for table in tables:
         plan = table.plan
         others = [other.location for other in active if other is not plan and other.identifier == plan.identifier]
         conflict = None

@@ -167,12 +167,12 @@ def relocate(client: DeltaClient, plan: RelocationPlan) -> tuple[TableMove, ...]
 
 def _known_tables(client: DeltaClient, scope: str) -> list[_Known]:
     registry = client.registry
-    found = []
+    tables = []
     for name in registry.list_tables(scope):
         entry = registry.load_table(name)
         published = entry.ratified.published_version
         records = client.coordinator.commit_records(entry.table_id, start=published, end=published)
-        found.append(
+        tables.append(
             _Known(
                 identifier=entry.identifier,
                 table_id=entry.table_id,
@@ -181,7 +181,7 @@ def _known_tables(client: DeltaClient, scope: str) -> list[_Known]:
                 newest=records[0] if records else None,
             )
         )
-    found += [
+    tables += [
         _Known(
             identifier=table.identifier,
             table_id=table.table_id,
@@ -191,7 +191,7 @@ def _known_tables(client: DeltaClient, scope: str) -> list[_Known]:
         )
         for table in registry.inactive_tables(scope)
     ]
-    return found
+    return tables
 
 
 def _look(store: Store, location: str, known: _Known) -> tuple[MoveState, str]:
@@ -224,9 +224,9 @@ def _compare_ids(store: Store, location: str, table_id: str) -> tuple[MoveState,
         state = load_state(CommitReader(store, location), version=max(versions, default=0)).state
     except (ProtocolError, StorageError) as error:
         return MoveState.OTHER, f"the log at {location} cannot be read: {error}"
-    found = TableProperties(state.metadata.configuration).table_id
-    if found != table_id:
-        return MoveState.OTHER, f"the log at {location} belongs to table {found}."
+    logged_id = TableProperties(state.metadata.configuration).table_id
+    if logged_id != table_id:
+        return MoveState.OTHER, f"the log at {location} belongs to table {logged_id}."
     return MoveState.FOUND, ""
 
 

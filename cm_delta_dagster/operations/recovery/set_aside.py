@@ -52,29 +52,29 @@ def files_set_aside(table: Table) -> frozenset[str]:
     Raises:
         CorruptLogError: a commit there cannot be read, so that its files are not known.
     """
-    found: set[str] = set()
+    locations: set[str] = set()
     for status in table.store.list_recursive(_root(table.location)):
         file = parse_log_file(status.name)
         if isinstance(file, CommitFile | StagedCommitFile):
             try:
-                found.update(files_added_by(table.location, table.store.read(status.location), file.version))
+                locations.update(files_added_by(table.location, table.store.read(status.location), file.version))
             except CorruptLogError as error:
                 raise CorruptLogError(
                     f"{status.location}, a commit that was set aside, cannot be read, so that the files that it needs are not "
                     f"known: {error} Nothing was deleted. Move the file out of the table if it is no longer needed."
                 ) from error
-    return frozenset(found)
+    return frozenset(locations)
 
 
 def txn_ids_set_aside(store: Store, location: str) -> frozenset[str]:
     """Return the ``txnId`` of every commit that was set aside and can be read."""
-    found: set[str] = set()
+    txn_ids: set[str] = set()
     for status in store.list_recursive(_root(location)):
         if isinstance(parse_log_file(status.name), CommitFile | StagedCommitFile):
             with suppress(CorruptLogError):
                 info = commit_json.decode_commit_info(store.read(status.location))
-                found.update([] if info is None or info.txn_id is None else [info.txn_id])
-    return frozenset(found)
+                txn_ids.update([] if info is None or info.txn_id is None else [info.txn_id])
+    return frozenset(txn_ids)
 
 
 def files_added_by(location: str, data: bytes, version: int) -> Iterable[str]:

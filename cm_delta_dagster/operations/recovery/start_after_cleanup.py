@@ -37,8 +37,8 @@ class StartAfterCleanup:
 
 def is_cleaned_above(listing: DirectoryListings, version: int) -> bool:
     """Return whether the log begins with a checkpoint above ``version``, as it does after log cleanup."""
-    found = complete_checkpoints(listing.derived)
-    return 0 not in listing.published and bool(found) and found[0].version > version
+    checkpoints = complete_checkpoints(listing.derived)
+    return 0 not in listing.published and bool(checkpoints) and checkpoints[0].version > version
 
 
 def start_after_cleanup(
@@ -58,14 +58,14 @@ def start_after_cleanup(
         metadata_id: of the table's metadata in the catalog; None if it is not known.
     """
     problems: list[str] = []
-    found = complete_checkpoints(listing.derived)
+    checkpoints = complete_checkpoints(listing.derived)
     newest = max(listing.published)
     whole = [
         checkpoint
-        for checkpoint in found
+        for checkpoint in checkpoints
         if all(v in listing.published for v in range(checkpoint.version + 1, newest + 1))
     ]
-    for source in [*whole, *(checkpoint for checkpoint in found if checkpoint not in whole)]:
+    for source in [*whole, *(checkpoint for checkpoint in checkpoints if checkpoint not in whole)]:
         try:
             return _start(reader, listing, records, source, table_id=table_id, metadata_id=metadata_id)
         except (RefusedError, ProtocolError, StorageError) as error:

@@ -44,10 +44,12 @@ def source_locations(client: DeltaClient, location: str, files: Sequence[pa.Tabl
     Args:
         files: add or remove actions of the table.
     """
-    found = _directories_elsewhere(client, location, files)
-    kinds = {place.partition("://")[0] for place in found if "://" in place}
-    linked = {table.location for kind in kinds for table, place in tables_with_places(client, kind) if place in found}
-    return found | linked
+    directories = _directories_elsewhere(client, location, files)
+    kinds = {place.partition("://")[0] for place in directories if "://" in place}
+    linked = {
+        table.location for kind in kinds for table, place in tables_with_places(client, kind) if place in directories
+    }
+    return directories | linked
 
 
 def _directories_elsewhere(client: DeltaClient, location: str, files: Sequence[pa.Table]) -> frozenset[str]:
@@ -59,7 +61,7 @@ def _directories_elsewhere(client: DeltaClient, location: str, files: Sequence[p
     places = resolved_files(client.stores, named)
     root = resolved_location(client.stores, location) or location
     inside = pc.and_(_is_below(named, normalise_location(location)), _is_below(places, root))
-    return directories_above(pa.concat_arrays([each.filter(pc.invert(inside)) for each in (named, places)]))
+    return directories_above(pa.concat_arrays([spellings.filter(pc.invert(inside)) for spellings in (named, places)]))
 
 
 def _is_below(files: pa.Array, directory: str) -> pa.Array:
@@ -69,9 +71,9 @@ def _is_below(files: pa.Array, directory: str) -> pa.Array:
 
 def record_sources(client: DeltaClient, table_id: str, location: str, files: Sequence[pa.Table]) -> None:
     """Let the catalog know of which of its tables the one at ``location`` names files. Arguments as of :func:`source_locations`."""
-    found = source_locations(client, location, files)
-    if found:
-        client.recovery.record_sources(table_id, found)
+    sources = source_locations(client, location, files)
+    if sources:
+        client.recovery.record_sources(table_id, sources)
 
 
 def record_clones(client: DeltaClient, locations: Mapping[str, str]) -> None:

@@ -24,9 +24,9 @@ def drop(session: SqlSession, statement: Statement) -> Answer:
         raise words.refusal("PURGE", "Drop the table, then delete its files with lake.purge(lake.plan_purge(name)).")
     words.done()
     identifier_of(name)
-    found = resolve(session.client, (name,))
-    if name in found:
-        table = found[name].table
+    tables = resolve(session.client, (name,))
+    if name in tables:
+        table = tables[name].table
         drop_table(session.client, identifier=table.identifier, table_id=table.table_id)
     elif not if_exists:
         raise no_target(session, name)

@@ -78,10 +78,10 @@ def _identity(words: Words, *, always: bool) -> Identity:
 
 def _integer(words: Words) -> int:
     sign = -1 if words.symbol("-") else 1
-    found = words.number()
-    if found is None:
+    number = words.number()
+    if number is None:
         raise words.fault("a whole number")
-    return sign * found
+    return sign * number
 
 
 def columns_in_brackets(words: Words) -> list[str]:

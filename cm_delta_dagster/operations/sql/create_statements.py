@@ -238,10 +238,10 @@ def _create_as(
         raise TableAlreadyExistsError(f"Table {name} already exists. Nothing was written. Choose another name.")
     target = None
     if exists:
-        target, found = open_together(session, astuple(name), query)
+        target, tables = open_together(session, astuple(name), query)
     else:
-        found = resolve_readable(session.client, query.names)
-    frame = check_frame(query.run(session.client, found, spark=session.spark))
+        tables = resolve_readable(session.client, query.names)
+    frame = check_frame(query.run(session.client, tables, spark=session.spark))
     design = _design(definition, first_schema(schema_of(frame)))
     if target is None:
         create_or_replace(session.client, identifier=name, design=design, frame=frame, mode=mode)

@@ -87,6 +87,6 @@ def _items(lexemes: Sequence[Lexeme]) -> list[list[Lexeme]]:
 
 
 def _with(text: str, replacements: Sequence[Replacement]) -> str:
-    for one in sorted(replacements, key=lambda one: -one.start):
-        text = text[: one.start] + one.before + text[one.end :]
+    for replacement in sorted(replacements, key=lambda replacement: -replacement.start):
+        text = text[: replacement.start] + replacement.before + text[replacement.end :]
     return text

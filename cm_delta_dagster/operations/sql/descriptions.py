@@ -121,26 +121,26 @@ def _rest(words: Words, detail: Detail) -> Description:
     return Description(name=name, detail=detail)
 
 
-def describe(client: DeltaClient, wanted: Description) -> Answer | None:
+def describe(client: DeltaClient, description: Description) -> Answer | None:
     """The answer for a table of the catalog; None if it has no such table and Spark may have a view of that name.
 
     Raises:
         TableNotFoundError: history or details of a name that the catalog does not have.
     """
-    found = resolve_readable(client, (wanted.name,)).get(wanted.name)
-    if found is None:
-        if wanted.detail in (Detail.COLUMNS, Detail.EXTENDED):
+    latest = resolve_readable(client, (description.name,)).get(description.name)
+    if latest is None:
+        if description.detail in (Detail.COLUMNS, Detail.EXTENDED):
             return None
-        raise unknown_name(client, wanted.name)
-    match wanted.detail:
+        raise unknown_name(client, description.name)
+    match description.detail:
         case Detail.HISTORY:
-            entries = history(found.table, limit=wanted.limit)
+            entries = history(latest.table, limit=description.limit)
             return Answer(columns=_HISTORY, rows=tuple(map(_history_row, entries)))
         case Detail.DETAIL:
-            return Answer(columns=_DETAIL, rows=(_detail_row(found.snapshot()),))
+            return Answer(columns=_DETAIL, rows=(_detail_row(latest.snapshot()),))
         case _:
-            is_extended = wanted.detail is Detail.EXTENDED
-            return Answer(columns=_COLUMNS, rows=tuple(_column_rows(found.snapshot(), is_extended=is_extended)))
+            is_extended = description.detail is Detail.EXTENDED
+            return Answer(columns=_COLUMNS, rows=tuple(_column_rows(latest.snapshot(), is_extended=is_extended)))
 
 
 def column_type(item: StructField) -> str:

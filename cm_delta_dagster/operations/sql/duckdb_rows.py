@@ -64,14 +64,14 @@ def _missing(client: DeltaClient, text: str, message: str) -> Name | None:
     names: list[Name] = []
     with suppress(InvalidArgumentError):  # Spark's rules differ from DuckDB's in details.
         names = [table.parts for table in find_references(text).tables if not table.is_shadowed]
-    found = resolve_readable(client, names)
+    tables = resolve_readable(client, names)
     # DuckDB names the table, with or without its schema.
-    return next((name for name in names if name not in found and name[-1] in message), None)
+    return next((name for name in names if name not in tables and name[-1] in message), None)
 
 
 def _describe(client: DeltaClient, statement: Statement, limit: int) -> pa.Table:
-    wanted = read_description(statement)
-    answer = None if wanted is None else describe(client, wanted)
+    description = read_description(statement)
+    answer = None if description is None else describe(client, description)
     if answer is None:
         raise InvalidArgumentError(
             "The catalog has no such table. DESCRIBE of a view or a query of Spark runs with --engine spark."

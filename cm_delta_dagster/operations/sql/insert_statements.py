@@ -70,7 +70,7 @@ def insert(session: SqlSession, statement: Statement) -> Answer:
         CmDeltaError: as :func:`~cm_delta_dagster.operations.writing.write.append` and ``overwrite``.
     """
     read = read_insert(statement)
-    table, found = open_together(session, read.name, source_query(statement, read.query))
+    table, tables = open_together(session, read.name, source_query(statement, read.query))
     snapshot = table.pinned
     static = {_column(snapshot, name, partition=True).name: text for name, text in read.static.items()}
     for name in read.partition:
@@ -78,7 +78,7 @@ def insert(session: SqlSession, statement: Statement) -> Answer:
     fields = _fields(read, snapshot, static)
     text = read.query.text if read.by_name else without_default(read.query, fields, snapshot.schema)
     changed = Span(text=text, start=read.query.start, lexemes=read.query.lexemes)
-    frame = source_query(statement, changed).run(session.client, found, spark=session.spark)
+    frame = source_query(statement, changed).run(session.client, tables, spark=session.spark)
     frame = _assigned(frame, read, fields, snapshot)
     frame = _with_partition(frame, static, snapshot)
     _write(session.spark, table, frame, read, static)
@@ -149,17 +149,19 @@ def _is_column_list(words: Words) -> bool:
 
 def _list_at_end(condition: Span) -> int:
     """How many lexemes at the end are names in brackets after a complete expression; 0 for arguments, IN and the like."""
-    found = condition.lexemes
-    start = max((at for at, lexeme in enumerate(found) if lexeme.symbol == "("), default=0)
-    inner = found[start + 1 : -1]
-    is_list = found[-1].symbol == ")" and len(inner) % 2 == 1 and all(one.name is not None for one in inner[::2])
-    if start == 0 or not is_list or any(one.symbol != "," for one in inner[1::2]):
+    lexemes = condition.lexemes
+    start = max((at for at, lexeme in enumerate(lexemes) if lexeme.symbol == "("), default=0)
+    inner = lexemes[start + 1 : -1]
+    is_list = (
+        lexemes[-1].symbol == ")" and len(inner) % 2 == 1 and all(lexeme.name is not None for lexeme in inner[::2])
+    )
+    if start == 0 or not is_list or any(lexeme.symbol != "," for lexeme in inner[1::2]):
         return 0
-    before = found[start - 1]
+    before = lexemes[start - 1]
     is_complete = (
         before.kind in (Kind.NUMBER, Kind.STRING) or before.symbol in (")", "]") or before.word in _COMPLETE_WORDS
     )
-    return len(found) - start if is_complete else 0
+    return len(lexemes) - start if is_complete else 0
 
 
 def _late_list(words: Words) -> InvalidArgumentError:
@@ -170,20 +172,20 @@ def _late_list(words: Words) -> InvalidArgumentError:
 
 
 def _column(snapshot: Snapshot, name: str, *, partition: bool = False) -> StructField:
-    found = snapshot.schema.field(name)
-    if found is None:
+    field = snapshot.schema.field(name)
+    if field is None:
         raise InvalidArgumentError(
             f"{snapshot.identifier} has no column {name!r}; its columns are {', '.join(snapshot.schema.names)}. Nothing was "
             "written. Correct the name."
         )
     partitions = [column.lower() for column in snapshot.partition_columns]
-    if partition and found.name.lower() not in partitions:
+    if partition and field.name.lower() not in partitions:
         raise InvalidArgumentError(
             f"{name!r} is not a partition column of {snapshot.identifier}, which has "
             f"{', '.join(snapshot.partition_columns) or 'none'}. Nothing was written. Use REPLACE WHERE for a condition on other "
             "columns."
         )
-    return found
+    return field
 
 
 def _fields(read: Insert, snapshot: Snapshot, static: Mapping[str, str]) -> list[StructField]:
@@ -204,16 +206,16 @@ def _assigned(frame: DataFrame, read: Insert, fields: Sequence[StructField], sna
     """The rows with the names and types of the table; columns that get no value and that the table does not compute are NULL."""
     widens = widening_in_writes(snapshot.properties) if read.evolves else never_widens
     if read.by_name:
-        found = by_name(frame, snapshot.schema, evolves=read.evolves, widens=widens)
+        assigned = by_name(frame, snapshot.schema, evolves=read.evolves, widens=widens)
     else:
         schema_of(frame)
-        found = by_position(frame, fields, evolves=read.evolves, widens=widens)
-    offered = from_spark(found.schema)
+        assigned = by_position(frame, fields, evolves=read.evolves, widens=widens)
+    offered = from_spark(assigned.schema)
     computed = computed_columns(snapshot.schema)
     for item in snapshot.schema.fields:
         if item.nullable and item.name not in computed and offered.field(item.name) is None and not _is_void(item):
-            found = found.withColumn(item.name, F.lit(None).cast(sql_type(item.type)))
-    return found
+            assigned = assigned.withColumn(item.name, F.lit(None).cast(sql_type(item.type)))
+    return assigned
 
 
 def _is_void(item: StructField) -> bool:

@@ -43,27 +43,27 @@ def show(client: DeltaClient, statement: Statement) -> Answer:
 
 def _tables(client: DeltaClient, words: Words) -> Answer:
     scope, fits = _scope(words), _filter(words)
-    found = sorted([*client.registry.list_tables(scope), *client.registry.registered_paths(scope)], key=str)
-    if scope and not found:
+    names = sorted([*client.registry.list_tables(scope), *client.registry.registered_paths(scope)], key=str)
+    if scope and not names:
         check_scope(client, scope)
     return Answer(
         columns={"namespace": "string", "tableName": "string", "isTemporary": "boolean"},
-        rows=tuple((f"{one.catalog}.{one.schema}", one.table, False) for one in found if fits(one.table)),
+        rows=tuple((f"{name.catalog}.{name.schema}", name.table, False) for name in names if fits(name.table)),
     )
 
 
 def _schemas(client: DeltaClient, words: Words) -> Answer:
     scope, fits = _scope(words), _filter(words)
-    found = client.registry.list_tables(scope)
-    if scope and not found:
+    tables = client.registry.list_tables(scope)
+    if scope and not tables:
         check_scope(client, scope)
-    names = _unique(f"{one.catalog}.{one.schema}" for one in found if fits(one.schema))
+    names = _unique(f"{table.catalog}.{table.schema}" for table in tables if fits(table.schema))
     return Answer(columns={"namespace": "string"}, rows=tuple((name,) for name in names))
 
 
 def _catalogs(client: DeltaClient, words: Words) -> Answer:
     fits = _filter(words)
-    names = _unique(one.catalog for one in client.registry.list_tables() if fits(one.catalog))
+    names = _unique(name.catalog for name in client.registry.list_tables() if fits(name.catalog))
     return Answer(columns={"catalog": "string"}, rows=tuple((name,) for name in names))
 
 
@@ -77,8 +77,8 @@ def _properties(client: DeltaClient, words: Words) -> Answer:
     key = words.literal()
     words.done()
     snapshot = resolve_one(client, name).snapshot()
-    held = sorted(snapshot.metadata.configuration.items())
-    rows = tuple((known, value) for known, value in held if key in (None, known))
+    properties = sorted(snapshot.metadata.configuration.items())
+    rows = tuple((known, value) for known, value in properties if key in (None, known))
     if key is not None and not rows:
         rows = ((key, f"Table {snapshot.identifier} does not have property: {key}"),)
     return Answer(columns={"key": "string", "value": "string"}, rows=rows)
@@ -115,9 +115,9 @@ def create_statement(snapshot: Snapshot) -> str:
         clauses.append(f"CLUSTER BY ({', '.join(columns)})")
     if snapshot.metadata.description:
         clauses.append(f"COMMENT {literal_text(snapshot.metadata.description)}")
-    held = settable_properties(snapshot)
-    if held:
-        pairs = ",\n".join(f"  {literal_text(key)} = {literal_text(value)}" for key, value in held.items())
+    properties = settable_properties(snapshot)
+    if properties:
+        pairs = ",\n".join(f"  {literal_text(key)} = {literal_text(value)}" for key, value in properties.items())
         clauses.append(f"TBLPROPERTIES (\n{pairs})")
     return "\n".join(clauses)
 

@@ -131,12 +131,12 @@ def restore(session: SqlSession, statement: Statement) -> Answer:
     words.take("TABLE")
     name = words.table()
     words.take("TO")
-    wanted = time_travel(words, statement)
-    if wanted is None:
+    target = time_travel(words, statement)
+    if target is None:
         raise words.fault("VERSION AS OF or TIMESTAMP AS OF")
     words.done()
     table = open_table(session, name)
-    result = restore_table(table, version=wanted.version, timestamp_ms=time_of(session, wanted, table))
+    result = restore_table(table, version=target.version, timestamp_ms=time_of(session, target, table))
     after = table.snapshot(version=result.version)
     row = (
         after.size_bytes,

@@ -72,9 +72,9 @@ def merge(session: SqlSession, statement: Statement) -> Answer:
         refuse_queries(clause.condition, what="The condition of a clause of MERGE")
     query = source_query(statement, source.relation, before=_BEFORE_SOURCE)
     queries = ScalarQueries.of([text for clause in clauses for _, text in clause.values or ()])
-    table, found = open_together(session, name, *filter(None, (query, queries.query)))
-    clauses = _with_values(clauses, iter(queries.values(session, found)))
-    frame = query.run(session.client, found, spark=session.spark)
+    table, tables = open_together(session, name, *filter(None, (query, queries.query)))
+    clauses = _with_values(clauses, iter(queries.values(session, tables)))
+    frame = query.run(session.client, tables, spark=session.spark)
     names = _QualifiedNames(table, alias, source)
     change = RowChange(
         clauses=tuple(names.clause(clause) for clause in clauses),

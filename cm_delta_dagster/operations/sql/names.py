@@ -30,24 +30,32 @@ def resolve(client: DeltaClient, names: Iterable[Name]) -> Mapping[Name, LatestV
     Raises:
         InvalidArgumentError: several tables differ from a name only in case.
     """
-    wanted = {name: TableIdentifier(*name) for name in names if len(name) == 3 and all(name)}
-    found = resolve_identifiers(client, wanted.values())
-    return {name: found[identifier] for name, identifier in wanted.items() if identifier in found}
+    identifiers = {name: TableIdentifier(*name) for name in names if len(name) == 3 and all(name)}
+    latest_by_identifier = resolve_identifiers(client, identifiers.values())
+    return {
+        name: latest_by_identifier[identifier]
+        for name, identifier in identifiers.items()
+        if identifier in latest_by_identifier
+    }
 
 
 def resolve_identifiers(
     client: DeltaClient, identifiers: Iterable[TableIdentifier]
 ) -> Mapping[TableIdentifier, LatestVersion]:
     """As :func:`resolve`, for names of three parts."""
-    wanted = {identifier: identifier for identifier in identifiers}
-    if not wanted:
+    spellings = {identifier: identifier for identifier in identifiers}
+    if not spellings:
         return {}
-    found = load_together(client, wanted)
-    others = [identifier for identifier in wanted if identifier not in found]
+    latest_by_identifier = load_together(client, spellings)
+    others = [identifier for identifier in spellings if identifier not in latest_by_identifier]
     if others and (respelled := _ignoring_case(client, others)):
-        wanted |= respelled
-        found = load_together(client, dict.fromkeys(wanted.values()))
-    return {written: found[identifier] for written, identifier in wanted.items() if identifier in found}
+        spellings |= respelled
+        latest_by_identifier = load_together(client, dict.fromkeys(spellings.values()))
+    return {
+        written: latest_by_identifier[identifier]
+        for written, identifier in spellings.items()
+        if identifier in latest_by_identifier
+    }
 
 
 def resolve_readable(client: DeltaClient, names: Iterable[Name]) -> Mapping[Name, ReadableVersion]:
@@ -57,12 +65,14 @@ def resolve_readable(client: DeltaClient, names: Iterable[Name]) -> Mapping[Name
         InvalidArgumentError: several names differ from a name only in case.
         TableNotFoundError: the table at a registered location is gone.
     """
-    wanted = tuple(names)
-    found: dict[Name, ReadableVersion] = {**resolve(client, wanted)}
-    for name, (identifier, location) in registered(client, (name for name in wanted if name not in found)).items():
+    all_names = tuple(names)
+    latest_by_name: dict[Name, ReadableVersion] = {**resolve(client, all_names)}
+    for name, (identifier, location) in registered(
+        client, (name for name in all_names if name not in latest_by_name)
+    ).items():
         table = open_path_table(client.stores, location, time_zone=as_zone(client.settings.time_zone))
-        found[name] = RegisteredVersion(identifier=identifier, table=table, version=table.latest_version())
-    return found
+        latest_by_name[name] = RegisteredVersion(identifier=identifier, table=table, version=table.latest_version())
+    return latest_by_name
 
 
 def readable_table(client: DeltaClient, name: str) -> ReadableTable:
@@ -72,10 +82,10 @@ def readable_table(client: DeltaClient, name: str) -> ReadableTable:
         TableNotFoundError: neither has the name; the message has similar names.
         InvalidArgumentError: the name does not have three parts, or several names differ from it only in case.
     """
-    wanted = astuple(TableIdentifier.parse(name))
-    latest = resolve_readable(client, (wanted,)).get(wanted)
+    parts = astuple(TableIdentifier.parse(name))
+    latest = resolve_readable(client, (parts,)).get(parts)
     if latest is None:
-        raise unknown_name(client, wanted, engine=None)
+        raise unknown_name(client, parts, engine=None)
     return latest.table
 
 
@@ -83,8 +93,8 @@ def readable_versions(
     client: DeltaClient, identifiers: Iterable[TableIdentifier]
 ) -> Mapping[TableIdentifier, ReadableVersion]:
     """As :func:`resolve_readable`, for names of three parts."""
-    found = resolve_readable(client, map(astuple, identifiers))
-    return {TableIdentifier(*name): latest for name, latest in found.items()}
+    latest_by_name = resolve_readable(client, map(astuple, identifiers))
+    return {TableIdentifier(*name): latest for name, latest in latest_by_name.items()}
 
 
 def registered(client: DeltaClient, names: Iterable[Name]) -> Mapping[Name, tuple[TableIdentifier, str]]:
@@ -93,12 +103,12 @@ def registered(client: DeltaClient, names: Iterable[Name]) -> Mapping[Name, tupl
     Raises:
         InvalidArgumentError: several names differ from a name only in case.
     """
-    wanted = {name: TableIdentifier(*name) for name in names if len(name) == 3 and all(name)}
-    if not wanted:
+    identifiers = {name: TableIdentifier(*name) for name in names if len(name) == 3 and all(name)}
+    if not identifiers:
         return {}
     known = client.registry.registered_paths()
-    others = _respelled((one for one in wanted.values() if one not in known), known)
-    respelled = {name: others.get(identifier, identifier) for name, identifier in wanted.items()}
+    others = _respelled((identifier for identifier in identifiers.values() if identifier not in known), known)
+    respelled = {name: others.get(identifier, identifier) for name, identifier in identifiers.items()}
     return {name: (identifier, known[identifier]) for name, identifier in respelled.items() if identifier in known}
 
 
@@ -112,7 +122,7 @@ def _respelled(
     existing: dict[str, list[TableIdentifier]] = {}
     for identifier in known:
         existing.setdefault(str(identifier).lower(), []).append(identifier)
-    found = {}
+    respelled = {}
     for name in names:
         same = existing.get(str(name).lower(), [])
         if len(same) > 1:
@@ -121,16 +131,16 @@ def _respelled(
                 "the table exactly."
             )
         if same:
-            found[name] = same[0]
-    return found
+            respelled[name] = same[0]
+    return respelled
 
 
 def resolve_one(client: DeltaClient, name: Name) -> ReadableVersion:
     """The table of one name, which may be registered. Raises TableNotFoundError with similar names."""
-    found = resolve_readable(client, (name,))
-    if name not in found:
+    latest_by_name = resolve_readable(client, (name,))
+    if name not in latest_by_name:
         raise unknown_name(client, name)
-    return found[name]
+    return latest_by_name[name]
 
 
 def unknown_name(
@@ -144,10 +154,10 @@ def unknown_name(
     """
     identifiers = [*client.registry.list_tables(), *client.registry.registered_paths()]
     text = ".".join(name)
-    ends = [str(one) for one in identifiers if str(one).lower().endswith(f".{text.lower()}")]
-    known = [str(one) for one in identifiers] + list(views)
+    ends = [str(identifier) for identifier in identifiers if str(identifier).lower().endswith(f".{text.lower()}")]
+    known = [str(identifier) for identifier in identifiers] + list(views)
     near = similar_names(text, known)
-    same_table = [str(one) for one in identifiers if one.table.lower() == name[-1].lower()]
+    same_table = [str(identifier) for identifier in identifiers if identifier.table.lower() == name[-1].lower()]
     proposed = list(dict.fromkeys((*ends, *near, *same_table)))[:MAX_SHOWN]
     hint = did_you_mean(proposed)
     rule = "" if len(name) == 3 else " Tables of the catalog are named catalog.schema.table."

@@ -27,16 +27,16 @@ def with_values(text: str, args: Mapping[str, Any] | Sequence[Any] | None) -> st
         raise InvalidArgumentError(
             f"args is of type {type(args).__name__}; give a dict for parameters such as :name, or a list for ?."
         )
-    found = lexemes(text)
+    all_lexemes = lexemes(text)
     written: list[str] = []
     done = used = 0
     names: set[str] = set()
-    for position, lexeme in enumerate(found):
+    for position, lexeme in enumerate(all_lexemes):
         if isinstance(args, Mapping):
-            name = _name(found, position)
+            name = _name(all_lexemes, position)
             if name is None:
                 continue
-            value, end = _named(args, name, text, lexeme), found[position + 1].end
+            value, end = _named(args, name, text, lexeme), all_lexemes[position + 1].end
             names.add(name)
         elif lexeme.symbol == "?":
             value, end = _next(args, used, text, lexeme), lexeme.end
@@ -49,15 +49,15 @@ def with_values(text: str, args: Mapping[str, Any] | Sequence[Any] | None) -> st
     return "".join((*written, text[done:]))
 
 
-def _name(found: Sequence[Lexeme], position: int) -> str | None:
+def _name(all_lexemes: Sequence[Lexeme], position: int) -> str | None:
     """The name of the parameter whose colon is at ``position``; None if there is none."""
-    if found[position].symbol != ":" or position + 1 == len(found):
+    if all_lexemes[position].symbol != ":" or position + 1 == len(all_lexemes):
         return None
-    following = found[position + 1]
-    before = found[position - 1] if position else None
+    following = all_lexemes[position + 1]
+    before = all_lexemes[position - 1] if position else None
     # In a type such as struct<a:int>, a name comes before the colon.
-    is_field = before is not None and before.name is not None and before.end == found[position].start
-    if is_field or following.kind is not Kind.WORD or following.start != found[position].end:
+    is_field = before is not None and before.name is not None and before.end == all_lexemes[position].start
+    if is_field or following.kind is not Kind.WORD or following.start != all_lexemes[position].end:
         return None
     return following.source
 

@@ -32,7 +32,7 @@ class TableQualifiers:
         """A column or field without the name of the table, even if the table lacks the column."""
         length = self._length(parts)
         if not length and self._schema.field(parts[0]) is None:
-            length = max((one for one in self._lengths(parts) if one < len(parts)), default=0)
+            length = max((length for length in self._lengths(parts) if length < len(parts)), default=0)
         return path_text(parts[length:])
 
     def expression(self, text: str) -> str:
@@ -47,8 +47,8 @@ class TableQualifiers:
 
     def _length(self, parts: Sequence[str]) -> int:
         """How many parts before a column of the table name the table."""
-        lengths = (one for one in self._lengths(parts) if one < len(parts))
-        return max((one for one in lengths if self._schema.field(parts[one]) is not None), default=0)
+        lengths = (length for length in self._lengths(parts) if length < len(parts))
+        return max((length for length in lengths if self._schema.field(parts[length]) is not None), default=0)
 
     def _lengths(self, parts: Sequence[str]) -> list[int]:
         lengths = [1] if parts[0].lower() == self.alias.lower() else []
@@ -59,10 +59,15 @@ class TableQualifiers:
 
 def with_aliases(text: str, aliases: Mapping[tuple[str, str, str], str]) -> str:
     """An expression with the alias in place of ``catalog.schema.table`` and ``schema.table`` before columns."""
-    found = column_replacements(_columns(text), aliases)
+    replacements = column_replacements(_columns(text), aliases)
     return _with(
         text,
-        [Replacement(start=one.start - len(_BEFORE), end=one.end - len(_BEFORE), before=one.before) for one in found],
+        [
+            Replacement(
+                start=replacement.start - len(_BEFORE), end=replacement.end - len(_BEFORE), before=replacement.before
+            )
+            for replacement in replacements
+        ],
     )
 
 
@@ -73,7 +78,7 @@ def _columns(text: str) -> Sequence[ColumnReference]:
 def _with(text: str, replacements: Sequence[Replacement]) -> str:
     written: list[str] = []
     done = 0
-    for one in sorted(replacements, key=lambda one: one.start):
-        written += (text[done : one.start], one.before)
-        done = one.end
+    for replacement in sorted(replacements, key=lambda replacement: replacement.start):
+        written += (text[done : replacement.start], replacement.before)
+        done = replacement.end
     return "".join((*written, text[done:]))

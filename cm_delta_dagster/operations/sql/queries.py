@@ -92,19 +92,19 @@ class PreparedQuery:
     @property
     def names(self) -> tuple[Name, ...]:
         """The names that may be those of tables of the catalog."""
-        tables = (one.parts for one in self.references.tables)
-        return (*tables, *(parts_of(one.name) for one in self.references.changes))
+        tables = (table.parts for table in self.references.tables)
+        return (*tables, *(parts_of(changes.name) for changes in self.references.changes))
 
-    def reads(self, found: Mapping[Name, ReadableVersion], location: str) -> bool:
+    def reads(self, tables: Mapping[Name, ReadableVersion], location: str) -> bool:
         """Whether the query depends on the latest version of the table at a location."""
-        latest = {one.parts for one in self.references.tables if one.version is None}
-        latest |= {parts_of(one.name) for one in self.references.changes if one.last is None}
-        return any(name in found and found[name].table.location == location for name in latest)
+        latest = {reference.parts for reference in self.references.tables if reference.version is None}
+        latest |= {parts_of(reference.name) for reference in self.references.changes if reference.last is None}
+        return any(name in tables and tables[name].table.location == location for name in latest)
 
     def run(
         self,
         client: DeltaClient,
-        found: Mapping[Name, ReadableVersion],
+        tables: Mapping[Name, ReadableVersion],
         *,
         spark: SparkSession,
         described: Name | None = None,
@@ -112,7 +112,7 @@ class PreparedQuery:
         """The rows.
 
         Args:
-            found: the tables of :attr:`names` that the catalog has.
+            tables: the tables of :attr:`names` that the catalog has.
             described: as for :func:`run_query`.
 
         Raises:
@@ -120,7 +120,7 @@ class PreparedQuery:
         """
         others = [] if described is None else [described]
         query = _Query(client=client, spark=spark, text=self.text, args=self.args, others=others)
-        return query.run(self.references, found)
+        return query.run(self.references, tables)
 
 
 def prepare_query(text: str, args: StatementArguments = None) -> PreparedQuery:
@@ -153,19 +153,20 @@ class _Query:
     others: list[Name] = field(default_factory=list)
     """Names that are not those of tables of the catalog."""
 
-    def run(self, references: References, found: Mapping[Name, ReadableVersion]) -> DataFrame:
-        tables = [one for one in references.tables if one.parts in found]
-        for one in references.tables:
-            if one.parts not in found:
-                self.others.append(one.parts)
-                if one.version is not None and one.is_shadowed:
-                    raise _no_versions(".".join(one.parts))
-        names = {one.parts: _identifier(found[one.parts]) for one in tables}
+    def run(self, references: References, latest_by_name: Mapping[Name, ReadableVersion]) -> DataFrame:
+        tables = [table for table in references.tables if table.parts in latest_by_name]
+        for table in references.tables:
+            if table.parts not in latest_by_name:
+                self.others.append(table.parts)
+                if table.version is not None and table.is_shadowed:
+                    raise _no_versions(".".join(table.parts))
+        names = {table.parts: _identifier(latest_by_name[table.parts]) for table in tables}
         aliases = aliases_of(names, references.columns)
         changed = [
-            table_replacement(one, field=self._table(one, found[one.parts]), alias=aliases[one.parts]) for one in tables
+            table_replacement(table, field=self._table(table, latest_by_name[table.parts]), alias=aliases[table.parts])
+            for table in tables
         ]
-        changed += [self._changes(one, found) for one in references.changes]
+        changed += [self._changes(changes, latest_by_name) for changes in references.changes]
         changed += column_replacements(references.columns, {names[parts]: aliases[parts] for parts in names})
         _check_values(self.args)
         with self._errors():
@@ -195,23 +196,23 @@ class _Query:
         self.frames[name] = frame
         return name
 
-    def _changes(self, reference: ChangesReference, found: Mapping[Name, ReadableVersion]) -> Replacement:
+    def _changes(self, reference: ChangesReference, latest_by_name: Mapping[Name, ReadableVersion]) -> Replacement:
         name = parts_of(reference.name)
-        latest = found.get(name)
+        latest = latest_by_name.get(name)
         if latest is None:
             raise unknown_name(self.client, name)
         version, moment = self._bound(reference.first, latest)
         end, end_moment = (latest.version, None) if reference.last is None else self._bound(reference.last, latest)
-        wanted = ChangeRange(
+        versions = ChangeRange(
             starting_version=version, starting_timestamp_ms=moment, ending_version=end, ending_timestamp_ms=end_moment
         )
-        frame = read_changes(latest.table, wanted, spark=self.spark)
+        frame = read_changes(latest.table, versions, spark=self.spark)
         return Replacement(start=reference.start, end=reference.end, field=self._field(frame))
 
     def _bound(self, expression: str, latest: ReadableVersion) -> tuple[int | None, int | None]:
         """A version or a time in epoch milliseconds."""
-        found = lexemes(expression)
-        if len(found) == 1 and found[0].kind is Kind.STRING:
+        all_lexemes = lexemes(expression)
+        if len(all_lexemes) == 1 and all_lexemes[0].kind is Kind.STRING:
             return None, self._time_ms(expression, latest)
         frame = self._value(expression)
         kind = frame.schema[0].dataType
@@ -270,7 +271,7 @@ class _Query:
 
     def _views(self) -> list[str]:
         try:
-            return [one.name for one in self.spark.catalog.listTables()]
+            return [view.name for view in self.spark.catalog.listTables()]
         except (PySparkException, Py4JError):
             return []
 
@@ -285,9 +286,9 @@ def time_ms(expression: str, *, spark: SparkSession, zone: tzinfo | None, args: 
     Raises:
         InvalidArgumentError: Spark cannot compute the expression, or it is NULL.
     """
-    found = lexemes(expression)
-    if len(found) == 1 and found[0].kind is Kind.STRING:
-        return epoch_milliseconds(plain_string(found[0]), zone=lambda: zone or session_time_zone(spark))
+    all_lexemes = lexemes(expression)
+    if len(all_lexemes) == 1 and all_lexemes[0].kind is Kind.STRING:
+        return epoch_milliseconds(plain_string(all_lexemes[0]), zone=lambda: zone or session_time_zone(spark))
     with spark_errors(f"computing the time {expression}"):
         row = _value(expression, spark, args).select(F.expr("unix_millis(CAST(value AS TIMESTAMP))")).first()
     if row is None or row[0] is None:

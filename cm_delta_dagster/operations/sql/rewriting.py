@@ -21,10 +21,15 @@ def template(text: str, replacements: Iterable[Replacement]) -> str:
     """A text for ``str.format``, with a field for each replacement that has one."""
     written: list[str] = []
     done = 0
-    for one in sorted(replacements, key=lambda one: one.start):
-        field = f"{{{one.field}}}" if one.field else ""
-        written += (_escaped(text[done : one.start]), _escaped(one.before), field, _escaped(one.after))
-        done = one.end
+    for replacement in sorted(replacements, key=lambda replacement: replacement.start):
+        field = f"{{{replacement.field}}}" if replacement.field else ""
+        written += (
+            _escaped(text[done : replacement.start]),
+            _escaped(replacement.before),
+            field,
+            _escaped(replacement.after),
+        )
+        done = replacement.end
     return "".join((*written, _escaped(text[done:])))
 
 
@@ -53,25 +58,25 @@ def aliases_of(
     Args:
         names: catalog, schema and table by the name as written.
     """
-    found = {}
+    aliases = {}
     for written, name in names.items():
         same = {other for other in names.values() if other[2].lower() == name[2].lower()}
         is_qualified = any(qualifier_length(column, other) for column in columns for other in same)
-        found[written] = ".".join(name) if len(same) > 1 and is_qualified else name[2]
-    return found
+        aliases[written] = ".".join(name) if len(same) > 1 and is_qualified else name[2]
+    return aliases
 
 
 def column_replacements(
     columns: Sequence[ColumnReference], aliases: Mapping[tuple[str, str, str], str]
 ) -> list[Replacement]:
     """The alias in place of ``catalog.schema.table`` and ``schema.table`` before columns of replaced tables."""
-    found = []
+    replacements = []
     for column in columns:
         matches = ((length, alias) for name, alias in aliases.items() if (length := qualifier_length(column, name)))
         length, alias = max(matches, default=(0, ""))
         if length:
-            found.append(Replacement(start=column.start, end=column.ends[length - 1], before=quoted(alias)))
-    return found
+            replacements.append(Replacement(start=column.start, end=column.ends[length - 1], before=quoted(alias)))
+    return replacements
 
 
 def qualifier_length(column: ColumnReference, name: tuple[str, str, str]) -> int:

@@ -46,8 +46,8 @@ def _opened(session: SqlSession, name: Name, queries: ScalarQueries) -> tuple[Ta
     """The table, and the values without queries."""
     if queries.query is None:
         return open_table(session, name), queries.texts
-    table, found = open_together(session, name, queries.query)
-    return table, queries.values(session, found)
+    table, tables = open_together(session, name, queries.query)
+    return table, queries.values(session, tables)
 
 
 def delete(session: SqlSession, statement: Statement) -> Answer:
@@ -97,14 +97,14 @@ def _assignment(words: Words, ends: tuple[str, ...]) -> tuple[tuple[str, ...], s
 
 def unique_values(pairs: list[tuple[str, str]]) -> dict[str, str]:
     """Values by column. Raises InvalidArgumentError for a column that has two."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for column, value in pairs:
-        if any(column.lower() == other.lower() for other in found):
+        if any(column.lower() == other.lower() for other in values):
             raise InvalidArgumentError(
                 f"Two values are assigned to {column!r}. Nothing was written. Assign each column once."
             )
-        found[column] = value
-    return found
+        values[column] = value
+    return values
 
 
 def counted(result: WriteResult, metric: str) -> int:

@@ -136,40 +136,40 @@ def read_statement(text: str) -> Statement:
         raise InvalidArgumentError(
             f"The statement is of type {type(text).__name__}; give the text of one SQL statement."
         )
-    found = lexemes(text)
-    while found and found[-1].symbol == ";":
-        found = found[:-1]
-    if not found:
+    all_lexemes = lexemes(text)
+    while all_lexemes and all_lexemes[-1].symbol == ";":
+        all_lexemes = all_lexemes[:-1]
+    if not all_lexemes:
         raise InvalidArgumentError(
             "The SQL text holds no statement. Write one, such as SELECT * FROM catalog.schema.table."
         )
-    text = text[: found[-1].end]
-    words = tuple(lexeme.word or lexeme.symbol for lexeme in found[:4])
+    text = text[: all_lexemes[-1].end]
+    words = tuple(lexeme.word or lexeme.symbol for lexeme in all_lexemes[:4])
     for length in range(len(words), 0, -1):
         family = STATEMENTS.get(words[:length])
         if family is not None:
-            at = _write_after_with(found)
+            at = _write_after_with(all_lexemes)
             if at is None:
-                return Statement(text=text, lexemes=found, family=family)
-            family = STATEMENTS[(found[at].word,)]
-            return Statement(text=text, lexemes=found[at:], family=family, common_tables=found[at].start)
-    raise _refusal(text, found, words)
+                return Statement(text=text, lexemes=all_lexemes, family=family)
+            family = STATEMENTS[(all_lexemes[at].word,)]
+            return Statement(text=text, lexemes=all_lexemes[at:], family=family, common_tables=all_lexemes[at].start)
+    raise _refusal(text, all_lexemes, words)
 
 
-def _write_after_with(found: tuple[Lexeme, ...]) -> int | None:
+def _write_after_with(all_lexemes: tuple[Lexeme, ...]) -> int | None:
     """The position of INSERT or MERGE after a WITH clause; None for other statements."""
-    if found[0].word != "WITH":
+    if all_lexemes[0].word != "WITH":
         return None
     depth = 0
-    for position, lexeme in enumerate(found):
-        if depth == 0 and found[position - 1].symbol == ")" and lexeme.word in ("INSERT", "MERGE"):
+    for position, lexeme in enumerate(all_lexemes):
+        if depth == 0 and all_lexemes[position - 1].symbol == ")" and lexeme.word in ("INSERT", "MERGE"):
             return position
         depth += (lexeme.symbol == "(") - (lexeme.symbol == ")")
     return None
 
 
-def _refusal(text: str, found: tuple[Lexeme, ...], words: tuple[str, ...]) -> InvalidArgumentError:
-    first = words[0] or found[0].source
+def _refusal(text: str, all_lexemes: tuple[Lexeme, ...], words: tuple[str, ...]) -> InvalidArgumentError:
+    first = words[0] or all_lexemes[0].source
     for length in range(len(words), 0, -1):
         call = REFUSED.get(words[:length])
         if call is not None:
@@ -178,7 +178,7 @@ def _refusal(text: str, found: tuple[Lexeme, ...], words: tuple[str, ...]) -> In
     known = {words[0] for words in (*STATEMENTS, *REFUSED)}
     hint = did_you_mean(similar_names(first, known, least=_LEAST_SIMILARITY))
     return InvalidArgumentError(
-        f"lake.sql does not run statements that begin with {first!r} (at {place(text, found[0].start)}).{hint} It runs queries, "
-        "EXPLAIN, DESCRIBE, SHOW and statements that write to tables of the catalog. A statement that concerns only the Spark "
-        "session runs with lake.spark.sql(...)."
+        f"lake.sql does not run statements that begin with {first!r} (at {place(text, all_lexemes[0].start)}).{hint} It runs "
+        "queries, EXPLAIN, DESCRIBE, SHOW and statements that write to tables of the catalog. A statement that concerns only the "
+        "Spark session runs with lake.spark.sql(...)."
     )

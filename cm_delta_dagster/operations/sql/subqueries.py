@@ -38,20 +38,20 @@ class _Subquery:
 
 
 def _places(text: str) -> list[_Subquery]:
-    found = lexemes(text)
+    all_lexemes = lexemes(text)
     places: list[_Subquery] = []
-    for position, lexeme in enumerate(found[:-1]):
+    for position, lexeme in enumerate(all_lexemes[:-1]):
         is_inner = bool(places) and lexeme.start < places[-1].end
-        if is_inner or lexeme.symbol != "(" or found[position + 1].word not in _QUERIES:
+        if is_inner or lexeme.symbol != "(" or all_lexemes[position + 1].word not in _QUERIES:
             continue
-        if position + 2 < len(found) and found[position + 2].symbol in (",", ")", ".", "="):
+        if position + 2 < len(all_lexemes) and all_lexemes[position + 2].symbol in (",", ")", ".", "="):
             continue  # A column of that name.
         depth = 0
-        for last in found[position:]:
+        for last in all_lexemes[position:]:
             depth += (last.symbol == "(") - (last.symbol == ")")
             if depth == 0:
                 break
-        before = found[position - 1].word if position else ""
+        before = all_lexemes[position - 1].word if position else ""
         places.append(_Subquery(start=lexeme.start, end=last.end, of_rows=before in _OF_ROWS))
     return places
 
@@ -84,17 +84,17 @@ class ScalarQueries:
     @classmethod
     def of(cls, texts: Sequence[str]) -> "ScalarQueries":
         """Find the queries. Raises InvalidArgumentError for one after IN or EXISTS."""
-        found = [(text, place) for text in texts for place in _places(text)]
-        for text, place in found:
+        queries = [(text, place) for text in texts for place in _places(text)]
+        for text, place in queries:
             if place.of_rows:
                 raise InvalidArgumentError(
                     f"The value {text} contains a query after IN or EXISTS. Nothing was changed. {_INSTEAD}"
                 )
-        columns = [f"{text[place.start : place.end]} AS q{number}" for number, (text, place) in enumerate(found)]
+        columns = [f"{text[place.start : place.end]} AS q{number}" for number, (text, place) in enumerate(queries)]
         query = prepare_query(f"SELECT {', '.join(columns)}") if columns else None
         return cls(texts=tuple(texts), query=query)
 
-    def values(self, session: SqlSession, found: Mapping[Name, ReadableVersion]) -> tuple[str, ...]:
+    def values(self, session: SqlSession, tables: Mapping[Name, ReadableVersion]) -> tuple[str, ...]:
         """:attr:`texts` with a literal in place of each query.
 
         Raises:
@@ -102,7 +102,7 @@ class ScalarQueries:
         """
         if self.query is None:
             return self.texts
-        frame = self.query.run(session.client, found, spark=session.spark)
+        frame = self.query.run(session.client, tables, spark=session.spark)
         for item in frame.schema.fields:
             if isinstance(item.dataType, T.StructType | T.ArrayType | T.MapType | T.VariantType):
                 raise InvalidArgumentError(

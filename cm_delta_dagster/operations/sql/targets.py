@@ -54,10 +54,10 @@ def open_table(session: SqlSession, name: Name) -> Table:
     Raises:
         TableNotFoundError: the catalog has no such table.
     """
-    found = resolve(session.client, (name,))
-    if name not in found:
+    tables = resolve(session.client, (name,))
+    if name not in tables:
         raise no_target(session, name)
-    return found[name].table
+    return tables[name].table
 
 
 def no_target(session: SqlSession, name: Name) -> TableNotFoundError:
@@ -74,10 +74,10 @@ def no_target(session: SqlSession, name: Name) -> TableNotFoundError:
 
 def open_readable(session: SqlSession, name: Name) -> ReadableTable:
     """The table of the catalog or the registered table of that name. Raises TableNotFoundError."""
-    found = resolve_readable(session.client, (name,))
-    if name not in found:
+    tables = resolve_readable(session.client, (name,))
+    if name not in tables:
         raise unknown_name(session.client, name, engine=None)
-    return found[name].table
+    return tables[name].table
 
 
 def source_query(statement: Statement, span: Span, *, before: str = "") -> PreparedQuery:
@@ -101,12 +101,12 @@ def open_together(
     Raises:
         TableNotFoundError: the catalog has no table ``name``.
     """
-    found = resolve_readable(session.client, (name, *(one for query in queries for one in query.names)))
-    latest = found.get(name)
+    tables = resolve_readable(session.client, (name, *(other for query in queries for other in query.names)))
+    latest = tables.get(name)
     if not isinstance(latest, LatestVersion):
         raise no_target(session, name)
-    is_read = any(query.reads(found, latest.table.location) for query in queries)
-    return PinnedTable(latest.table, pinned=latest.snapshot(), is_read=is_read), found
+    is_read = any(query.reads(tables, latest.table.location) for query in queries)
+    return PinnedTable(latest.table, pinned=latest.snapshot(), is_read=is_read), tables
 
 
 class PinnedTable(TableTarget):

@@ -75,9 +75,9 @@ class Words:
 
     def symbol(self, symbol: str) -> bool:
         """Whether ``symbol`` comes next, which is then taken."""
-        found = self._at < len(self._lexemes) and self._lexemes[self._at].symbol == symbol
-        self._at += found
-        return found
+        is_next = self._at < len(self._lexemes) and self._lexemes[self._at].symbol == symbol
+        self._at += is_next
+        return is_next
 
     def bracket(self, symbol: str) -> None:
         """Take ``symbol``. Raises InvalidArgumentError."""
@@ -128,25 +128,25 @@ class Words:
         """The text of the string that comes next, in brackets or not; None if none comes next."""
         start = self._at
         in_brackets = self.symbol("(")
-        found = ""
+        source = ""
         # Two quotes within a string are two lexemes without a gap.
         while self._at < len(self._lexemes) and self._lexemes[self._at].kind is Kind.STRING:
             lexeme = self._lexemes[self._at]
-            if found and lexeme.start != self._lexemes[self._at - 1].end:
+            if source and lexeme.start != self._lexemes[self._at - 1].end:
                 break
-            found += lexeme.source
+            source += lexeme.source
             self._at += 1
-        if found and (not in_brackets or self.symbol(")")):
-            return literal_value(found)
+        if source and (not in_brackets or self.symbol(")")):
+            return literal_value(source)
         self._at = start
         return None
 
     def string(self, what: str) -> str:
         """The text of the string that comes next. Raises InvalidArgumentError."""
-        found = None if self.peek() == "(" else self.literal()
-        if found is None:
+        text = None if self.peek() == "(" else self.literal()
+        if text is None:
             raise self.fault(what)
-        return found
+        return text
 
     def number(self) -> int | None:
         """The whole number that comes next; None if none comes next."""
@@ -209,9 +209,9 @@ class Words:
     def in_brackets(self, what: str) -> Span:
         """The text between the brackets that come next. Raises InvalidArgumentError."""
         self.bracket("(")
-        found = self.until(what=what)
+        span = self.until(what=what)
         self.bracket(")")
-        return found
+        return span
 
     def rest(self, what: str) -> Span:
         """The text up to the end of the statement. Raises InvalidArgumentError."""
@@ -224,12 +224,12 @@ class Words:
         """Items with commas between them, in brackets or not."""
         if brackets:
             self.bracket("(")
-        found = [item()]
+        items = [item()]
         while self.symbol(","):
-            found.append(item())
+            items.append(item())
         if brackets:
             self.bracket(")")
-        return found
+        return items
 
     def _span(self, first: int, end: int) -> Span:
         lexemes = tuple(self._lexemes[first:end])
