@@ -102,7 +102,7 @@ def _with_data_version_sensor(defs: dg.Definitions, problems: list[str]) -> dg.D
         for asset in defs.assets or ()
         for spec in (asset.specs if isinstance(asset, dg.AssetsDefinition) else ())
     }
-    keys = {key for key, found in conditions.items() if found is not None and holds_unread_changes(found)}
+    keys = {key for key, condition in conditions.items() if condition is not None and holds_unread_changes(condition)}
     if not keys:
         return defs
     graph = defs.resolve_asset_graph()
@@ -215,9 +215,9 @@ def _replaced_by_siblings(stored: list[_StoredAsset]) -> Iterator[str]:
     for first, second in itertools.combinations(stored, 2):
         if first.definition is not second.definition or first.definition.can_subset or not _same_rows(first, second):
             continue
-        one, other = first.spec.key.to_user_string(), second.spec.key.to_user_string()
+        name, other = first.spec.key.to_user_string(), second.spec.key.to_user_string()
         yield (
-            f"Assets {one} and {other} are outputs of one function and replace the same rows of {first.contract.identifier}, so "
+            f"Assets {name} and {other} are outputs of one function and replace the same rows of {first.contract.identifier}, so "
             "that only those of the last one would stay. Set the mode 'append' or 'merge' in the metadata, let each replace rows "
             "of its own (mode 'replace_where'), or give each a table of its own."
         )
@@ -225,10 +225,10 @@ def _replaced_by_siblings(stored: list[_StoredAsset]) -> Iterator[str]:
 
 def _same_rows(first: _StoredAsset, second: _StoredAsset) -> bool:
     """Whether both replace the same rows of one table, whatever these rows are."""
-    one, other = first.contract, second.contract
-    if one.identifier != other.identifier or not one.replaced_conditions & other.replaced_conditions:
+    contract, other = first.contract, second.contract
+    if contract.identifier != other.identifier or not contract.replaced_conditions & other.replaced_conditions:
         return False
-    return first.spec.partitions_def == second.spec.partitions_def and one.partition_expr == other.partition_expr
+    return first.spec.partitions_def == second.spec.partitions_def and contract.partition_expr == other.partition_expr
 
 
 def _wrong_groups(stored: list[_StoredAsset]) -> Iterator[str]:
@@ -255,13 +255,18 @@ def _wrong_inputs(
         if not isinstance(definition, dg.AssetsDefinition) or not isinstance(definition.node_def, dg.OpDefinition):
             continue
         for name, key in definition.keys_by_input_name.items():
-            given = definition.node_def.input_dict.get(name)
-            if key not in upstream or given is None or given.dagster_type.is_nothing or given.input_manager_key:
+            input_definition = definition.node_def.input_dict.get(name)
+            if (
+                key not in upstream
+                or input_definition is None
+                or input_definition.dagster_type.is_nothing
+                or input_definition.input_manager_key
+            ):
                 continue
             try:
                 parse_read_contract(
                     upstream=upstream[key].spec.metadata,
-                    own=given.metadata or {},
+                    own=input_definition.metadata or {},
                     asset_path=key.path,
                     names=_names(managers[upstream[key].manager_key]),
                 )
@@ -297,10 +302,10 @@ def _starts_local_spark(manager: CatalogManagedDeltaIOManager) -> bool:
 
 def _kind(output_type: dg.DagsterType) -> str | None:
     """The kind of the DataFrame in the annotation. Without annotation it is PySpark's."""
-    wanted = output_type.typing_type
-    if wanted is Any:
+    annotation = output_type.typing_type
+    if annotation is Any:
         return "pyspark"
-    parts = [wanted, *getattr(wanted, "__args__", ())]
+    parts = [annotation, *getattr(annotation, "__args__", ())]
     packages = (str(getattr(part, "__module__", "")).partition(".")[0] for part in parts)
     return next((_KINDS[package] for package in packages if package in _KINDS), None)
 
@@ -309,13 +314,13 @@ def _locations(
     managers: Mapping[str, CatalogManagedDeltaIOManager], stored: list[_StoredAsset]
 ) -> Mapping[tuple[str, TableIdentifier], str]:
     """Locations of the tables that exist, by manager and name. A catalog that cannot be asked has none."""
-    found: dict[tuple[str, TableIdentifier], str] = {}
+    locations: dict[tuple[str, TableIdentifier], str] = {}
     for key, manager in managers.items():
-        wanted = {asset.contract.identifier for asset in stored if asset.manager_key == key}
-        if not wanted:
+        identifiers = {asset.contract.identifier for asset in stored if asset.manager_key == key}
+        if not identifiers:
             continue
         try:
-            entries = _tables_of(manager.catalog, wanted)
+            entries = _tables_of(manager.catalog, identifiers)
         except CatalogNotFoundError:
             continue  # The first run creates the catalog.
         except (CmDeltaError, dg.DagsterError) as error:
@@ -325,12 +330,12 @@ def _locations(
                 error,
             )
             continue
-        found |= {(key, identifier): location for identifier, location in entries.items()}
-    return found
+        locations |= {(key, identifier): location for identifier, location in entries.items()}
+    return locations
 
 
-def _tables_of(catalog: CatalogResource, wanted: Collection[TableIdentifier]) -> Mapping[TableIdentifier, str]:
-    """Locations of the tables of ``wanted`` that exist. Does not create a catalog.
+def _tables_of(catalog: CatalogResource, identifiers: Collection[TableIdentifier]) -> Mapping[TableIdentifier, str]:
+    """Locations of the tables of ``identifiers`` that exist. Does not create a catalog.
 
     Raises:
         CatalogNotFoundError: there is no catalog.
@@ -340,7 +345,7 @@ def _tables_of(catalog: CatalogResource, wanted: Collection[TableIdentifier]) ->
     with catalog.process_config_and_initialize_cm() as resolved:
         opened = SqlCatalog(resolved.url, if_missing=IfMissing.REFUSE, principal=resolved.principal)
         try:
-            return {entry.identifier: entry.location for entry in opened.load_tables(wanted)}
+            return {entry.identifier: entry.location for entry in opened.load_tables(identifiers)}
         finally:
             opened.close()
 

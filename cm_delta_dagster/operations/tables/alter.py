@@ -79,7 +79,7 @@ def _alter(table: Table, snapshot: Snapshot, alteration: Alteration, context: Co
     check_writable(snapshot.protocol, snapshot.identifier)
     before = TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata)
     change = alteration.apply(before, files_of(snapshot))
-    after = changed_definition(before, change.wanted, new_name=unique_name, features=change.features)
+    after = changed_definition(before, change.definition, new_name=unique_name, features=change.features)
     if not change.features:
         check_enabled_by_hand(before.protocol, after.protocol)
     check_writable(after.protocol, snapshot.identifier)
@@ -202,7 +202,7 @@ def check_beforehand(snapshot: Snapshot, alteration: SetProperties) -> None:
     """Refuse what the last commit of several would refuse, before the first one is made."""
     before = TableDefinition(protocol=snapshot.protocol, metadata=snapshot.metadata)
     change = alteration.apply(before, files_of(snapshot))
-    after = changed_definition(before, change.wanted, new_name=unique_name, features=change.features)
+    after = changed_definition(before, change.definition, new_name=unique_name, features=change.features)
     check_writable(after.protocol, snapshot.identifier)
     check_files_permit(snapshot, after)
 

@@ -94,7 +94,7 @@ def _without_mapping(
     before = _definition(snapshot)
     change = alteration.apply(before, files_of(snapshot))
     after = changed_definition(
-        _unmapped(before), _unmapped(change.wanted), new_name=unique_name, features=change.features
+        _unmapped(before), _unmapped(change.definition), new_name=unique_name, features=change.features
     )
     version = _rewrite(table, snapshot, after, snapshot.files, spark, context)
     return AlterResult(table_id=table.table_id, version=version, versions=(version,), snapshot=table.snapshot())

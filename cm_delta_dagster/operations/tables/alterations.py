@@ -34,13 +34,13 @@ class AlteredTable:
     """What an alteration wants of a table.
 
     Attributes:
-        wanted: the table with the change; ids of columns and lists of features are added later.
+        definition: the table with the change; ids of columns and lists of features are added later.
         features: features to add to the protocol besides those that the table uses.
-        dropped: features that the protocol of ``wanted`` no longer lists.
+        dropped: features that the protocol of ``definition`` no longer lists.
         depends_on_rows: rows that another writer adds meanwhile could make the change wrong.
     """
 
-    wanted: TableDefinition
+    definition: TableDefinition
     features: frozenset[str] = frozenset()
     dropped: frozenset[str] = frozenset()
     depends_on_rows: bool = False
@@ -110,7 +110,7 @@ class AddColumns:
             for column in self.columns
         )
         return AlteredTable(
-            wanted=_with_declared_columns(table_changes.add_columns(_with_declared_fields(table), added), table)
+            definition=_with_declared_columns(table_changes.add_columns(_with_declared_fields(table), added), table)
         )
 
 
@@ -127,8 +127,8 @@ class RenameColumn:
         return {"oldColumnPath": path_text(path), "newColumnPath": path_text((*path[:-1], self.to))}
 
     def apply(self, table: TableDefinition, files: FilesOfTable) -> AlteredTable:
-        wanted = table_changes.rename_column(_with_declared_fields(table), column_path(self.column), self.to)
-        return AlteredTable(wanted=_with_declared_columns(wanted, table))
+        definition = table_changes.rename_column(_with_declared_fields(table), column_path(self.column), self.to)
+        return AlteredTable(definition=_with_declared_columns(definition, table))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +144,10 @@ class DropColumns:
     def apply(self, table: TableDefinition, files: FilesOfTable) -> AlteredTable:
         if not self.columns:
             raise InvalidArgumentError("No column to drop is given. Name at least one.")
-        wanted = _with_declared_fields(table)
+        definition = _with_declared_fields(table)
         for column in self.columns:
-            wanted = table_changes.drop_column(wanted, column_path(column))
-        return AlteredTable(wanted=_with_declared_columns(wanted, table))
+            definition = table_changes.drop_column(definition, column_path(column))
+        return AlteredTable(definition=_with_declared_columns(definition, table))
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,24 +179,26 @@ class ChangeColumn:
 
     def described(self, table: TableDefinition) -> dict[str, Any]:
         """The column of the table after the change, for ``commitInfo``."""
-        found = find_column(table.schema, column_path(self.column))
-        return _described(found.path, replace(found.field, type=found.type))
+        column = find_column(table.schema, column_path(self.column))
+        return _described(column.path, replace(column.field, type=column.type))
 
     def apply(self, table: TableDefinition, files: FilesOfTable) -> AlteredTable:
-        path, wanted = column_path(self.column), _with_declared_fields(table)
+        path, definition = column_path(self.column), _with_declared_fields(table)
         if self.type is not None:
-            wanted = table_changes.change_type(wanted, path, table_changes.column_type(self.type))
+            definition = table_changes.change_type(definition, path, table_changes.column_type(self.type))
         if self.position is not None:
-            wanted = wanted.with_schema(alterations.move_column(wanted.schema, path, self.position))
+            definition = definition.with_schema(alterations.move_column(definition.schema, path, self.position))
         if self.comment is not None:
-            wanted = wanted.with_schema(alterations.comment_column(wanted.schema, path, self.comment))
+            definition = definition.with_schema(alterations.comment_column(definition.schema, path, self.comment))
         if self.nullable is True:
-            wanted = wanted.with_schema(alterations.set_nullable(wanted.schema, path, True))
+            definition = definition.with_schema(alterations.set_nullable(definition.schema, path, True))
         if self.nullable is False:
-            wanted = table_changes.set_not_null(wanted, path, has_rows=files.files > 0)
+            definition = table_changes.set_not_null(definition, path, has_rows=files.files > 0)
         if self.default is not None:
-            wanted = wanted.with_schema(with_default(wanted.schema, self.column, self.default.text))
-        return AlteredTable(wanted=_with_declared_columns(wanted, table), depends_on_rows=self.nullable is False)
+            definition = definition.with_schema(with_default(definition.schema, self.column, self.default.text))
+        return AlteredTable(
+            definition=_with_declared_columns(definition, table), depends_on_rows=self.nullable is False
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,11 +223,11 @@ class ChangeColumns:
                     f"Column {path_text(path)!r}, with its fields, is changed more than once in one statement. Nothing was "
                     "changed. Name each column once, or write one statement for each change."
                 )
-        wanted, depends_on_rows = table, False
-        for each in self.columns:
-            change = each.apply(wanted, files)
-            wanted, depends_on_rows = change.wanted, depends_on_rows or change.depends_on_rows
-        return AlteredTable(wanted=wanted, depends_on_rows=depends_on_rows)
+        definition, depends_on_rows = table, False
+        for column in self.columns:
+            change = column.apply(definition, files)
+            definition, depends_on_rows = change.definition, depends_on_rows or change.depends_on_rows
+        return AlteredTable(definition=definition, depends_on_rows=depends_on_rows)
 
 
 # --- properties and features ------------------------------------------------------------------------------------------
@@ -253,11 +255,13 @@ class SetProperties:
         check_user_properties(self.properties, any_name=self.any_name)
         _refuse_constraints(self.properties)
         stored = dict(stored_properties(self.properties))
-        wanted = _with_comment(table, stored.pop(COMMENT)) if COMMENT in stored else table
-        wanted = wanted.with_properties(**stored)
+        definition = _with_comment(table, stored.pop(COMMENT)) if COMMENT in stored else table
+        definition = definition.with_properties(**stored)
         # A file that another writer adds before the feature has no row ids.
         tracked = self.enables_row_tracking and not row_tracking.is_supported(table.protocol)
-        return AlteredTable(wanted=wanted, features=requested_features(self.properties), depends_on_rows=tracked)
+        return AlteredTable(
+            definition=definition, features=requested_features(self.properties), depends_on_rows=tracked
+        )
 
     @property
     def enables_row_tracking(self) -> bool:
@@ -283,8 +287,8 @@ class UnsetProperties:
 
     def apply(self, table: TableDefinition, files: FilesOfTable) -> AlteredTable:
         check_removable_properties(self.names)
-        wanted = _with_comment(table, None) if COMMENT in self.names else table
-        return AlteredTable(wanted=wanted.with_properties(**dict.fromkeys(self.names)))
+        definition = _with_comment(table, None) if COMMENT in self.names else table
+        return AlteredTable(definition=definition.with_properties(**dict.fromkeys(self.names)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +302,7 @@ class SetComment:
         return {"properties": _json({"comment": self.comment})}
 
     def apply(self, table: TableDefinition, files: FilesOfTable) -> AlteredTable:
-        return AlteredTable(wanted=_with_comment(table, self.comment))
+        return AlteredTable(definition=_with_comment(table, self.comment))
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,7 +323,9 @@ class EnableFeature:
         return {"newProtocol": _json({key: value for key, value in described.items() if value is not None})}
 
     def apply(self, table: TableDefinition, files: FilesOfTable) -> AlteredTable:
-        return AlteredTable(wanted=table, features=requested_features({f"{FEATURE_PREFIX}{self.feature}": "supported"}))
+        return AlteredTable(
+            definition=table, features=requested_features({f"{FEATURE_PREFIX}{self.feature}": "supported"})
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,8 +339,8 @@ class DropFeature:
         return {"featureName": self.feature, "truncateHistory": "false"}
 
     def apply(self, table: TableDefinition, files: FilesOfTable) -> AlteredTable:
-        wanted = without_feature(table, self.feature, files)
-        return AlteredTable(wanted=wanted, dropped=frozenset((self.feature,)), depends_on_rows=True)
+        definition = without_feature(table, self.feature, files)
+        return AlteredTable(definition=definition, dropped=frozenset((self.feature,)), depends_on_rows=True)
 
 
 def position_of(*, first: bool = False, after: str | None = None) -> Position | None:
@@ -360,9 +366,9 @@ def _with_declared_columns(changed: TableDefinition, before: TableDefinition) ->
 
 def _field_of(column: NewColumn) -> StructField:
     """The column as a field of its struct."""
-    found = table_changes.column_type(column.type)
+    declared = table_changes.column_type(column.type)
     comment = {} if column.comment is None else {COMMENT: column.comment}
-    return StructField(column_path(column.name)[-1], found.type, column.nullable, {**found.metadata, **comment})
+    return StructField(column_path(column.name)[-1], declared.type, column.nullable, {**declared.metadata, **comment})
 
 
 def _refuse_constraints(properties: Mapping[str, str]) -> None:

@@ -64,15 +64,15 @@ class ChangePosition:
 
 def change_positions(client: DeltaClient, table: Table) -> tuple[ChangePosition, ...]:
     """The positions that ``table`` records, by consumer and table."""
-    found = []
+    positions = []
     for app_id, version in sorted(_versions(table.snapshot()).items()):
         if not app_id.startswith(_READ):
             continue
         consumer, _, table_id = app_id.removeprefix(_READ).rpartition(":")
         name, latest = _upstream(client, table_id)
         read = ConsumerInput(consumer=consumer, table_id=table_id)
-        found.append(ChangePosition(read=read, table=name, version=version, latest=latest))
-    return tuple(found)
+        positions.append(ChangePosition(read=read, table=name, version=version, latest=latest))
+    return tuple(positions)
 
 
 def set_change_position(

@@ -61,8 +61,8 @@ def _listed(columns: Sequence[ColumnPath]) -> str:
 
 def check_statistics(snapshot: Snapshot, column: ColumnPath, stored: ColumnPath) -> None:
     """Refuse a column of which a file has no statistics. Raises InvalidArgumentError."""
-    found = parse_statistics(snapshot.files["stats"], {stored: STRING})
-    missing = pc.sum(pc.is_null(found.null_counts[stored])).as_py() or 0
+    statistics = parse_statistics(snapshot.files["stats"], {stored: STRING})
+    missing = pc.sum(pc.is_null(statistics.null_counts[stored])).as_py() or 0
     if missing:
         raise InvalidArgumentError(
             f"Rows cannot be clustered by {'.'.join(column)!r}: {missing} of {snapshot.num_files} files have no statistics of it. "

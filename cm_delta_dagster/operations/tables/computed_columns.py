@@ -54,8 +54,8 @@ def change_columns(
     for change in changes:
         if change.default is not None and change.default.text is not None:
             _check_default(snapshot, change, change.default.text, spark())
-    wanted: Alteration = changes[0] if len(changes) == 1 else ChangeColumns(tuple(changes))
-    return alter_table(table, wanted, context=context)
+    alteration: Alteration = changes[0] if len(changes) == 1 else ChangeColumns(tuple(changes))
+    return alter_table(table, alteration, context=context)
 
 
 def set_default(
@@ -101,22 +101,24 @@ def sync_identity(
         CommitConflictError: a concurrent commit added rows or changed the metadata.
     """
     snapshot = table.snapshot()
-    found = {name.lower(): item for name, item in identity_columns(snapshot.schema).items()}.get(column.lower())
-    if found is None:
+    column_identity = {name.lower(): item for name, item in identity_columns(snapshot.schema).items()}.get(
+        column.lower()
+    )
+    if column_identity is None:
         raise InvalidArgumentError(
             f"{snapshot.identifier} has no identity column {column!r}; its identity columns: "
             f"{', '.join(identity_columns(snapshot.schema)) or 'none'}. Nothing was changed."
         )
-    furthest = F.max if found.identity.step > 0 else F.min
+    furthest = F.max if column_identity.identity.step > 0 else F.min
     with spark_errors(f"reading the identity column {column!r}"):
-        rows = read_snapshot(snapshot, spark=spark, store=table.store, columns=[found.name])
-        (row,) = collected_rows(rows.agg(furthest(quoted(found.name)).alias("value")))
-    high_water_mark = None if row["value"] is None else found.further(int(row["value"]))
+        rows = read_snapshot(snapshot, spark=spark, store=table.store, columns=[column_identity.name])
+        (row,) = collected_rows(rows.agg(furthest(quoted(column_identity.name)).alias("value")))
+    high_water_mark = None if row["value"] is None else column_identity.further(int(row["value"]))
     if high_water_mark is None:
         return AlterResult(table_id=table.table_id, version=snapshot.version, snapshot=snapshot)
-    schema = with_high_water_marks(snapshot.schema, {found.name: high_water_mark})
+    schema = with_high_water_marks(snapshot.schema, {column_identity.name: high_water_mark})
     transaction = table.start_transaction(
-        snapshot, operation="SYNC IDENTITY", parameters={"column": found.name}, context=context
+        snapshot, operation="SYNC IDENTITY", parameters={"column": column_identity.name}, context=context
     )
     transaction.read_whole_table()
     transaction.set_metadata(replace(snapshot.metadata, schema_string=schema_to_json(schema)))

@@ -105,10 +105,10 @@ def _copy(stores: StoreRegistry, copy: FileCopy) -> int:
     else:
         target.write(copy.target, source.read(copy.source))
     expected = source.stat(copy.source).size if copy.size is None else copy.size
-    found = target.stat(copy.target).size
-    if found != expected:
+    copied = target.stat(copy.target).size
+    if copied != expected:
         raise StorageError(
-            f"The copy of {copy.source} has {found} bytes instead of {expected}: the source is damaged, or the copy is not "
+            f"The copy of {copy.source} has {copied} bytes instead of {expected}: the source is damaged, or the copy is not "
             "complete. Check the source table with doctor, and try again."
         )
-    return found
+    return copied

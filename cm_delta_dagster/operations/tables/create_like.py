@@ -36,8 +36,8 @@ def _constraints(snapshot: Snapshot) -> dict[str, str]:
 
 def settable_properties(snapshot: Snapshot) -> dict[str, str]:
     """The properties of a table that a user can set on another one, by name; without constraints."""
-    held = sorted(snapshot.metadata.configuration.items())
-    return {key: value for key, value in held if _may_be_set(key, value)}
+    properties = sorted(snapshot.metadata.configuration.items())
+    return {key: value for key, value in properties if _may_be_set(key, value)}
 
 
 def _may_be_set(key: str, value: str) -> bool:

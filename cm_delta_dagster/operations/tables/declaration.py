@@ -136,25 +136,25 @@ def declared_schema(
     Raises:
         InvalidArgumentError: an expression is not valid, or a column with a default is missing.
     """
-    found = schema
+    declared = schema
     for name, expression in declaration.generated.items():
         text = checked_text(expression)
         item = schema.field(name)
         if item is None:
             kind = expression_type(spark(), schema, text, f"the generated column {name!r} ({text})")
             item = StructField(name, kind, True, {})
-        found = _with_field(found, replace(item, metadata={**item.metadata, GENERATION_EXPRESSION: text}))
+        declared = _with_field(declared, replace(item, metadata={**item.metadata, GENERATION_EXPRESSION: text}))
     for name, identity in declaration.identity.items():
-        item = found.field(name) or StructField(name, LONG, True, {})
-        found = _with_field(found, replace(item, metadata={**item.metadata, **identity_metadata(identity)}))
+        item = declared.field(name) or StructField(name, LONG, True, {})
+        declared = _with_field(declared, replace(item, metadata={**item.metadata, **identity_metadata(identity)}))
     for name, default in declaration.defaults.items():
-        found = with_default(found, name, default)
-    if has_defaults(found) or declaration.generated:
-        check_expression_types(spark(), found)
+        declared = with_default(declared, name, default)
+    if has_defaults(declared) or declaration.generated:
+        check_expression_types(spark(), declared)
     for name, condition in declaration.constraints.items():
         if condition is not None:
-            check_boolean(spark(), found, Constraint(name=name.lower(), expression=checked_text(condition)))
-    return found
+            check_boolean(spark(), declared, Constraint(name=name.lower(), expression=checked_text(condition)))
+    return declared
 
 
 def _with_field(schema: StructType, item: StructField) -> StructType:
@@ -264,18 +264,18 @@ def _plan(snapshot: Snapshot, declaration: TableDeclaration) -> _DeclaredChange:
         others = {key: value for key, value in declaration.properties.items() if key != row_tracking.ENABLED}
         properties = SetProperties(properties=others)
     change = properties.apply(before, files_of(snapshot))
-    wanted = change.wanted
-    schema = wanted.schema
+    definition = change.definition
+    schema = definition.schema
     for column, default in declaration.defaults.items():
         schema = with_default(schema, column, default)
-    if schema != wanted.schema:
-        wanted = wanted.with_schema(schema)
-    wanted, constraints = _with_constraints(wanted, declaration.constraints)
+    if schema != definition.schema:
+        definition = definition.with_schema(schema)
+    definition, constraints = _with_constraints(definition, declaration.constraints)
     features = change.features
     features |= {"allowColumnDefaults"} if has_defaults(schema) else frozenset()
     clustering = _clustering(snapshot, declaration.clustering_columns)
     features |= {CLUSTERING} if clustering is not None else frozenset()
-    after = changed_definition(before, wanted, new_name=unique_name, features=features)
+    after = changed_definition(before, definition, new_name=unique_name, features=features)
     check_writable(after.protocol, snapshot.identifier)
     check_files_permit(snapshot, after)
     return _DeclaredChange(
@@ -313,10 +313,10 @@ def _not_possible(snapshot: Snapshot, what: str, present: str | None) -> Invalid
 
 
 def _with_constraints(
-    wanted: TableDefinition, constraints: Mapping[str, str | None]
+    definition: TableDefinition, constraints: Mapping[str, str | None]
 ) -> tuple[TableDefinition, tuple[Constraint, ...]]:
     """The definition with the declared constraints, and those that are new or changed."""
-    configuration, new = dict(wanted.metadata.configuration), []
+    configuration, new = dict(definition.metadata.configuration), []
     for name, condition in constraints.items():
         key = constraint_key(configuration, name)
         text = None if condition is None else checked_text(condition)
@@ -327,7 +327,7 @@ def _with_constraints(
         if text is not None:
             configuration = with_constraint(configuration, name, text)
             new.append(Constraint(name=name.lower(), expression=text))
-    return replace(wanted, metadata=replace(wanted.metadata, configuration=configuration)), tuple(new)
+    return replace(definition, metadata=replace(definition.metadata, configuration=configuration)), tuple(new)
 
 
 def _clustering(snapshot: Snapshot, columns: tuple[str, ...] | None) -> tuple[ColumnPath, ...] | None:

@@ -38,11 +38,12 @@ def check_location(client: DeltaClient, location: str) -> str:
     refuse_other_warehouse(client, at, not_done="No table was created")
     store = client.stores.store_for(at)
     refuse_part_of_table(store, at, not_done="No table was created")
-    found = next(iter(itertools.islice(store.list_recursive(at), 1)), None)
-    if found is not None:
+    first_object = next(iter(itertools.islice(store.list_recursive(at), 1)), None)
+    if first_object is not None:
         raise InvalidArgumentError(
-            f"No table was created: {at} is not empty; it has {found.location}. Nothing was changed. Give an empty location. A "
-            "Delta table or a folder of Parquet files that exists is brought under the catalog by lake.adopt (`cm-delta adopt`)."
+            f"No table was created: {at} is not empty; it has {first_object.location}. Nothing was changed. Give an empty "
+            "location. A Delta table or a folder of Parquet files that exists is brought under the catalog by lake.adopt "
+            "(`cm-delta adopt`)."
         )
     return at
 
@@ -51,7 +52,7 @@ def refuse_part_of_table(store: Store, location: str, *, not_done: str) -> None:
     """Refuse a location below a Delta table, whose vacuum would delete files there. Raises InvalidArgumentError."""
     scheme, separator, _ = location.partition("://")
     spelled = dict.fromkeys((location, store.resolve(location) if scheme == "file" else location))
-    paths = [PurePosixPath(each.removeprefix(f"{scheme}{separator}")) for each in spelled]
+    paths = [PurePosixPath(spelling.removeprefix(f"{scheme}{separator}")) for spelling in spelled]
     for parent in (parent for path in paths for parent in path.parents if parent.name):
         table = f"{scheme}{separator}{parent}"
         if store.list_from(log_files.log_directory(table)):
@@ -80,12 +81,12 @@ def refuse_other_warehouse(client: DeltaClient, location: str, *, not_done: str)
 
 def overlapping_tables(client: DeltaClient, location: str) -> tuple[RelatedTable, ...]:
     """The tables of the catalog at, above or below ``location``, also through symbolic links in one or the other path."""
-    found = list(client.recovery.overlapping_tables(location))
+    tables = list(client.recovery.overlapping_tables(location))
     real = resolved_location(client.stores, location)
     if real is not None:
         others = tables_with_places(client, real.partition("://")[0])
-        found += [table for table, place in others if _is_in(real, place) or _is_in(place, real)]
-    return tuple({table.table_id: table for table in found}.values())
+        tables += [table for table, place in others if _is_in(real, place) or _is_in(place, real)]
+    return tuple({table.table_id: table for table in tables}.values())
 
 
 def _is_in(inner: str, outer: str) -> bool:

@@ -22,8 +22,8 @@ def missing_files(stores: StoreRegistry, files: pa.Table, *, location: str) -> s
     if len(needed) >= _FILES_TO_LIST:
         for status in stores.store_for(location).list_recursive(location):
             needed.pop(normalise_location(status.location), None)
-    found = sizes_of(stores.store_for, needed.values())
-    return {key for key, at in needed.items() if at not in found}
+    existing_sizes = sizes_of(stores.store_for, needed.values())
+    return {key for key, at in needed.items() if at not in existing_sizes}
 
 
 def vectors_by_key(location: str, files: pa.Table) -> dict[str, str]:

@@ -177,8 +177,8 @@ def replace_table(
 def _base(snapshot: Snapshot, design: TableDesign, now_ms: int) -> TableDefinition:
     """What the replacement continues: the protocol, the id, and numbers that must not be used twice."""
     present = snapshot.metadata.configuration
-    wanted = TableProperties(design.properties)
-    names = [MAX_COLUMN_ID] if wanted.column_mapping_mode != "none" else []
+    new_properties = TableProperties(design.properties)
+    names = [MAX_COLUMN_ID] if new_properties.column_mapping_mode != "none" else []
     # As in delta-spark, row tracking stays enabled.
     if design.properties.get(row_tracking.ENABLED, present.get(row_tracking.ENABLED, "")).lower() == "true":
         names += [row_tracking.ENABLED, row_tracking.MATERIALIZED_ROW_ID, row_tracking.MATERIALIZED_ROW_COMMIT_VERSION]

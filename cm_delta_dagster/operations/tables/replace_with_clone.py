@@ -111,7 +111,7 @@ def _record_sources(
     if not isinstance(source, Table):
         record_sources(client, table.table_id, table.location, (files.adds,))
         return
-    further = (one.location for one in client.registry.sources_of(source.table_id))
+    further = (table_source.location for table_source in client.registry.sources_of(source.table_id))
     client.recovery.record_sources(table.table_id, {source.location, *further})
 
 

@@ -31,10 +31,10 @@ def check_scope(client: DeltaClient, scope: str, *, remedy: str = "") -> None:
     if scope == WHOLE_CATALOG or not known or not isinstance(scope, str):
         return
     parts = scope.split(".")
-    if not 1 <= len(parts) <= 3 or any(_parts(one)[: len(parts)] == parts for one in known):
+    if not 1 <= len(parts) <= 3 or any(_parts(identifier)[: len(parts)] == parts for identifier in known):
         return
     kind = ("catalog", "schema", "table")[len(parts) - 1]
-    names = {".".join(_parts(one)[: len(parts)]) for one in known}
+    names = {".".join(_parts(identifier)[: len(parts)]) for identifier in known}
     hint = did_you_mean(similar_names(scope, names)) or _schemas(known)
     raise InvalidArgumentError(
         f"The catalog has no {kind} {scope}.{hint} Names are case-sensitive. Nothing was changed.{f' {remedy}' if remedy else ''}"
@@ -44,7 +44,7 @@ def check_scope(client: DeltaClient, scope: str, *, remedy: str = "") -> None:
 def unknown_table(client: DeltaClient, identifier: TableIdentifier, error: TableNotFoundError) -> TableNotFoundError:
     """``error`` with the tables that could be meant, if there are any."""
     names = [*client.registry.list_tables(), *client.registry.registered_paths()]
-    same_table = (str(one) for one in names if one.table.lower() == identifier.table.lower())
+    same_table = (str(name) for name in names if name.table.lower() == identifier.table.lower())
     near = dict.fromkeys((*similar_names(str(identifier), map(str, names)), *same_table))
     return TableNotFoundError(f"{error}{did_you_mean(list(near)[:3])}") if near else error
 
@@ -60,5 +60,5 @@ def _parts(identifier: TableIdentifier) -> list[str]:
 
 
 def _schemas(known: Iterable[TableIdentifier]) -> str:
-    found = sorted({str(one).rpartition(".")[0] for one in known})
-    return f" Its schemas are {', '.join(found[:_MAX_SCHEMAS])}{', ...' if len(found) > _MAX_SCHEMAS else ''}."
+    schemas = sorted({str(identifier).rpartition(".")[0] for identifier in known})
+    return f" Its schemas are {', '.join(schemas[:_MAX_SCHEMAS])}{', ...' if len(schemas) > _MAX_SCHEMAS else ''}."

@@ -50,8 +50,10 @@ class VectorCounts:
 def with_files(counts: ChangeCounts, whole: pa.Table) -> ChangeCounts:
     """``counts`` and files that leave the table without being read."""
     num_rows = logical_row_count(whole)
-    kind, found = ClauseKind.NOT_MATCHED_BY_SOURCE, counts.num_deleted_rows
-    deleted = None if found is None or num_rows is None else {**found, kind: found.get(kind, 0) + num_rows}
+    kind, num_deleted = ClauseKind.NOT_MATCHED_BY_SOURCE, counts.num_deleted_rows
+    deleted = (
+        None if num_deleted is None or num_rows is None else {**num_deleted, kind: num_deleted.get(kind, 0) + num_rows}
+    )
     vectors = pc.sum(whole["deletionVector"].is_valid()).as_py() or 0
     return replace(
         counts,

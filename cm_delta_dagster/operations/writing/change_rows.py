@@ -134,18 +134,18 @@ class RowChangeRun:
             InvalidDataError: a row of the table has several partners.
         """
         self.write.transaction.keeps_row_ids = self.query.row_ids is not None
-        found = self._find()
-        if found.num_partners == self.num_source_rows:
-            return self._without_inserts()._change(found)
-        return self._change(found)
+        changes = self._find()
+        if changes.num_partners == self.num_source_rows:
+            return self._without_inserts()._change(changes)
+        return self._change(changes)
 
     def _without_inserts(self) -> "RowChangeRun":
         """A run of the clauses that change rows of the table. Its clauses have other numbers, by which its rows are filled."""
         return replace(self, query=self.query.without_inserts())
 
     def _change(self, changes_found: FoundChanges) -> ChangeCounts:
-        plan, found = self._plan(changes_found), changes_found.files
-        num_updated = totals(changes.updated for changes in found.values())
+        plan, changes_by_file = self._plan(changes_found), changes_found.files
+        num_updated = totals(changes.updated for changes in changes_by_file.values())
         # Rows that were only inserted, and rows of files or deletion vectors that were only deleted, follow from the log.
         recorded = self.write.records_changes and bool(plan.kept or any(num_updated.values()))
         written = self._write_recorded(plan) if recorded else self._write(plan)
@@ -156,7 +156,7 @@ class RowChangeRun:
         counts = ChangeCounts(
             removed_files=self._files(plan.removed),
             num_updated_rows=num_updated,
-            num_deleted_rows=totals(changes.deleted for changes in found.values()),
+            num_deleted_rows=totals(changes.deleted for changes in changes_by_file.values()),
             num_copied_rows=copied,
             num_inserted_rows=inserted,
             vectors=plan.vectors,
@@ -177,9 +177,9 @@ class RowChangeRun:
         )
 
     def _plan(self, changes_found: FoundChanges) -> _FilePlan:
-        found = changes_found.files
+        changes_by_file = changes_found.files
         keys = file_keys(self.snapshot.location, self.candidates["path"]).to_pylist()
-        changed = self._changed_files(found, keys)
+        changed = self._changed_files(changes_by_file, keys)
         if not changes_found.has_checked_rows:
             # These files are removed without reading the rows that do not change, because the log says that there are none.
             check_row_counts(self.write.table, self.snapshot, self._files([file for file in changed if file.is_gone]))
@@ -190,7 +190,7 @@ class RowChangeRun:
         updated = [file for file in changed if file.is_gone or file.position in places]
         updated = [file for file in updated if file.changes.all_updated]
         taken = {file.position for file in (*kept, *updated)}
-        rest = {i: found[key] for i, key in enumerate(keys) if i not in taken and key in found}
+        rest = {i: changes_by_file[key] for i, key in enumerate(keys) if i not in taken and key in changes_by_file}
         others = {i: changes for i, changes in rest.items() if changes.matched}
         return _FilePlan(
             marked=tuple(marked),
@@ -198,7 +198,7 @@ class RowChangeRun:
             kept=tuple(kept),
             updated=tuple(updated),
             others=others if self.query.inserts else {},
-            num_partners=sum(len(changes.matched) for changes in found.values()),
+            num_partners=sum(len(changes.matched) for changes in changes_by_file.values()),
         )
 
     def _find(self) -> FoundChanges:
@@ -210,14 +210,14 @@ class RowChangeRun:
         num_rows = logical_row_count(self.candidates)
         most = _ROWS_OF_ONE_FILE if self.candidates.num_rows == 1 else _FEW_ROWS
         few = num_rows is not None and num_rows <= most
-        found = self.query.find(self._scan_by_name(self.candidates), few=few)
-        if found.num_ambiguous and not self.may_match_twice:
+        changes = self.query.find(self._scan_by_name(self.candidates), few=few)
+        if changes.num_ambiguous and not self.may_match_twice:
             raise InvalidDataError(
-                f"Several rows of the source match the same row of the table ({found.num_ambiguous} matches too many); which of "
+                f"Several rows of the source match the same row of the table ({changes.num_ambiguous} matches too many); which of "
                 "them should win is not known. Nothing was committed. Make the condition of the merge select at most one row of "
                 "the source for each row of the table, e.g. keep the newest row of each key."
             )
-        return found
+        return changes
 
     def _found_here(self) -> dict[str, BitMap64] | None:
         """The positions of the rows that change by file key; None if a Spark job has to find them."""
@@ -225,18 +225,23 @@ class RowChangeRun:
             return None
         request = ScanRequest(files=self.candidates, predicate=self.condition)
         layout = self.snapshot.layout
-        found = find_rows(self.session, store=self.write.table.store, layout=layout, request=request)
-        if found is None:
+        positions_by_path = find_rows(self.session, store=self.write.table.store, layout=layout, request=request)
+        if positions_by_path is None:
             return None
-        keys = file_keys(self.snapshot.location, pa.array(list(found), pa.string())).to_pylist()
-        return dict(zip(keys, found.values(), strict=True))
+        keys = file_keys(self.snapshot.location, pa.array(list(positions_by_path), pa.string())).to_pylist()
+        return dict(zip(keys, positions_by_path.values(), strict=True))
 
-    def _changed_files(self, found: Mapping[str, FileChanges], keys: Sequence[str]) -> list[_File]:
-        positions = [i for i, key in enumerate(keys) if key in found and found[key].changed]
+    def _changed_files(self, changes_by_file: Mapping[str, FileChanges], keys: Sequence[str]) -> list[_File]:
+        positions = [i for i, key in enumerate(keys) if key in changes_by_file and changes_by_file[key].changed]
         files = self.candidates.take(pa.array(positions, pa.int64()))
         old = self._old_vectors(files)
         return [
-            _File(position=position, changes=found[keys[position]], deleted=vector, num_rows=physical_rows(stats))
+            _File(
+                position=position,
+                changes=changes_by_file[keys[position]],
+                deleted=vector,
+                num_rows=physical_rows(stats),
+            )
             for position, vector, stats in zip(positions, old, files["stats"].to_pylist(), strict=True)
         ]
 
@@ -310,11 +315,11 @@ class RowChangeRun:
             place: changes.all_updated | changes.matched if self.query.inserts else changes.all_updated
             for place, changes in places.items()
         }
-        wanted = sorted(place for place, bitmap in bitmaps.items() if bitmap)
-        if not wanted:
+        places_read = sorted(place for place, bitmap in bitmaps.items() if bitmap)
+        if not places_read:
             return None
-        files = self.candidates.take(pa.array(wanted, pa.int64()))
-        return self._scan_rows(files, [bitmaps[place] for place in wanted], are_returned=True)
+        files = self.candidates.take(pa.array(places_read, pa.int64()))
+        return self._scan_rows(files, [bitmaps[place] for place in places_read], are_returned=True)
 
     def _scan_few(self, files: pa.Table, bitmaps: Sequence[BitMap64]) -> DataFrame:
         """The rows of ``files`` at some positions; with all other rows if they are many, as a condition finds them faster then."""
@@ -341,9 +346,11 @@ class RowChangeRun:
                 parts.append(self.write.inserted_changes(self.session, inserted))
         gathering = self._gathering_images([changed[place] for place in sorted(changed)])
         recorded = self.write.add_changes(reduce(DataFrame.union, parts), gathering) - num_inserted
-        found = [file.changes for file in changed.values()]
+        file_changes = [file.changes for file in changed.values()]
         whole = 0 if self.whole is None else logical_row_count(self.whole)
-        expected = sum(len(each.changed) + len(each.all_updated) for each in found)
+        expected = sum(
+            len(changes_of_file.changed) + len(changes_of_file.all_updated) for changes_of_file in file_changes
+        )
         if whole is not None and recorded != expected + whole:
             raise IllegalCommitError(
                 f"The change feed would have {recorded} rows for changes that were found to have {expected + whole}. Nothing was "

@@ -76,7 +76,10 @@ class DeferredWrites:
         if not self._staged:
             return {}
         commit = MultiTableCommit(
-            [TableCommit(committer=table.committer, transaction=one) for table, one in self._staged.values()],
+            [
+                TableCommit(committer=table.committer, transaction=transaction)
+                for table, transaction in self._staged.values()
+            ],
             coordinator=self._client.coordinator,
             settings=self._client.settings,
         )
@@ -85,7 +88,7 @@ class DeferredWrites:
         except NOT_COMMITTED:
             self._discard_files()
             raise
-        committed = {one.snapshot.table_id: one for one in commit.finish(ratified)}
+        committed = {commit_of_table.snapshot.table_id: commit_of_table for commit_of_table in commit.finish(ratified)}
         return {
             str(table.identifier): _result(transaction, committed[table_id])
             for table_id, (table, transaction) in self._staged.items()

@@ -167,9 +167,9 @@ def _partitions(snapshot: Snapshot, fields: Sequence[StructField], zone: tzinfo)
     names = stored_names([item.name for item in fields], snapshot.schema, snapshot.column_mapping)
     columns = [partition_column(snapshot.files, name).to_pylist() for name in names]
     known: dict[tuple[str | None, ...], tuple[str, ...]] = {}
-    found = []
+    partitions = []
     for texts in zip(*columns, strict=True):
         if texts not in known:
             known[texts] = _values(texts, fields, zone)
-        found.append(known[texts])
-    return found
+        partitions.append(known[texts])
+    return partitions

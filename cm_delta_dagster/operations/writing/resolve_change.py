@@ -300,11 +300,11 @@ class _Resolution:
             kind=clause.kind, action=clause.action, condition=condition, values=values, defaults=defaults
         )
 
-    def _check_identity(self, clause: RowClause, given: tuple[str, ...], defaults: Set[str]) -> None:
+    def _check_identity(self, clause: RowClause, columns: tuple[str, ...], defaults: Set[str]) -> None:
         if clause.action is ClauseAction.INSERT:
-            check_not_given(self.shape.schema, given, action="inserts")
+            check_not_given(self.shape.schema, columns, action="inserts")
         for name in identity_columns(self.shape.schema):
-            if clause.action is ClauseAction.UPDATE and name in given:
+            if clause.action is ClauseAction.UPDATE and name in columns:
                 raise InvalidArgumentError(
                     f"{self._name(clause)} sets the identity column {name!r}, which is never updated. Nothing was written. "
                     "Leave the column out."
@@ -316,15 +316,15 @@ class _Resolution:
                 )
 
     def _values(self, clause: RowClause, side: Side | None) -> dict[str, Column]:
-        given = self._all_columns(clause) if clause.assignments is None else self._given(clause, side)
+        values = self._all_columns(clause) if clause.assignments is None else self._assigned_columns(clause, side)
         if clause.assignments is not None:
             where = f"the values{_texts(*clause.assignments.values())} of {self._described(clause)}"
-            check_row_values([value for _, value in given], self._scope(clause.kind), where=where)
+            check_row_values([value for _, value in values], self._scope(clause.kind), where=where)
         with spark_errors("analysing the values of a write"):
-            types = from_spark(self._scope().select(*[value.alias(".".join(path)) for path, value in given]).schema)
+            types = from_spark(self._scope().select(*[value.alias(".".join(path)) for path, value in values]).schema)
         assignments = [
             Assignment(path=path, value=value, data_type=item.type)
-            for (path, value), item in zip(given, types.fields, strict=True)
+            for (path, value), item in zip(values, types.fields, strict=True)
         ]
         if clause.assignments is not None and self.change.source is not None:
             self._check_varying(clause, assignments)
@@ -336,13 +336,13 @@ class _Resolution:
 
     def _check_varying(self, clause: RowClause, assignments: Sequence[Assignment]) -> None:
         """Refuse values that are not deterministic where they would be computed twice."""
-        repeatable = are_repeatable([each.value for each in assignments], self._scope())
-        for each, repeats in zip(assignments, repeatable, strict=True):
+        repeatable = are_repeatable([assignment.value for assignment in assignments], self._scope())
+        for assignment, repeats in zip(assignments, repeatable, strict=True):
             if repeats:
                 continue
-            name = ".".join(each.path)
-            want = type_at(each.path, self.shape.schema)
-            if not same_shape(each.data_type, want):
+            name = ".".join(assignment.path)
+            want = type_at(assignment.path, self.shape.schema)
+            if not same_shape(assignment.data_type, want):
                 raise InvalidArgumentError(
                     f"The value of {name!r} in {clause.name} is not deterministic and not of the type {data_type_text(want)}. "
                     f"Nothing was written. Cast it: CAST(... AS {data_type_text(want)})."
@@ -354,13 +354,13 @@ class _Resolution:
                     "another value. Nothing was written. Compute the value before, e.g. in a column of the source."
                 )
 
-    def _given(self, clause: RowClause, side: Side | None) -> list[tuple[tuple[str, ...], Column]]:
+    def _assigned_columns(self, clause: RowClause, side: Side | None) -> list[tuple[tuple[str, ...], Column]]:
         assert clause.assignments is not None
         if not clause.assignments:
             raise InvalidArgumentError(
                 f"{self._name(clause)} assigns no value. Nothing was written. Give at least one column."
             )
-        found = []
+        assigned = []
         for name, expression in clause.assignments.items():
             _check_value(name, expression)
             path = target_path(name, self.shape.schema, self.target.alias)
@@ -376,39 +376,39 @@ class _Resolution:
             value = F.lit(None) if _is_default(expression) else self._column(expression, side, may_vary=may_vary)
             if isinstance(expression, Column) and not may_vary:
                 check_repeatable_column(value, self._scope())
-            found.append((path, value))
-        return found
+            assigned.append((path, value))
+        return assigned
 
     def _all_columns(self, clause: RowClause) -> list[tuple[tuple[str, ...], Column]]:
         """The columns of ``UPDATE *`` and ``INSERT *``."""
-        found: list[tuple[tuple[str, ...], Column]] = []
+        assigned: list[tuple[tuple[str, ...], Column]] = []
         identities = identity_columns(self.shape.schema) if clause.lenient else {}
         for item in self.shape.schema.fields:
             if item.name in identities and clause.action is ClauseAction.UPDATE:
                 continue  # A key, which does not change.
-            given = self.source.schema.field(item.name)
-            if given is not None:
-                column = F.col(f"{quoted(self.source.alias)}.{quoted(given.name)}")
+            source_field = self.source.schema.field(item.name)
+            if source_field is not None:
+                column = F.col(f"{quoted(self.source.alias)}.{quoted(source_field.name)}")
                 if clause.action is ClauseAction.UPDATE and self.change.evolves:
                     old = F.col(f"{quoted(self.target.alias)}.{quoted(item.name)}")
-                    column = with_kept_fields(column, given.type, old, item.type)
-                found.append(((item.name,), column))
+                    column = with_kept_fields(column, source_field.type, old, item.type)
+                assigned.append(((item.name,), column))
             elif not (clause.lenient or self.change.evolves):
                 raise SchemaMismatchError(
                     f"The source has no column {item.name!r}, which {clause.name} * takes from it. Nothing was written. Name the "
                     "columns, or merge the schema."
                 )
-        return found
+        return assigned
 
 
 def usable_keys(keys: Iterable[KeyPair], *, target: StructType, source: StructType) -> list[tuple[str, StructField]]:
     """The keys whose range in the source limits the files of the table: of the same type, which Spark compares as they are."""
-    found = []
+    usable = []
     for pair in keys:
         have, want = source.field(pair.source), target.field(pair.target)
         if have is not None and want is not None and have.type == want.type and char_widths(want) is None:
-            found.append((have.name, want))
-    return found
+            usable.append((have.name, want))
+    return usable
 
 
 def read_predicate(resolved: ResolvedChange, matched: Predicate, change: RowChange) -> Predicate:
@@ -435,7 +435,7 @@ def _check_value(name: str, expression: object) -> None:
 
 def _texts(*expressions: object) -> str:
     """The expressions that are SQL text, for messages; "" if there are none."""
-    listed = ", ".join(repr(each) for each in expressions if isinstance(each, str))
+    listed = ", ".join(repr(expression) for expression in expressions if isinstance(expression, str))
     return f" {listed if len(listed) <= _MAX_SHOWN_TEXT else listed[:_MAX_SHOWN_TEXT] + ' ...'}" if listed else ""
 
 

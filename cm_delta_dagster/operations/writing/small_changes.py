@@ -93,8 +93,8 @@ def _few_bytes(batches: pa.RecordBatchReader) -> pa.Table | None:
 def _compares_as_spark(session: SparkSession, schema: StructType, predicate: Predicate | None) -> bool:
     """Whether the session compares ``char(n)`` columns as SQL does. One of its settings makes them plain strings."""
     names = {column_path(column)[0] for column in columns_of(predicate)} if predicate is not None else ()
-    found = [schema.field(name) for name in names]
-    has_chars = any(item is not None and char_widths(item) is not None for item in found)
+    fields = [schema.field(name) for name in names]
+    has_chars = any(item is not None and char_widths(item) is not None for item in fields)
     return not has_chars or str(session.conf.get(_CHARS_ARE_STRINGS, "false")).lower() != "true"
 
 

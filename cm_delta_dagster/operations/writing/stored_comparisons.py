@@ -43,10 +43,10 @@ class StoredComparisons:
     def condition(self, text: str) -> str:
         """``text``, with the values of the source as they will be stored; unchanged if they stay as they are."""
         try:
-            found = compared_values(text, target=self.target, source=self.source)
+            values = compared_values(text, target=self.target, source=self.source)
         except InvalidArgumentError:
             return text  # Only Spark understands it.
-        for value in sorted(found, key=lambda each: each.start, reverse=True):
+        for value in sorted(values, key=lambda compared: compared.start, reverse=True):
             written = self._as_stored(value)
             if written != value.text:
                 text = f"{text[: value.start]}{written}{text[value.end :]}"
@@ -75,8 +75,8 @@ class StoredComparisons:
             return False
         if clause.assignments is None:
             return value.column is not None and item.name.lower() == value.column.lower()
-        given = [text for name, text in clause.assignments.items() if self._is_column(name, item)]
-        texts = [text if isinstance(text, str) else column_text(text) for text in given]
+        assigned = [text for name, text in clause.assignments.items() if self._is_column(name, item)]
+        texts = [text if isinstance(text, str) else column_text(text) for text in assigned]
         return any(self._is_value(text, value, clause.action) for text in texts if text is not None)
 
     def _is_column(self, name: str, item: StructField) -> bool:

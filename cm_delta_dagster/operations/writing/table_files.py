@@ -93,10 +93,10 @@ def check_row_counts(table: WriteTarget, snapshot: Snapshot, files: pa.Table) ->
     Raises:
         CorruptLogError: a file has another number of rows. StorageError: a file is no Parquet file, or not as long as the log says.
     """
-    found = [
+    statuses = [
         ObjectStatus(location=resolve_path(snapshot.location, path), size=size, modification_time=0)
         for path, size in zip(files["path"].to_pylist(), files["size"].to_pylist(), strict=True)
     ]
     recorded = num_records(files["stats"]).to_pylist()
-    for file, footer, rows in zip(found, each_footer(table.store, found), recorded, strict=True):
+    for file, footer, rows in zip(statuses, each_footer(table.store, statuses), recorded, strict=True):
         check_row_count(file.location, recorded=rows, found=footer.num_rows)

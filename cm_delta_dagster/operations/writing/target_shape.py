@@ -107,9 +107,9 @@ def _shape(snapshot: Snapshot, before: TableDefinition, schema: StructType, part
         return TargetShape(schema=present, metadata=snapshot.metadata, protocol=snapshot.protocol)
     check_column_names(schema, any_characters=snapshot.column_mapping is not ColumnMappingMode.NONE)
     check_void_places(schema)
-    wanted = before.with_schema(schema)
-    wanted = replace(wanted, metadata=replace(wanted.metadata, partition_columns=partitions))
-    after = changed_definition(before, wanted, new_name=unique_name)
+    definition = before.with_schema(schema)
+    definition = replace(definition, metadata=replace(definition.metadata, partition_columns=partitions))
+    after = changed_definition(before, definition, new_name=unique_name)
     try:
         check_writable(after.protocol, snapshot.identifier)
     except UnsupportedFeatureError as error:

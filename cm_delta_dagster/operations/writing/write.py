@@ -198,19 +198,19 @@ def _is_dynamic(partitions: PartitionOverwrite | str) -> bool:
 
 
 def _check_one_slice(where: Condition | None, keys: Sequence[str], schema_mode: SchemaMode, *, dynamic: bool) -> None:
-    given = [
+    ways = [
         name
         for name, is_given in (("where", where is not None), ("keys", bool(keys)), ("partitions", dynamic))
         if is_given
     ]
-    if schema_mode is SchemaMode.OVERWRITE and given:
+    if schema_mode is SchemaMode.OVERWRITE and ways:
         raise InvalidArgumentError(
-            f"The schema can be replaced only together with all rows; a slice leaves old rows. Leave out `{given[0]}`, or "
+            f"The schema can be replaced only together with all rows; a slice leaves old rows. Leave out `{ways[0]}`, or "
             "merge the schema."
         )
-    if len(given) > 1:
+    if len(ways) > 1:
         raise InvalidArgumentError(
-            f"An overwrite selects the rows to replace in one way, and {' and '.join(given)} are given. Nothing was written. Leave "
+            f"An overwrite selects the rows to replace in one way, and {' and '.join(ways)} are given. Nothing was written. Leave "
             "one out."
         )
 

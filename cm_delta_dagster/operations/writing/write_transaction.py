@@ -291,11 +291,11 @@ class WriteTransaction:
             files: live files as add actions.
             bitmaps: all deleted positions of each file, old and new.
         """
-        found = write_deletion_vectors(self.table.store, location=self.table.location, bitmaps=bitmaps)
-        marked = zip(table_to_new_adds(files), found.descriptors, bitmaps, strict=True)
-        self.vectors.append(VectorFiles(files=files, adds=(), location=found.file))
+        vectors = write_deletion_vectors(self.table.store, location=self.table.location, bitmaps=bitmaps)
+        marked = zip(table_to_new_adds(files), vectors.descriptors, bitmaps, strict=True)
+        self.vectors.append(VectorFiles(files=files, adds=(), location=vectors.file))
         adds = tuple(with_vector(add, vector, bitmap) for add, vector, bitmap in marked)
-        self.vectors[-1] = VectorFiles(files=files, adds=adds, location=found.file)
+        self.vectors[-1] = VectorFiles(files=files, adds=adds, location=vectors.file)
 
     def commit(self, removed: pa.Table, metrics: Mapping[str, int]) -> WriteResult:
         """Commit the written files and the removal of ``removed``; commit nothing if nothing changes.
@@ -331,7 +331,11 @@ class WriteTransaction:
         """
         old, snapshot = self.transaction, self.table.snapshot()
         same = (snapshot.metadata, snapshot.protocol) == (old.snapshot.metadata, old.snapshot.protocol)
-        if not same or self.numbers_rows or any(_recorded(snapshot, each) != each.after for each in self.progress):
+        if (
+            not same
+            or self.numbers_rows
+            or any(_recorded(snapshot, progress) != progress.after for progress in self.progress)
+        ):
             return False
         self.transaction = self.table.start_transaction(
             snapshot, operation=old.operation, parameters=old.parameters, context=old.context
@@ -392,8 +396,10 @@ class WriteTransaction:
                 transaction.note_transaction(done)
             else:
                 transaction.set_transaction(done)
-        for each in self.progress:
-            transaction.set_transaction(SetTransaction(app_id=each.app_id, version=each.version, last_updated=now))
+        for progress in self.progress:
+            transaction.set_transaction(
+                SetTransaction(app_id=progress.app_id, version=progress.version, last_updated=now)
+            )
         transaction.metrics.update({name: str(value) for name, value in metrics.items()})
 
 
@@ -412,8 +418,8 @@ def start_write(
         UnsupportedFeatureError: this client must not write to the table.
         CommitConflictError: another writer recorded progress of an application of ``options.progress`` meanwhile.
     """
-    for each in options.progress:
-        _check_progress(snapshot, each)
+    for progress in options.progress:
+        _check_progress(snapshot, progress)
     if options.streaming is not None:
         operation, parameters = StreamingUpdate.OPERATION, options.streaming.parameters
     transaction = table.start_transaction(snapshot, operation=operation, parameters=parameters, context=options.context)
@@ -428,10 +434,10 @@ def start_write(
 
 
 def _check_progress(snapshot: Snapshot, progress: Progress) -> None:
-    found = _recorded(snapshot, progress)
-    if found != progress.after:
+    recorded = _recorded(snapshot, progress)
+    if recorded != progress.after:
         raise CommitConflictError(
-            f"{snapshot.identifier} has recorded version {found} for {progress.app_id}, and this write continues after "
+            f"{snapshot.identifier} has recorded version {recorded} for {progress.app_id}, and this write continues after "
             f"{progress.after}: another writer has processed the same input meanwhile. Nothing was written. Run it again; it then "
             "continues after that version."
         )

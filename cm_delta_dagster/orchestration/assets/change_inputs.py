@@ -120,8 +120,8 @@ _steps: "weakref.WeakKeyDictionary[Any, _StepReads]" = weakref.WeakKeyDictionary
 
 def reads_of(step_context: Any) -> tuple[ChangesRead, ...]:
     """The changes that the step has read as inputs."""
-    found = None if step_context is None else _steps.get(step_context)
-    return () if found is None else tuple(found.reads.values())
+    step = None if step_context is None else _steps.get(step_context)
+    return () if step is None else tuple(step.reads.values())
 
 
 def consumer_of(step_context: Any, *, name: str) -> dg.AssetKey:
@@ -306,16 +306,16 @@ def _reported(consumer: Consumer, source: ConsumerInput, own: Snapshot | None) -
 
     A materialization has it, or, if the asset returned None or the position was set, an observation.
     """
-    found: int | None = None
+    position: int | None = None
     since: float | None = None
     for fetch in (consumer.instance.fetch_materializations, consumer.instance.fetch_observations):
         for record in _records(fetch, consumer.asset_key, since=since):
             event = record.asset_materialization or record.asset_observation
             version = None if event is None else _position(event, consumer, source, own)
             if version is not None:
-                found, since = version, record.timestamp
+                position, since = version, record.timestamp
                 break
-    return found
+    return position
 
 
 def _position(
@@ -327,24 +327,24 @@ def _position(
     """The position in an event; ``_OUTDATED`` if the table of the consumer was dropped, or its position was set, since."""
     positions = event.metadata.get(facts.CHANGES_READ)
     listed: Any = None if positions is None else positions.value
-    found = listed.get(source.table_id) if isinstance(listed, Mapping) else None
-    if found is None:
+    entry = listed.get(source.table_id) if isinstance(listed, Mapping) else None
+    if entry is None:
         return None
     stored_in = event.metadata.get(facts.TABLE_ID)
     current = None if own is None else own.table_id
     if consumer.table is not None and stored_in is not None and stored_in.value != current:
         return _OUTDATED
-    if found.get("times_set", 0) != source.times_set(own):
+    if entry.get("times_set", 0) != source.times_set(own):
         return _OUTDATED
-    return int(found["version"])
+    return int(entry["version"])
 
 
 def _records(fetch: Callable[..., Any], asset_key: dg.AssetKey, *, since: float | None) -> Iterator[Any]:
     """Events of the asset, newest first."""
-    wanted = dg.AssetRecordsFilter(asset_key, after_timestamp=since)
-    page = fetch(wanted, limit=_PAGE)
+    records_filter = dg.AssetRecordsFilter(asset_key, after_timestamp=since)
+    page = fetch(records_filter, limit=_PAGE)
     while page.records:
         yield from page.records
         if not page.has_more:
             return
-        page = fetch(wanted, limit=_PAGE, cursor=page.cursor)
+        page = fetch(records_filter, limit=_PAGE, cursor=page.cursor)

@@ -40,10 +40,10 @@ def column_lineage(step: Any, frame: Any) -> Mapping[str, tuple[dg.TableColumnDe
                 known.setdefault(source, set()).add(dg.TableColumnDep(asset_key=asset_key, column_name=name))
     lineage: dict[str, tuple[dg.TableColumnDep, ...]] = {}
     for name, sources in zip(frame.columns, numbers.sources(frame) or (), strict=False):
-        found = [known.get(source, set()) for source in sources or ()]
+        candidates = [known.get(source, set()) for source in sources or ()]
         # A stored column that belongs to no column of its table, or to two, shows nothing.
-        if found and all(len(columns) == 1 for columns in found):
-            unique = {column for columns in found for column in columns}
+        if candidates and all(len(columns) == 1 for columns in candidates):
+            unique = {column for columns in candidates for column in columns}
             lineage[name.lower()] = tuple(sorted(unique, key=lambda item: (item.asset_key.path, item.column_name)))
     return lineage
 

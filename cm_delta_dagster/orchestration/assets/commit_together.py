@@ -114,7 +114,7 @@ class OutputGroups:
 
 def _names_in_group(step: Any) -> frozenset[str]:
     """Names of the outputs of the step that are committed together. Raises InvalidArgumentError."""
-    found = {}
+    members = {}
     for output in step.step.step_outputs:
         definition = step.op_def.output_def_named(output.name)
         entries = own_entries(
@@ -123,9 +123,9 @@ def _names_in_group(step: Any) -> frozenset[str]:
             where=f"The metadata of the output {output.name}",
         )
         if switch(entries.get("commit_together"), "commit_together"):
-            found[output.name] = definition
-    check_group(step.step.key, found)
-    return frozenset(found)
+            members[output.name] = definition
+    check_group(step.step.key, members)
+    return frozenset(members)
 
 
 def check_group(name: str, outputs: Mapping[str, OutputDefinition]) -> None:
@@ -138,7 +138,11 @@ def check_group(name: str, outputs: Mapping[str, OutputDefinition]) -> None:
         InvalidArgumentError: an output is alone, optional or dynamic, or the outputs have several IO managers.
     """
     managers = {definition.io_manager_key for definition in outputs.values()}
-    optional = [each for each, definition in outputs.items() if definition.is_dynamic or not definition.is_required]
+    optional = [
+        output_name
+        for output_name, definition in outputs.items()
+        if definition.is_dynamic or not definition.is_required
+    ]
     if optional:
         raise _refused(
             f"the output {optional[0]} of {name} is optional or dynamic, so the IO manager cannot know which output is the last. "

@@ -38,5 +38,5 @@ def definition_metadata(
     where = f"The metadata of {'/'.join(asset_path)}" if asset_path else "The output's metadata"
     entries = own_entries(metadata, known=WRITE_KEYS | DEFAULT_READ_KEYS, where=where)
     table = str(table_identifier(entries, asset_path=asset_path, names=names))
-    found = standard_metadata(table=table, location=location, schema=schema, counts=None)
-    return {key: value for key, value in found.items() if key not in metadata}
+    standard = standard_metadata(table=table, location=location, schema=schema, counts=None)
+    return {key: value for key, value in standard.items() if key not in metadata}

@@ -50,7 +50,7 @@ class TableInput:
     contract: ReadContract
     table: Table
     snapshot: Snapshot
-    wanted: FrameType
+    frame_type: FrameType
     step: Any
     session: Callable[[], Any]
     reports: bool
@@ -72,13 +72,13 @@ class TableInput:
             InvalidArgumentError: the annotation is not a supported type.
             VersionNotFoundError: the requested version or time cannot be read.
         """
-        wanted, step = _wanted_type(context), step_of(context)
+        kind, step = _annotated_type(context), step_of(context)
         return cls(
             context=context,
             contract=contract,
             table=table,
             snapshot=_snapshot(table, contract, step),
-            wanted=wanted,
+            frame_type=kind,
             step=step,
             session=session,
             reports=reports and contract.reports_reads,
@@ -86,7 +86,7 @@ class TableInput:
 
     def of_mapped_output(self, run_writes: RunWrites) -> "TableInput":
         """The rows of the upstream output alone, which is one of several with a mapping key."""
-        if self.wanted is FrameType.SNAPSHOT:
+        if self.frame_type is FrameType.SNAPSHOT:
             return self
         snapshot, within = mapped_rows(self.context, self.table, self.snapshot, step=self.step, run_writes=run_writes)
         return replace(self, snapshot=snapshot, within=within)
@@ -94,19 +94,19 @@ class TableInput:
     def rows(self) -> Any:
         """The rows of the selected partitions, or the snapshot."""
         snapshot, store, contract = self.snapshot, self.table.store, self.contract
-        if self.wanted is FrameType.SNAPSHOT:
+        if self.frame_type is FrameType.SNAPSHOT:
             self._report({})
             return snapshot
         where = self._where()
         plan = plan_snapshot_read(snapshot, store=store, columns=contract.columns, where=where)
         self._report({facts.FILES_READ: plan.files_read, facts.FILES_TOTAL: plan.files_total})
-        if self.wanted is FrameType.SPARK:
+        if self.frame_type is FrameType.SPARK:
             return plan.frame(self.session())
-        if self.wanted is FrameType.POLARS_LAZY:
+        if self.frame_type is FrameType.POLARS_LAZY:
             return scan_snapshot_polars(snapshot, store=store, columns=contract.columns, where=where)
         return from_batches(
             read_snapshot_batches(snapshot, store=store, columns=contract.columns, where=where),
-            self.wanted,
+            self.frame_type,
             dtype_backend=contract.dtype_backend,
         )
 
@@ -117,7 +117,7 @@ class TableInput:
             consumer: the asset; None in a unit test, which reads like a first materialization.
         """
         contract, context = self.contract, self.context
-        if self.wanted is FrameType.SNAPSHOT:
+        if self.frame_type is FrameType.SNAPSHOT:
             raise InvalidArgumentError(
                 f"The input {context.name} has the metadata 'changes' and is annotated Snapshot. Changes are rows: annotate it "
                 "DataFrame, or remove 'changes'."
@@ -156,10 +156,10 @@ class TableInput:
         contract, where = self.contract, None
         if contract.filter is not None:
             where = parse_predicate(contract.filter, change_schema(changes.definition.schema))
-        if self.wanted is FrameType.SPARK:
+        if self.frame_type is FrameType.SPARK:
             return scan_changes(self.table, changes, spark=self.session(), columns=contract.columns, where=where)
         batches = change_batches(self.table, changes, columns=contract.columns, where=where)
-        return from_batches(batches, self.wanted, dtype_backend=contract.dtype_backend)
+        return from_batches(batches, self.frame_type, dtype_backend=contract.dtype_backend)
 
     def _where(self) -> Predicate | None:
         context = self.context
@@ -254,15 +254,15 @@ def _is_fan_in(context: dg.InputContext) -> bool:
     return step is not None and hasattr(step.step.step_input_named(context.name).source, "sources")
 
 
-def _wanted_type(context: dg.InputContext) -> FrameType:
+def _annotated_type(context: dg.InputContext) -> FrameType:
     annotation = without_none(_annotation(context))
-    wanted = frame_type(annotation)
-    if wanted is None:
+    annotated = frame_type(annotation)
+    if annotated is None:
         raise InvalidArgumentError(
             f"The input {context.name} is annotated {getattr(annotation, '__name__', annotation)}, which the Delta IO manager "
             f"cannot load. Annotate it with one of {', '.join(FrameType)}. A Snapshot is the state of the table from its log."
         )
-    return wanted
+    return annotated
 
 
 def _snapshot(table: Table, contract: ReadContract, step: Any) -> Snapshot:
@@ -272,8 +272,8 @@ def _snapshot(table: Table, contract: ReadContract, step: Any) -> Snapshot:
     if pinned is not None:
         return table.snapshot(version=pinned)
     snapshot = table.snapshot()
-    held = pin_version(step, table, snapshot.version)
-    return snapshot if held == snapshot.version else table.snapshot(version=held)
+    pinned_now = pin_version(step, table, snapshot.version)
+    return snapshot if pinned_now == snapshot.version else table.snapshot(version=pinned_now)
 
 
 def _reader(step: Any) -> str | None:

@@ -118,14 +118,14 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         if group is None:
             with without_retries():
                 output = self._write(context, obj, write, together=None)
-            committed = tuple(one for one in (output,) if one is not None)
+            committed = () if output is None else (output,)
         else:
             with self._groups.discarding_on_error(group), without_retries():
                 committed = group.add(context.name, self._write(context, obj, write, together=group.writes))
-        for one in committed:
-            written = one.written
+        for written_output in committed:
+            written = written_output.written
             raise_pinned_version(write.origin.step_context, written.table, written.result.version)
-            report(one, handled=context, preview_rows=self.preview_rows)
+            report(written_output, handled=context, preview_rows=self.preview_rows)
 
     def _write(
         self, context: dg.OutputContext, obj: Any, write: OutputWrite, *, together: DeferredWrites | None

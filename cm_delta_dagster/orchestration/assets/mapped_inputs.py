@@ -42,14 +42,14 @@ def mapped_rows(
     origin = WriteOrigin(name=name, step_key=upstream.step_key, step_context=step)
     # Of the runs that this run continues, the one that executed the step; an earlier one if only that made the commit.
     numbers = (run_number(upstream.run_id), *sorted(numbers_of_run(origin)))
-    found = run_writes.find(table, frozenset((origin.app_id, number) for number in numbers[:1]))
-    if not found and len(numbers) > 2:
-        found = run_writes.find(table, frozenset((origin.app_id, number) for number in numbers[1:]))
-    if not found:
+    commits = run_writes.find(table, frozenset((origin.app_id, number) for number in numbers[:1]))
+    if not commits and len(numbers) > 2:
+        commits = run_writes.find(table, frozenset((origin.app_id, number) for number in numbers[1:]))
+    if not commits:
         # The output was empty or None, so that nothing was committed.
         files = FileState.of(snapshot.files.slice(0, 0), snapshot.tombstones.slice(0, 0), location=snapshot.location)
         return snapshot.with_files(files), None
-    commit = max(found.values(), key=lambda each: each.version)
+    commit = max(commits.values(), key=lambda found_commit: found_commit.version)
     if commit.operation == _MERGE:
         raise InvalidArgumentError(
             f"The input {context.name} is the output {name}, which was merged into {table.identifier}: the log does not say which "

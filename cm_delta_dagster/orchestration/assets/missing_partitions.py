@@ -91,8 +91,8 @@ def _without_events(step: Any, asset_key: dg.AssetKey, keys: Sequence[str], snap
     reported = {str(key) for key in step.instance.get_materialized_partitions(asset_key)}
     stored: set[str] = set()
     for start in range(0, len(unknown), _PAGE):
-        wanted = reported.intersection(unknown[start : start + _PAGE])
-        stored |= _included(step.instance, asset_key, wanted, TableVersion(snapshot.table_id, snapshot.version))
+        reported_page = reported.intersection(unknown[start : start + _PAGE])
+        stored |= _included(step.instance, asset_key, reported_page, TableVersion(snapshot.table_id, snapshot.version))
     return [key for key in unknown if key not in stored]
 
 
@@ -102,8 +102,8 @@ def _included(
     """Those of the keys of which the version that is read includes a materialization."""
     left, cursor = set(keys), None
     while left:
-        wanted = AssetRecordsFilter(asset_key, asset_partitions=sorted(left))
-        page = instance.fetch_materializations(wanted, limit=_PAGE * 5, cursor=cursor)
+        records_filter = AssetRecordsFilter(asset_key, asset_partitions=sorted(left))
+        page = instance.fetch_materializations(records_filter, limit=_PAGE * 5, cursor=cursor)
         for record in page.records:
             event = record.asset_materialization
             if event is not None and record.partition_key in left and _is_included(event, read):
@@ -136,8 +136,8 @@ def _without_rows(snapshot: Snapshot, store: Store, part: PartitionSlice, keys: 
     possible = [key for key in keys if snapshot.matching_files(part.predicate_of(key)).num_rows]
     if not possible or partition_only(part.predicate, snapshot.partition_columns):
         return [key for key in keys if key not in possible]
-    found = set(_keys_of_rows(snapshot, store, part, possible))
-    return [key for key in keys if key not in found]
+    keys_with_rows = set(_keys_of_rows(snapshot, store, part, possible))
+    return [key for key in keys if key not in keys_with_rows]
 
 
 def _keys_of_rows(snapshot: Snapshot, store: Store, part: PartitionSlice, keys: Sequence[str]) -> Iterable[str]:
@@ -155,8 +155,8 @@ def _not_left_out(step: Any, asset_key: dg.AssetKey, keys: Sequence[str]) -> Seq
     """Those of the keys for which no run has reported that there was nothing to write."""
     left_out: set[str | None] = set()
     for start in range(0, len(keys), _PAGE):
-        wanted = AssetRecordsFilter(asset_key, asset_partitions=list(keys[start : start + _PAGE]))
-        for record in step.instance.fetch_observations(wanted, limit=_PAGE * 5).records:
+        records_filter = AssetRecordsFilter(asset_key, asset_partitions=list(keys[start : start + _PAGE]))
+        for record in step.instance.fetch_observations(records_filter, limit=_PAGE * 5).records:
             event = record.asset_observation
             outcome = None if event is None else event.metadata.get(facts.OUTCOME)
             if outcome is not None and outcome.value == facts.NOTHING_WRITTEN:

@@ -188,8 +188,8 @@ def _brought_in_line(
     known = {name: text for name, text in contract.declaration.defaults.items() if schema.field(name) is not None}
     if contract.schema_mode is SchemaMode.STRICT:
         known = dict(contract.declaration.defaults)
-    wanted = replace(contract.declaration, defaults=known)
-    return apply_declaration(table, wanted, spark=lambda: frame.sparkSession, context=context).versions
+    declaration = replace(contract.declaration, defaults=known)
+    return apply_declaration(table, declaration, spark=lambda: frame.sparkSession, context=context).versions
 
 
 def _design(output_schema: StructType, write: OutputWrite, frame: DataFrame) -> TableDesign:
@@ -298,8 +298,8 @@ def _refuse_existing_rows(
             "another mode, or drop the table."
         )
     files = snapshot.matching_files(part.predicate)
-    found = files.num_rows > 0
-    if found and not partition_only(part.predicate, snapshot.partition_columns):
+    has_rows = files.num_rows > 0
+    if has_rows and not partition_only(part.predicate, snapshot.partition_columns):
         rows = read_snapshot(
             snapshot,
             spark=frame.sparkSession,
@@ -307,8 +307,8 @@ def _refuse_existing_rows(
             columns=sorted(columns_of(part.predicate)),
             where=part.predicate,
         )
-        found = not rows.isEmpty()
-    if found:
+        has_rows = not rows.isEmpty()
+    if has_rows:
         raise TableAlreadyExistsError(
             f"{table.identifier} already has rows of the partition {', '.join(part.keys[:5])}, and the mode of the "
             "write is error_if_exists. Nothing was written. Choose another mode, or delete those rows."

@@ -157,11 +157,11 @@ def _version_tags(step: Any, asset_key: dg.AssetKey) -> Iterator[tuple[str, str]
     yield "dagster/data_version", step.get_data_version(asset_key).value
     yield "dagster/data_version_is_user_provided", "true"
     for key in node.parent_keys:
-        found = step.maybe_fetch_and_get_input_asset_version_info(key)
-        version = None if found is None else found.data_version
+        info = step.maybe_fetch_and_get_input_asset_version_info(key)
+        version = None if info is None else info.data_version
         name = key.to_user_string()
         yield f"dagster/input_data_version/{name}", "INITIAL" if version is None else version.value
-        yield f"dagster/input_event_pointer/{name}", _NO_EVENT if found is None else str(found.storage_id or _NO_EVENT)
+        yield f"dagster/input_event_pointer/{name}", _NO_EVENT if info is None else str(info.storage_id or _NO_EVENT)
     backfill = step.get_tag("dagster/backfill")
     if backfill:
         yield "dagster/backfill", backfill

@@ -104,7 +104,11 @@ def _from_pandas(value: Any, what: str) -> pa.Table:
     for position, item in enumerate(table.schema):
         # Arrow takes the type of the first value, and cuts the time off the others.
         column = value.iloc[:, position]
-        if item.type == pa.date32() and column.dtype == object and any(isinstance(one, dt.datetime) for one in column):
+        if (
+            item.type == pa.date32()
+            and column.dtype == object
+            and any(isinstance(cell, dt.datetime) for cell in column)
+        ):
             raise InvalidArgumentError(
                 f"{what} has dates and times in column {item.name!r}. Nothing was written, because the times of day would be "
                 "lost. Convert the column, e.g. by pandas.to_datetime."
@@ -119,11 +123,14 @@ def _pandas_error(value: Any, what: str, error: Exception) -> InvalidArgumentErr
         try:
             pa.array(column, from_pandas=True)
         except _UNCONVERTED as cause:
-            kinds = sorted({type(one).__name__ for one in column.head(_SHOWN_TYPES) if one is not None})
-            held = f"values of {' and '.join(kinds)}" if column.dtype == object else f"the pandas type {column.dtype}"
+            kinds = sorted({type(cell).__name__ for cell in column.head(_SHOWN_TYPES) if cell is not None})
+            content = (
+                f"values of {' and '.join(kinds)}" if column.dtype == object else f"the pandas type {column.dtype}"
+            )
             return InvalidArgumentError(
-                f"{what} has {held} in column {value.columns[position]!r}, which cannot be one column of Arrow: {cause}. Nothing "
-                "was written. Convert the column to values of one type that Delta has, e.g. by frame[column].astype('string')."
+                f"{what} has {content} in column {value.columns[position]!r}, which cannot be one column of Arrow: {cause}. "
+                "Nothing was written. Convert the column to values of one type that Delta has, e.g. by "
+                "frame[column].astype('string')."
             )
     return _refused(what, str(error))
 
@@ -162,6 +169,6 @@ def _converted(column: pa.ChunkedArray, item: StructField, field: pa.Field) -> p
     if column.type == target:
         return column
     layout = FileLayout(schema=pa.schema([field]), file="(the output)", mapping=ColumnMappingMode.NONE)
-    found = layout.column(StructField(item.name, item.type))
-    chunks = [found.convert(chunk) for chunk in column.chunks]
-    return pa.chunked_array(chunks, found.target).cast(target)
+    reader = layout.column(StructField(item.name, item.type))
+    chunks = [reader.convert(chunk) for chunk in column.chunks]
+    return pa.chunked_array(chunks, reader.target).cast(target)

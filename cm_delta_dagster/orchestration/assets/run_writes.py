@@ -58,7 +58,7 @@ class OutputCommit:
         return cls(
             version=commit.version,
             operation=None if info is None else info.operation,
-            marks=frozenset((each.app_id, each.version) for each in commit.transactions),
+            marks=frozenset((transaction.app_id, transaction.version) for transaction in commit.transactions),
             added=commit.adds.filter(pc.invert(pc.is_in(added, value_set=removed))),
             replaced=parameters.get("predicate"),
             is_overwrite=parameters.get("mode") == _OVERWRITE,
@@ -83,13 +83,13 @@ class RunWrites:
 
     def find(self, table: Table, marks: frozenset[tuple[str, int]]) -> Mapping[tuple[str, int], OutputCommit]:
         """The commits that have one of these ``txn`` actions. What the log holds no more is missing."""
-        found: dict[tuple[str, int], OutputCommit] = {}
+        commits_by_mark: dict[tuple[str, int], OutputCommit] = {}
         commits = self._commits(table) if marks else iter(())
         for commit in commits:
-            found |= {mark: commit for mark in commit.marks & marks if mark not in found}
-            if len(found) == len(marks):
+            commits_by_mark |= {mark: commit for mark in commit.marks & marks if mark not in commits_by_mark}
+            if len(commits_by_mark) == len(marks):
                 break
-        return found
+        return commits_by_mark
 
     def _commits(self, table: Table) -> Iterator[OutputCommit]:
         """The commits of outputs, newest first."""
@@ -126,9 +126,9 @@ class RunWrites:
         )
         if not others:
             return
-        found, condition = self.find(table, others), AlwaysTrue() if replaced is None else replaced
+        commits_by_mark, condition = self.find(table, others), AlwaysTrue() if replaced is None else replaced
         for mark in sorted(others):
-            commit = found.get(mark)
+            commit = commits_by_mark.get(mark)
             if commit is None or _loses_rows(commit, snapshot, condition, store=table.store, spark=spark):
                 raise _replaces(origin, mark[0].removeprefix(APP_PREFIX), snapshot, commit)
 

@@ -104,8 +104,8 @@ class UnreadChanges(dg.AutomationCondition[dg.AssetKey]):
             if newest > memory.requested.get(partition, -1)
         }
         subset = view.get_asset_subset_from_asset_partitions(key, due, validate_existence=True)
-        found = context.candidate_subset.compute_intersection(subset)
-        return dg.AutomationResult(context, found, cursor=memory.dump())
+        due_subset = context.candidate_subset.compute_intersection(subset)
+        return dg.AutomationResult(context, due_subset, cursor=memory.dump())
 
     def _parents(self, context: Any) -> list[dg.AssetKey]:
         graph = context.asset_graph
@@ -176,24 +176,24 @@ class _ReadComparison:
                 for upstream in upstream_of[parent](partition)
                 if upstream in newest[parent].ids and _is_unread(self.events, parent, newest[parent], upstream, read)
             ]
-            found = max(ids, default=memory.baseline)
+            newest_id = max(ids, default=memory.baseline)
             if read is not None and read.is_partial:
                 # The rest was requested before and is due again: the materialization that left it unread is an event too.
-                found = max(found, read.event_id)
-            if ids and (read is not None or found > memory.baseline):
-                yield partition, found
+                newest_id = max(newest_id, read.event_id)
+            if ids and (read is not None or newest_id > memory.baseline):
+                yield partition, newest_id
 
     def _newest(self, parent: dg.AssetKey) -> NewestEvents:
-        found = self.events.newest(parent)
-        if found.undefined is not None and self.events.is_partitioned(self.context.key):
+        newest = self.events.newest(parent)
+        if newest.undefined is not None and self.events.is_partitioned(self.context.key):
             name, own = parent.to_user_string(), self.context.key.to_user_string()
             raise InvalidArgumentError(
-                f"The newest event of {name} is of its partition {found.undefined!r}, and {name} is defined in this code location "
+                f"The newest event of {name} is of its partition {newest.undefined!r}, and {name} is defined in this code location "
                 f"without partitions, so that each change would request all partitions of {own}. Nothing was requested. Define "
                 f"{name} in this code location with its partitions, e.g. dg.AssetSpec(..., partitions_def=...), or leave it out "
                 "with 'upstream'."
             )
-        return found
+        return newest
 
     def _compared(
         self, memory: _Memory, own: Mapping[Partition, int], newest: Mapping[dg.AssetKey, NewestEvents]
@@ -203,12 +203,14 @@ class _ReadComparison:
         if self.partitions != memory.partitions or self.seen.keys() != memory.seen.keys():
             return _keys(view.get_full_subset(key=key))
         floor = max(memory.seen.values()) - _LATE_EVENTS
-        found = _keys(self._subset(key, {*memory.unread, *(each for each, last in own.items() if last > floor)}))
+        partitions = _keys(
+            self._subset(key, {*memory.unread, *(partition for partition, last in own.items() if last > floor)})
+        )
         for parent, events in newest.items():
-            changed = self._subset(parent, (each for each, last in events.ids.items() if last > floor))
+            changed = self._subset(parent, (partition for partition, last in events.ids.items() if last > floor))
             if not changed.is_empty:
-                found |= _keys(changed.compute_mapped_subset(key, direction="down"))
-        return found if self.events.is_partitioned(key) else {None}
+                partitions |= _keys(changed.compute_mapped_subset(key, direction="down"))
+        return partitions if self.events.is_partitioned(key) else {None}
 
     def _mapping(self, parent: dg.AssetKey) -> Callable[[Partition], set[Partition]]:
         """Returns the partitions of an upstream asset that a partition depends on.
@@ -218,17 +220,19 @@ class _ReadComparison:
 
         def upstream_of(partition: Partition) -> set[Partition]:
             subset = self._subset(self.context.key, (partition,))
-            found = _keys(subset.compute_mapped_subset(parent, direction="up"))
-            return {None, *found} if partition is None else found
+            upstream = _keys(subset.compute_mapped_subset(parent, direction="up"))
+            return {None, *upstream} if partition is None else upstream
 
         return upstream_of
 
     def _subset(self, key: dg.AssetKey, partitions: Iterable[Partition]) -> Any:
         """Those of the partitions that the asset still has."""
         partitioned = self.events.is_partitioned(key)
-        wanted = {AssetKeyPartitionKey(key, each) for each in partitions if (each is not None) is partitioned}
+        pairs = {
+            AssetKeyPartitionKey(key, partition) for partition in partitions if (partition is not None) is partitioned
+        }
         view = self.context.asset_graph_view
-        return view.get_asset_subset_from_asset_partitions(key, wanted, validate_existence=True)
+        return view.get_asset_subset_from_asset_partitions(key, pairs, validate_existence=True)
 
 
 def _identity_of_partitions(view: Any, key: dg.AssetKey) -> str:

@@ -249,7 +249,11 @@ def _partition_row_count(seen: ObservedTable) -> Outcome:
         seen.asset.partitions, keys=keys, partition_expr=seen.asset.partition_expr, schema=seen.snapshot.schema
     )
     figures = stored_figures(seen.snapshot, part)
-    counts = {key: found[PARTITION_ROW_COUNT] for key, found in figures.items() if PARTITION_ROW_COUNT in found}
+    counts = {
+        key: figures_of_key[PARTITION_ROW_COUNT]
+        for key, figures_of_key in figures.items()
+        if PARTITION_ROW_COUNT in figures_of_key
+    }
     wrong = {
         key: rows
         for key, rows in counts.items()
@@ -272,24 +276,24 @@ def _partition_row_count(seen: ObservedTable) -> Outcome:
 
 
 def _schema_change(seen: ObservedTable) -> Outcome:
-    found = columns_of(seen.snapshot.schema)
+    columns = columns_of(seen.snapshot.schema)
     declared = seen.asset.column_schema
     accepted = None if declared is not None else _accepted(seen)
     expected = declared_columns(declared) if declared is not None else accepted
     if expected is None or (seen.accepts_schema and declared is None):
         text = f"The schema of version {seen.snapshot.version} is the accepted one from now on."
-        return Outcome(passed=True, text=text, metadata={EXPECTED_SCHEMA: encoded(found)})
-    differences = changes(expected, found)
-    breaking = [one for one in differences if one.is_breaking or not seen.settings.allow_new_columns]
+        return Outcome(passed=True, text=text, metadata={EXPECTED_SCHEMA: encoded(columns)})
+    differences = changes(expected, columns)
+    breaking = [change for change in differences if change.is_breaking or not seen.settings.allow_new_columns]
     entries: dict[str, Any] = {"cm_delta/changed_columns": len(differences)}
     if differences:
         entries[SCHEMA_CHANGES] = change_table(differences)
     if declared is None:
-        entries[EXPECTED_SCHEMA] = encoded(expected if breaking else found)
+        entries[EXPECTED_SCHEMA] = encoded(expected if breaking else columns)
     baseline = "the declared schema" if declared is not None else "the accepted schema"
     if not differences:
         return Outcome(passed=True, text=f"The columns are those of {baseline}.", metadata=entries)
-    listed = ", ".join(f"{one.column} {one.change}" for one in differences)
+    listed = ", ".join(f"{difference.column} {difference.change}" for difference in differences)
     if not breaking:
         return Outcome(passed=True, text=f"New columns since {baseline}: {listed}.", metadata=entries)
     remedy = (
@@ -313,20 +317,23 @@ def _accepted(seen: ObservedTable) -> tuple[KnownColumn, ...] | None:
 
 
 def _constraints(seen: ObservedTable) -> Outcome:
-    found = {one.name.lower(): one.expression for one in check_constraints(seen.snapshot.metadata.configuration)}
-    wanted = seen.settings.constraints
-    missing = [name for name in wanted if name.lower() not in found]
+    stored = {
+        constraint.name.lower(): constraint.expression
+        for constraint in check_constraints(seen.snapshot.metadata.configuration)
+    }
+    declared = seen.settings.constraints
+    missing = [name for name in declared if name.lower() not in stored]
     different = [
         name
-        for name, expression in wanted.items()
-        if name not in missing and _plain(found[name.lower()]) != _plain(expression)
+        for name, expression in declared.items()
+        if name not in missing and _plain(stored[name.lower()]) != _plain(expression)
     ]
-    entries = {"cm_delta/constraints": dg.MetadataValue.json(found)}
+    entries = {"cm_delta/constraints": dg.MetadataValue.json(stored)}
     if not missing and not different:
-        text = f"The table has the {len(wanted)} declared constraints, and every write is checked by them."
+        text = f"The table has the {len(declared)} declared constraints, and every write is checked by them."
         return Outcome(passed=True, text=text, metadata=entries)
     problems = [f"{name} is missing" for name in missing]
-    problems += [f"{name} is ({found[name.lower()]}) and not ({wanted[name]})" for name in different]
+    problems += [f"{name} is ({stored[name.lower()]}) and not ({declared[name]})" for name in different]
     text = f"Rows that violate a declared constraint can be written: {'; '.join(problems)}. Use table.alter.add_constraint."
     return Outcome(passed=False, is_error=True, text=text, metadata=entries)
 
@@ -348,16 +355,16 @@ def _approvals(seen: ObservedTable) -> Outcome:
             zip(
                 names,
                 (
-                    one.approval_id,
-                    one.operation,
-                    "; ".join(one.what),
-                    ", ".join(one.contacts),
-                    utc_text(one.expires_ms),
+                    approval.approval_id,
+                    approval.operation,
+                    "; ".join(approval.what),
+                    ", ".join(approval.contacts),
+                    utc_text(approval.expires_ms),
                 ),
                 strict=True,
             )
         )
-        for one in waiting[:_MAX_FINDINGS]
+        for approval in waiting[:_MAX_FINDINGS]
     ]
     entries["cm_delta/approvals"] = dg.MetadataValue.table(
         records=[dg.TableRecord(record) for record in records],

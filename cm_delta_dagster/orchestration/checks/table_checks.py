@@ -175,8 +175,8 @@ class _CheckedTable:
 
     def results(self, context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         """Run the selected checks. An error of one of them is its result."""
-        wanted = {key.name for key in context.selected_asset_check_keys}
-        selected = [check for check in self.checks if check.value in wanted]
+        selected_names = {key.name for key in context.selected_asset_check_keys}
+        selected = [check for check in self.checks if check.value in selected_names]
         try:
             seen = ObservedTable(
                 asset=self.asset,

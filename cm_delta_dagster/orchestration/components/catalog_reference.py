@@ -9,31 +9,31 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.orchestration.components.connection import CatalogSettings
 
 
-def _settings(context: dg.ResolutionContext, given: Any) -> CatalogSettings:
+def _settings(context: dg.ResolutionContext, value: Any) -> CatalogSettings:
     """The settings; for a text, those of the component of that path below the directory of components.
 
     Raises:
         InvalidArgumentError: there is no such component, or it has no catalog.
     """
-    if isinstance(given, CatalogSettings):
-        return given  # Of an expression, e.g. context.load_component("lake").catalog.
-    if not isinstance(given, str):
-        settings: CatalogSettings = CatalogSettings.resolve_from_model(context.at_path("catalog"), given)
+    if isinstance(value, CatalogSettings):
+        return value  # Of an expression, e.g. context.load_component("lake").catalog.
+    if not isinstance(value, str):
+        settings: CatalogSettings = CatalogSettings.resolve_from_model(context.at_path("catalog"), value)
         return settings
     try:
-        component = context.scope["context"].load_component(Path(given))
+        component = context.scope["context"].load_component(Path(value))
     except Exception as error:
         raise InvalidArgumentError(
-            f"The attribute 'catalog' is {given!r}, and no component can be loaded from that path: {error}. Give the path of a "
+            f"The attribute 'catalog' is {value!r}, and no component can be loaded from that path: {error}. Give the path of a "
             "CatalogManagedDelta below the directory of components, or url and warehouse of the catalog."
         ) from error
-    found = getattr(component, "catalog", None)
-    if not isinstance(found, CatalogSettings):
+    catalog = getattr(component, "catalog", None)
+    if not isinstance(catalog, CatalogSettings):
         raise InvalidArgumentError(
-            f"The attribute 'catalog' is {given!r}, which is a {type(component).__name__} without a catalog. Give the path of a "
+            f"The attribute 'catalog' is {value!r}, which is a {type(component).__name__} without a catalog. Give the path of a "
             "CatalogManagedDelta."
         )
-    return found
+    return catalog
 
 
 CatalogReference: TypeAlias = Annotated[

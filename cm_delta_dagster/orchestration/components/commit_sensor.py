@@ -75,7 +75,7 @@ class CommitSensor(dg.Component, DescribedModel):
         return dg.Definitions(sensors=[sensor])
 
     def _watched(self, context: dg.ComponentLoadContext) -> list[dg.AssetSpec | dg.AssetsDefinition]:
-        found: list[dg.AssetSpec | dg.AssetsDefinition] = []
+        watched: list[dg.AssetSpec | dg.AssetsDefinition] = []
         for path in self.watch:
             if not (context.defs_module_path / path).exists():
                 raise InvalidArgumentError(
@@ -85,5 +85,5 @@ class CommitSensor(dg.Component, DescribedModel):
             own = [asset for asset in assets if isinstance(asset, dg.AssetSpec | dg.AssetsDefinition)]
             if not own:
                 raise InvalidArgumentError(f"CommitSensor {self.name} watches {path}, which has no assets.")
-            found += own
-        return found
+            watched += own
+        return watched

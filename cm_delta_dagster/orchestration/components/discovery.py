@@ -61,14 +61,14 @@ def discover(
         StorageError, CatalogError: a request failed.
         CorruptLogError, UnsupportedFeatureError: a table cannot be read.
     """
-    found = []
+    tables = []
     for identifier in client.registry.list_tables(scope):
         name = str(identifier)
         if any(fnmatchcase(name, pattern) for pattern in include) and not any(
             fnmatchcase(name, pattern) for pattern in exclude
         ):
-            found.append(_props(identifier, client.table(identifier).snapshot()))
-    return tuple(found)
+            tables.append(_props(identifier, client.table(identifier).snapshot()))
+    return tuple(tables)
 
 
 def _props(identifier: TableIdentifier, snapshot: Snapshot) -> DeltaTableProps:

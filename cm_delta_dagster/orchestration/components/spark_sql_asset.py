@@ -130,8 +130,8 @@ class SparkSqlAsset(dg.Component, DescribedModel):
 def _tables(query: str, parameters: Mapping[str, Any]) -> list[str]:
     """Full names of the tables of the catalog that a query can read, in the order of the text."""
     references = find_references(query, parameters)
-    names = [one.parts for one in references.tables if not one.is_shadowed]
-    names += [parts_of(one.name) for one in references.changes]
+    names = [table.parts for table in references.tables if not table.is_shadowed]
+    names += [parts_of(changes.name) for changes in references.changes]
     return list(dict.fromkeys(".".join(parts) for parts in names if len(parts) == 3))
 
 
@@ -139,11 +139,11 @@ def _partition_arguments(context: dg.AssetExecutionContext) -> dict[str, Any]:
     if not context.has_partition_key:
         return {}
     key = context.partition_key
-    found: dict[str, Any] = {"partition_key": str(key)}
+    arguments: dict[str, Any] = {"partition_key": str(key)}
     if isinstance(key, dg.MultiPartitionKey):
-        found |= {f"partition_{name}": own for name, own in key.keys_by_dimension.items()}
+        arguments |= {f"partition_{name}": own for name, own in key.keys_by_dimension.items()}
     definition = context.assets_def.partitions_def
     if isinstance(definition, dg.TimeWindowPartitionsDefinition):
         window = context.partition_time_window
-        found |= {"partition_start": window.start, "partition_end": window.end}
-    return found
+        arguments |= {"partition_start": window.start, "partition_end": window.end}
+    return arguments

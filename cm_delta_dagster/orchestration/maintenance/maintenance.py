@@ -73,11 +73,11 @@ def build_maintenance_schedules(
         InvalidArgumentError: ``jobs`` are not those of the tables of the policy.
     """
     started = jobs if jobs is not None else build_maintenance_jobs(policy, catalog=catalog, spark=spark)
-    given, needed = [job.name for job in started], [job_name(table) for table in policy.tables]
-    if given != needed:
+    started_names, needed = [job.name for job in started], [job_name(table) for table in policy.tables]
+    if started_names != needed:
         raise InvalidArgumentError(
-            f"jobs has {', '.join(given) or 'no job'}, and the tables of the policy need {', '.join(needed) or 'none'}, in this "
-            "order. Give the result of build_maintenance_jobs for the same policy, or None."
+            f"jobs has {', '.join(started_names) or 'no job'}, and the tables of the policy need {', '.join(needed) or 'none'}, in "
+            "this order. Give the result of build_maintenance_jobs for the same policy, or None."
         )
     return [
         _table_schedule(policy, table, job, catalog=catalog, default_status=default_status)

@@ -143,10 +143,10 @@ def due_tasks(table: Table, policy: MaintenancePolicy) -> tuple[DueTask, ...]:
     Except for vacuum, whose check lists the files of the table, permission is not checked.
     """
     snapshot = table.snapshot()
-    found: dict[MaintenanceTask, DueTask] = {}
+    tasks: dict[MaintenanceTask, DueTask] = {}
 
     def due(task: MaintenanceTask, reason: str, state: object) -> None:
-        found[task] = DueTask(task=task, reason=reason, state=f"{table.table_id}:{state}")
+        tasks[task] = DueTask(task=task, reason=reason, state=f"{table.table_id}:{state}")
 
     unpublished = snapshot.version - snapshot.published_version
     if unpublished >= policy.unpublished_commits:
@@ -169,4 +169,4 @@ def due_tasks(table: Table, policy: MaintenancePolicy) -> tuple[DueTask, ...]:
     if rounds:
         for task in (MaintenanceTask.CLEAN_LOG, MaintenanceTask.CLEAN_STAGED_COMMITS):
             due(task, f"another {policy.commits_between_log_cleanups} commits were made", rounds)
-    return tuple(found[task] for task in MaintenanceTask if task in found and task in policy.tasks)
+    return tuple(tasks[task] for task in MaintenanceTask if task in tasks and task in policy.tasks)

@@ -50,8 +50,8 @@ def build_maintenance_sweep(
     Raises:
         InvalidArgumentError: ``selectors`` is a text, a selector does not have three parts, or there is none.
     """
-    wanted = tuple(_selector(text) for text in listed(selectors, name="selectors"))
-    if not wanted or budget_seconds <= 0:
+    parsed_selectors = tuple(_selector(text) for text in listed(selectors, name="selectors"))
+    if not parsed_selectors or budget_seconds <= 0:
         raise InvalidArgumentError(
             "A maintenance sweep needs at least one selector and a budget of more than 0 seconds."
         )
@@ -67,7 +67,11 @@ def build_maintenance_sweep(
             spark=lambda: getattr(context.resources, spark).spark_session,
             deadline=time.monotonic() + budget_seconds,
         )
-        names = sorted(str(each) for each in client.registry.list_tables() if _matches(str(each), wanted))
+        names = sorted(
+            str(identifier)
+            for identifier in client.registry.list_tables()
+            if _matches(str(identifier), parsed_selectors)
+        )
         run.run(_from_last(names, _last_table(context)))
         run.finish(num_tables=len(names))
 

@@ -178,11 +178,11 @@ def _deleted(result: Any, what: str) -> TaskReport:
     return _done(result.num_files, text, num_files=result.num_files, num_bytes=result.num_bytes)
 
 
-def _retention_note(found: VacuumPlan | VacuumResult) -> str:
+def _retention_note(vacuum: VacuumPlan | VacuumResult) -> str:
     """Why a vacuum deletes nothing, e.g. directly after a compaction; empty if it deletes files."""
-    if found.num_files:
+    if vacuum.num_files:
         return ""
-    kept = span_text(found.retention_ms)
+    kept = span_text(vacuum.retention_ms)
     return f" Files written or removed within the last {kept} are kept for time travel and running queries."
 
 

@@ -68,8 +68,8 @@ def without_none(annotation: Any) -> Any:
     return next((part for part in parts if part is not type(None)), annotation) if type(None) in parts else annotation
 
 
-def from_batches(batches: pa.RecordBatchReader, wanted: FrameType, *, dtype_backend: DtypeBackend | None = None) -> Any:
-    """The rows as a value of ``wanted``, which is not Spark and not a snapshot.
+def from_batches(batches: pa.RecordBatchReader, kind: FrameType, *, dtype_backend: DtypeBackend | None = None) -> Any:
+    """The rows as a value of ``kind``, which is not Spark and not a snapshot.
 
     Args:
         dtype_backend: of a pandas DataFrame; Arrow's for None.
@@ -77,7 +77,7 @@ def from_batches(batches: pa.RecordBatchReader, wanted: FrameType, *, dtype_back
     Raises:
         EngineError: the package of the type is not installed.
     """
-    match wanted:
+    match kind:
         case FrameType.ARROW_READER:
             return batches
         case FrameType.ARROW_TABLE:
@@ -85,7 +85,7 @@ def from_batches(batches: pa.RecordBatchReader, wanted: FrameType, *, dtype_back
         case FrameType.PANDAS:
             return _to_pandas(batches.read_all(), dtype_backend or DtypeBackend.PYARROW)
     frame = import_engine("polars").from_arrow(batches.read_all())
-    return frame.lazy() if wanted is FrameType.POLARS_LAZY else frame
+    return frame.lazy() if kind is FrameType.POLARS_LAZY else frame
 
 
 def _to_pandas(table: pa.Table, backend: DtypeBackend) -> Any:

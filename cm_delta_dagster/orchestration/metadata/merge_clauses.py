@@ -54,7 +54,7 @@ class MergeClause:
 
 def conditions_on_others(clauses: Sequence[MergeClause]) -> frozenset[str | None]:
     """The conditions of the clauses that change or delete rows that the output does not have; None for all these rows."""
-    return frozenset(each.condition for each in clauses if each.when == "not_matched_by_source")
+    return frozenset(clause.condition for clause in clauses if clause.when == "not_matched_by_source")
 
 
 def others_changed(clauses: Sequence[MergeClause], schema: StructType) -> Predicate:
@@ -134,8 +134,8 @@ def check_partition_values(clauses: Sequence[MergeClause], columns: Sequence[str
     """
     for clause in clauses:
         for column in columns if clause.set is not None else ():
-            given = {name.lower().removeprefix("target."): text for name, text in (clause.set or {}).items()}
-            text = given.get(column.lower())
+            assignments = {name.lower().removeprefix("target."): text for name, text in (clause.set or {}).items()}
+            text = assignments.get(column.lower())
             from_output = text is not None and text.strip().lower() == f"source.{column.lower()}"
             if (text is not None or clause.then == "insert") and not from_output:
                 raise InvalidArgumentError(

@@ -186,7 +186,7 @@ def figures_by_key(result: WriteResult, part: PartitionSlice) -> Mapping[str, Ma
 
     Those of :func:`stored_figures`, and, of a table that is partitioned by the columns of the slice, the rows written.
     """
-    figures = {key: dict(found) for key, found in stored_figures(result.snapshot, part).items()}
+    figures = {key: dict(figures_of_key) for key, figures_of_key in stored_figures(result.snapshot, part).items()}
     if figures and partition_only(part.predicate, result.snapshot.partition_columns):
         for key, rows in _rows_written(result, part).items():
             figures[key][OUTPUT_ROWS] = rows

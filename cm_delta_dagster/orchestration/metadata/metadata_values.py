@@ -26,10 +26,10 @@ def text_or_none(value: Any, key: str) -> str | None:
 
 def switch(value: Any, key: str, *, default: bool = False) -> bool:
     """True or False; run tags give them as text."""
-    found = {"true": True, "false": False}.get(str(value).lower()) if value is not None else default
-    if found is None:
+    is_on = {"true": True, "false": False}.get(str(value).lower()) if value is not None else default
+    if is_on is None:
         raise InvalidArgumentError(f"The metadata key {key!r} is {value!r}; it must be true or false.")
-    return found
+    return is_on
 
 
 def column_names(value: Any, key: str) -> tuple[str, ...]:

@@ -91,16 +91,16 @@ class PartitionSlice:
 
     def key_of(self, values: Mapping[str, Any]) -> str | None:
         """The key of a row with these values of :attr:`columns`; None if the row belongs to none of :attr:`keys`."""
-        found: dict[str, str] = {}
+        keys: dict[str, str] = {}
         for name, dimension in self._dimensions.items():
             value = values[dimension.column]
             key = None if value is None else dimension.key_of(value)
             if key is None:
                 return None
-            found[name] = key
-        if tuple(found) == ("",):
-            return found[""]
-        whole = str(dg.MultiPartitionKey(found))
+            keys[name] = key
+        if tuple(keys) == ("",):
+            return keys[""]
+        whole = str(dg.MultiPartitionKey(keys))
         return whole if whole in self.keys else None
 
 

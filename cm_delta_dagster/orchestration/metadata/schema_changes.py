@@ -48,10 +48,10 @@ def declared_columns(schema: dg.TableSchema) -> tuple[KnownColumn, ...]:
     )
 
 
-def changes(expected: Sequence[KnownColumn], found: Sequence[KnownColumn]) -> tuple[ColumnChange, ...]:
+def changes(expected: Sequence[KnownColumn], present: Sequence[KnownColumn]) -> tuple[ColumnChange, ...]:
     """What differs, in the order of the expected columns, new columns last. Names are compared without regard to case."""
     before = {column.name.lower(): column for column in expected}
-    after = {column.name.lower(): column for column in found}
+    after = {column.name.lower(): column for column in present}
     differences: list[ColumnChange] = []
     for key, column in before.items():
         now = after.get(key)
@@ -72,14 +72,14 @@ def change_table(differences: Iterable[ColumnChange]) -> dg.TableMetadataValue:
     """The differences as a table for the UI."""
     names = ("column", "change", "before", "after")
     return dg.MetadataValue.table(
-        records=[dg.TableRecord({name: getattr(one, name) for name in names}) for one in differences],
+        records=[dg.TableRecord({name: getattr(difference, name) for name in names}) for difference in differences],
         schema=dg.TableSchema(columns=[dg.TableColumn(name, "string") for name in names]),
     )
 
 
 def encoded(columns: Iterable[KnownColumn]) -> list[Mapping[str, object]]:
     """The columns as JSON."""
-    return [{"name": one.name, "type": one.type, "nullable": one.nullable} for one in columns]
+    return [{"name": column.name, "type": column.type, "nullable": column.nullable} for column in columns]
 
 
 def decoded(value: object) -> tuple[KnownColumn, ...] | None:
@@ -87,7 +87,7 @@ def decoded(value: object) -> tuple[KnownColumn, ...] | None:
     items = json.loads(value) if isinstance(value, str) else value
     if not isinstance(items, Sequence):
         return None
-    return tuple(KnownColumn(name=one["name"], type=one["type"], nullable=one["nullable"]) for one in items)
+    return tuple(KnownColumn(name=column["name"], type=column["type"], nullable=column["nullable"]) for column in items)
 
 
 def _change(column: str, change: str, before: str, after: str, *, is_breaking: bool) -> ColumnChange:

@@ -8,4 +8,4 @@ class SettingName(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> "SettingName | None":
-        return next((each for each in cls if isinstance(value, str) and each.value == value.lower()), None)
+        return next((member for member in cls if isinstance(value, str) and member.value == value.lower()), None)

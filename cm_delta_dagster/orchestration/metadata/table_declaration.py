@@ -45,11 +45,11 @@ def _texts_by_name(value: Any, key: str) -> Mapping[str, str]:
 
 
 def _optional_texts(value: Any, key: str) -> Mapping[str, str | None]:
-    given = value if isinstance(value, Mapping) else {}
+    entries = value if isinstance(value, Mapping) else {}
     present = _texts_by_name(
-        {name: text for name, text in given.items() if text is not None} if isinstance(value, Mapping) else value, key
+        {name: text for name, text in entries.items() if text is not None} if isinstance(value, Mapping) else value, key
     )
-    return {str(name): present.get(name) for name in given}
+    return {str(name): present.get(name) for name in entries}
 
 
 def _identities(value: Any) -> Mapping[str, Identity]:

@@ -238,9 +238,9 @@ def parse_read_contract(
         InvalidArgumentError: an unknown key or value, or both ``version`` and ``timestamp``.
     """
     naming = own_entries(upstream, known=WRITE_KEYS | DEFAULT_READ_KEYS, where="The upstream asset's metadata")
-    given = own_entries(own, known=READ_KEYS | NAMING_KEYS, where="The input's metadata")
+    input_entries = own_entries(own, known=READ_KEYS | NAMING_KEYS, where="The input's metadata")
     inherited = NAMING_KEYS | DEFAULT_READ_KEYS
-    entries = {**{key: value for key, value in naming.items() if key in inherited}, **given}
+    entries = {**{key: value for key, value in naming.items() if key in inherited}, **input_entries}
     if entries.get("version") is not None and entries.get("timestamp") is not None:
         raise InvalidArgumentError("The input's metadata sets both 'version' and 'timestamp'. Keep one of the two.")
     columns = entries.get("columns")
@@ -290,11 +290,11 @@ def table_identifier(
     Raises:
         InvalidArgumentError: no name can be formed, or two keys contradict each other.
     """
-    given = text_or_none(entries.get("table"), "table")
-    parts = given.split(".") if given else []
+    table_text = text_or_none(entries.get("table"), "table")
+    parts = table_text.split(".") if table_text else []
     if len(parts) > 3:
         raise InvalidArgumentError(
-            f"The metadata key 'table' is {given!r}; write table, schema.table or catalog.schema.table."
+            f"The metadata key 'table' is {table_text!r}; write table, schema.table or catalog.schema.table."
         )
     path = list(parts) or list(asset_path[-2:])
     if not path:
@@ -303,19 +303,19 @@ def table_identifier(
             "dg.Out(metadata={'table': 'main.sales.orders'}), or give the output another IO manager, e.g. "
             "dg.Out(io_manager_key='mem_io_manager')."
         )
-    found = dict(zip(("table", "schema", "catalog"), reversed(path), strict=False))
+    levels = dict(zip(("table", "schema", "catalog"), reversed(path), strict=False))
     for level in ("schema", "catalog"):
         override = text_or_none(entries.get(level), level)
         if override is None:
             continue
-        if parts and level in found and found[level] != override:
+        if parts and level in levels and levels[level] != override:
             raise InvalidArgumentError(
-                f"The metadata sets {level}={override!r} and table={given!r}, which contradict each other. Keep one of "
+                f"The metadata sets {level}={override!r} and table={table_text!r}, which contradict each other. Keep one of "
                 "the two."
             )
-        found[level] = override
+        levels[level] = override
     return TableIdentifier.parse(
-        ".".join((found.get("catalog", names.catalog), found.get("schema", names.schema), found["table"]))
+        ".".join((levels.get("catalog", names.catalog), levels.get("schema", names.schema), levels["table"]))
     )
 
 
@@ -370,16 +370,16 @@ def _check_combinations(contract: WriteContract, entries: Mapping[str, Any], *, 
 
 
 def _check_merge(contract: WriteContract, entries: Mapping[str, Any], refuse: Callable[[str], None]) -> None:
-    given = sorted(_KEYS_OF_MODE[WriteMode.MERGE.value] & entries.keys())
+    merge_keys = sorted(_KEYS_OF_MODE[WriteMode.MERGE.value] & entries.keys())
     if contract.mode is not WriteMode.MERGE:
-        if given:
-            listed = ", ".join(repr(key) for key in given)
+        if merge_keys:
+            listed = ", ".join(repr(key) for key in merge_keys)
             refuse(f"{listed} belong to mode 'merge', and the mode is {contract.mode.value!r}.")
         return
     if not contract.merge_keys and contract.merge_on is None:
         refuse("mode 'merge' needs 'merge_keys', the columns by which rows are matched.")
     for key, other in (("merge_keys", "merge_on"), ("merge_mode", "merge_clauses")):
-        if key in given and other in given:
+        if key in merge_keys and other in merge_keys:
             refuse(f"{key!r} and {other!r} say the same thing in two ways. Keep one of the two.")
     if contract.merge_on is not None and not contract.merge_clauses:
         refuse("'merge_on' needs 'merge_clauses'. With 'merge_mode', rows are matched by 'merge_keys'.")

@@ -96,14 +96,14 @@ class AssetEvents:
     def last_ids(self, keys: Sequence[dg.AssetKey]) -> Mapping[dg.AssetKey, int]:
         """The id of the event that was stored last for each asset, zero for none. Every new event changes one of them."""
         records = {record.asset_entry.asset_key: record.asset_entry for record in self.instance.get_asset_records(keys)}
-        found = {}
+        last_ids = {}
         for key in keys:
             if self._is_observed(key):
                 last = next(iter(self._fetch(key, limit=1)), None)
             else:
                 last = records[key].last_materialization_record if key in records else None
-            found[key] = 0 if last is None else last.storage_id
-        return found
+            last_ids[key] = 0 if last is None else last.storage_id
+        return last_ids
 
     def newest(self, key: dg.AssetKey) -> NewestEvents:
         """The newest event of each partition."""
@@ -123,18 +123,18 @@ class AssetEvents:
 
     def data_versions_before(self, key: dg.AssetKey, event_id: int) -> Mapping[Partition, str]:
         """The data version of each partition after the event with this id, and before all later ones."""
-        found = self._earlier.get((key, event_id))
-        if found is None:
-            found = self._earlier[key, event_id] = self._data_versions(key, before=event_id + 1)
-        return found
+        versions = self._earlier.get((key, event_id))
+        if versions is None:
+            versions = self._earlier[key, event_id] = self._data_versions(key, before=event_id + 1)
+        return versions
 
     def run_of(self, key: dg.AssetKey, event_id: int) -> str:
         """The run that stored an event; empty for none."""
-        found = self._runs.get((key, event_id))
-        if found is None:
+        run_id = self._runs.get((key, event_id))
+        if run_id is None:
             records = self._fetch(key, limit=1, storage_ids=[event_id])
-            found = self._runs[key, event_id] = next((record.run_id for record in records), "")
-        return found
+            run_id = self._runs[key, event_id] = next((record.run_id for record in records), "")
+        return run_id
 
     def consumption(self, key: dg.AssetKey, ids: Mapping[Partition, int]) -> Mapping[Partition, Consumption]:
         """What the newest materialization of each partition has read.
@@ -142,27 +142,28 @@ class AssetEvents:
         Args:
             ids: the newest event of each partition.
         """
-        found: dict[Partition, Consumption] = {}
-        wanted = sorted(ids.values())
-        for start in range(0, len(wanted), _CHUNK):
-            chunk = wanted[start : start + _CHUNK]
+        consumption: dict[Partition, Consumption] = {}
+        event_ids = sorted(ids.values())
+        for start in range(0, len(event_ids), _CHUNK):
+            chunk = event_ids[start : start + _CHUNK]
             for record in self._fetch(key, limit=len(chunk), storage_ids=chunk):
-                found[record.partition_key] = Consumption.of(record)
+                consumption[record.partition_key] = Consumption.of(record)
         known = {
             partition: read if read.is_known else self._earlier_consumption(key, partition) or read
-            for partition, read in found.items()
+            for partition, read in consumption.items()
         }
         return self._with_reads_of_ops(known) if self._is_graph(key) else known
 
-    def _with_reads_of_ops(self, found: Mapping[Partition, Consumption]) -> Mapping[Partition, Consumption]:
+    def _with_reads_of_ops(self, consumption: Mapping[Partition, Consumption]) -> Mapping[Partition, Consumption]:
         """With what other ops of the graph have read, which the event of the last op does not say."""
         runs = {
-            run_id: self.instance.get_run_by_id(run_id) for run_id in {read.run_id for read in found.values()} - {""}
+            run_id: self.instance.get_run_by_id(run_id)
+            for run_id in {read.run_id for read in consumption.values()} - {""}
         }
         by_run = {run_id: versions_read_by_run(run.tags) for run_id, run in runs.items() if run is not None}
         return {
             partition: replace(read, versions={**by_run.get(read.run_id, {}), **read.versions})
-            for partition, read in found.items()
+            for partition, read in consumption.items()
         }
 
     def _is_graph(self, key: dg.AssetKey) -> bool:
@@ -181,7 +182,7 @@ class AssetEvents:
         tags = self.instance.event_log_storage.get_latest_tags_by_partition(
             key, self._event_type(key), tag_keys=[DATA_VERSION_TAG], before_cursor=before
         )
-        return {**last, **{partition: found[DATA_VERSION_TAG] for partition, found in tags.items()}}
+        return {**last, **{partition: tags_of_event[DATA_VERSION_TAG] for partition, tags_of_event in tags.items()}}
 
     @staticmethod
     def _data_versions_of(records: Sequence[Any]) -> Iterator[tuple[Partition, str]]:

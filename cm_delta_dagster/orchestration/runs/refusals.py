@@ -51,6 +51,6 @@ def refuse_waiting(table: WriteTarget, origin: WriteOrigin) -> None:
     if not isinstance(table, Table):
         return
     for number in earlier_numbers(origin):
-        found = table.services.approvals.find_approval(table.table_id, app_id=origin.app_id, app_version=number)
-        if found is not None and found.state is ApprovalState.PENDING:
-            raise approval_required(found, is_repeated=True)
+        approval = table.services.approvals.find_approval(table.table_id, app_id=origin.app_id, app_version=number)
+        if approval is not None and approval.state is ApprovalState.PENDING:
+            raise approval_required(approval, is_repeated=True)

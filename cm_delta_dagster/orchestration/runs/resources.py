@@ -75,11 +75,11 @@ class ClientSettingsConfig(dg.Config):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _check(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        config = validate(given)
-        if isinstance(given, Mapping):  # Not for a config that exists already.
+    def _check(cls, value: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        config = validate(value)
+        if isinstance(value, Mapping):  # Not for a config that exists already.
             # A value of the environment is not known yet, and pydantic takes it as 0. It is validated when the run starts.
-            known = (name for name in cls.model_fields if not isinstance(given.get(name), IntEnvVar))
+            known = (name for name in cls.model_fields if not isinstance(value.get(name), IntEnvVar))
             ClientSettings(**{name: getattr(config, name) for name in known})
         return config
 
@@ -172,8 +172,8 @@ class CatalogResource(_ReferencingResource):
 
     def open_client(self, *, if_missing: IfMissing = IfMissing.CREATE) -> DeltaClient:
         """A client that the caller closes. The values of storage options are read from the environment here."""
-        given = resolved_options(self.storage_options, name="storage_options")
-        options = StorageOptions.of(given, warehouse=self.warehouse)
+        options_from_environment = resolved_options(self.storage_options, name="storage_options")
+        options = StorageOptions.of(options_from_environment, warehouse=self.warehouse)
         return DeltaClient(
             SqlCatalog(self.url, warehouse=self.warehouse, if_missing=if_missing, principal=self.principal),
             stores=Stores(storage_options=options),

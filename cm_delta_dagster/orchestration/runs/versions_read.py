@@ -63,12 +63,12 @@ def record_version_read(step: Any, upstream: dg.AssetKey, table: TableVersion) -
 
 def versions_read_by_run(tags: Mapping[str, str]) -> Mapping[str, TableVersion]:
     """The versions that the ops of a run with these tags have read, by the upstream asset's key."""
-    found = {
+    versions = {
         name.removeprefix(RUN_TAG_PREFIX): TableVersion.of_data_version(text)
         for name, text in tags.items()
         if name.startswith(RUN_TAG_PREFIX)
     }
-    return {name: table for name, table in found.items() if table is not None}
+    return {name: table for name, table in versions.items() if table is not None}
 
 
 def versions_read(metadata: Mapping[str, Any]) -> Mapping[str, TableVersion]:
@@ -77,4 +77,4 @@ def versions_read(metadata: Mapping[str, Any]) -> Mapping[str, TableVersion]:
     listed: Any = None if entry is None else entry.value
     if not isinstance(listed, Mapping):
         return {}
-    return {name: TableVersion(found["table_id"], int(found["version"])) for name, found in listed.items()}
+    return {name: TableVersion(entry["table_id"], int(entry["version"])) for name, entry in listed.items()}

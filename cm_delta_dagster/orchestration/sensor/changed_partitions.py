@@ -76,11 +76,11 @@ class PartitionFinder:
 
     def new_keys(self) -> Mapping[str, frozenset[str]]:
         """The keys to add, by the name of the dynamic partitions definition."""
-        found: dict[str, frozenset[str]] = {}
+        keys_by_definition: dict[str, frozenset[str]] = {}
         for dimension in self._dimensions.values():
             if isinstance(dimension, _KeyMatches) and dimension.new and dimension.name is not None:
-                found[dimension.name] = found.get(dimension.name, frozenset()) | dimension.new
-        return found
+                keys_by_definition[dimension.name] = keys_by_definition.get(dimension.name, frozenset()) | dimension.new
+        return keys_by_definition
 
     def parts_of(self, changed: Sequence[Mapping[str, str | None]] | None) -> AssetParts:
         """Partition keys for the partition values of a commit; ``changed`` is None if the feed does not have them."""
@@ -104,14 +104,14 @@ class PartitionFinder:
 
     def _key(self, values: Mapping[str, str | None]) -> str | None:
         by_column = {column.casefold(): text for column, text in values.items()}
-        found: dict[str, str] = {}
+        key_by_dimension: dict[str, str] = {}
         for name, dimension in self._dimensions.items():
             text = by_column.get(self._asset.partition_expr.get(name, "").casefold())
             key = None if text is None else dimension.key_of(text)
             if key is None:
                 return None
-            found[name] = key
-        return found[""] if tuple(found) == ("",) else dg.MultiPartitionKey(found)
+            key_by_dimension[name] = key
+        return key_by_dimension[""] if tuple(key_by_dimension) == ("",) else dg.MultiPartitionKey(key_by_dimension)
 
 
 def _parts(definition: dg.PartitionsDefinition[Any] | None) -> Mapping[str, dg.PartitionsDefinition[Any]]:
@@ -153,13 +153,13 @@ class _KeyMatches:
     def key_of(self, text: str) -> str | None:
         if text in self._keys:
             return text
-        found: set[str] = set()
+        keys: set[str] = set()
         for value in _typed_values(text):
-            found |= self._by_value.get(value, set())
-        if not found and self.name is not None and _may_be_key(text):
+            keys |= self._by_value.get(value, set())
+        if not keys and self.name is not None and _may_be_key(text):
             self.new |= {text}
             return text
-        return found.pop() if len(found) == 1 else None
+        return keys.pop() if len(keys) == 1 else None
 
 
 def _may_be_key(text: str) -> bool:
@@ -177,8 +177,10 @@ class _WindowMatches:
 
     def key_of(self, text: str) -> str | None:
         if text not in self._known:
-            found = {key for key in (self._exact(text), *map(self._window_at, self._instants(text))) if key is not None}
-            self._known[text] = found.pop() if len(found) == 1 else None
+            windows = {
+                key for key in (self._exact(text), *map(self._window_at, self._instants(text))) if key is not None
+            }
+            self._known[text] = windows.pop() if len(windows) == 1 else None
         return self._known[text]
 
     def _exact(self, text: str) -> str | None:

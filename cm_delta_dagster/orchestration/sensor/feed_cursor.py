@@ -179,26 +179,26 @@ def _pending(item: dict[str, Any]) -> WatchedCommit:
     changed, figures = item.pop("changed", None), item.pop("figures", None)
     return WatchedCommit(
         changed=None if changed is None else tuple(changed),
-        figures=None if figures is None else tuple(PartitionFigures(**each) for each in figures),
+        figures=None if figures is None else tuple(PartitionFigures(**entry) for entry in figures),
         **item,
     )
 
 
 def _figures(text: str | None) -> tuple[PartitionFigures, ...] | None:
     try:
-        found = None if text is None else json.loads(text)
-        if not all(type(number) is int or number is None for each in found or () for number in each):
+        values = None if text is None else json.loads(text)
+        if not all(type(number) is int or number is None for entry in values or () for number in entry):
             return None
-        return None if found is None else tuple(PartitionFigures(*each) for each in found)
+        return None if values is None else tuple(PartitionFigures(*entry) for entry in values)
     except (ValueError, TypeError):
         return None
 
 
 def _changed(text: str | None) -> tuple[Mapping[str, str | None], ...] | None:
     try:
-        found = None if text is None else json.loads(text)
+        changes = None if text is None else json.loads(text)
     except ValueError:
         return None
-    if not isinstance(found, list) or not all(isinstance(values, dict) for values in found):
+    if not isinstance(changes, list) or not all(isinstance(values, dict) for values in changes):
         return None
-    return tuple(found)
+    return tuple(changes)

@@ -84,7 +84,7 @@ class KnownCommits:
         return self._newest[asset_key, table_id]
 
     def _records_of(self, run_id: str) -> Mapping[tuple[dg.AssetKey, str, int], frozenset[str]]:
-        found: dict[tuple[dg.AssetKey, str, int], frozenset[str]] = {}
+        records: dict[tuple[dg.AssetKey, str, int], frozenset[str]] = {}
         kinds = {dg.DagsterEventType.ASSET_MATERIALIZATION, dg.DagsterEventType.ASSET_OBSERVATION}
         for entry in self._instance.all_logs(run_id, of_type=kinds):
             event = entry.asset_materialization or entry.asset_observation
@@ -92,8 +92,8 @@ class KnownCommits:
             if event is not None and commit is not None:
                 key = (event.asset_key, *commit)
                 own = frozenset() if event.partition is None else frozenset({event.partition})
-                found[key] = found.get(key, frozenset()) | own
-        return found
+                records[key] = records.get(key, frozenset()) | own
+        return records
 
     def _events_of(self, asset_key: dg.AssetKey) -> Mapping[tuple[str, int], Sequence[_Record]]:
         if asset_key in self._unread:
@@ -108,30 +108,32 @@ class KnownCommits:
         if self._after <= 0 or len(assets) <= _FEW_ASSETS:
             return
         limit, storage = _EVENTS_EACH * len(assets), self._instance.event_log_storage
-        found: dict[dg.AssetKey, list[tuple[float, _Event]]] = {key: [] for key in assets}
+        events_by_asset: dict[dg.AssetKey, list[tuple[float, _Event]]] = {key: [] for key in assets}
         for event_type in (dg.DagsterEventType.ASSET_MATERIALIZATION, dg.DagsterEventType.ASSET_OBSERVATION):
-            wanted = dg.EventRecordsFilter(event_type=event_type, after_timestamp=self._after)
-            records = storage.get_event_records(wanted, limit=limit)
+            records_filter = dg.EventRecordsFilter(event_type=event_type, after_timestamp=self._after)
+            records = storage.get_event_records(records_filter, limit=limit)
             if len(records) == limit:
                 return
             for record in records:
                 event = record.asset_materialization or record.asset_observation
-                if event is not None and event.asset_key in found:
-                    found[event.asset_key].append((record.timestamp, event))
-        wiped = self._wiped([key for key, events in found.items() if events])
-        for key, events in found.items():
+                if event is not None and event.asset_key in events_by_asset:
+                    events_by_asset[event.asset_key].append((record.timestamp, event))
+        wiped = self._wiped([key for key, events in events_by_asset.items() if events])
+        for key, events in events_by_asset.items():
             self._reported[key] = _by_commit(event for at, event in events if at > wiped.get(key, 0))
 
     def _wiped(self, assets: Sequence[dg.AssetKey]) -> Mapping[dg.AssetKey, float]:
         """When the events of an asset were wiped, epoch seconds; older events count no more."""
         records = self._instance.get_asset_records(assets) if assets else ()
         details = ((record.asset_entry.asset_key, record.asset_entry.asset_details) for record in records)
-        return {key: each.last_wipe_timestamp or 0 for key, each in details if each is not None}
+        return {
+            key: asset_details.last_wipe_timestamp or 0 for key, asset_details in details if asset_details is not None
+        }
 
     def _events_since(self, asset_key: dg.AssetKey) -> Iterator["_Event"]:
-        wanted = dg.AssetRecordsFilter(asset_key, after_timestamp=self._after if self._after > 0 else None)
+        records_filter = dg.AssetRecordsFilter(asset_key, after_timestamp=self._after if self._after > 0 else None)
         for fetch in (self._instance.fetch_materializations, self._instance.fetch_observations):
-            page = fetch(wanted, limit=_PAGE)
+            page = fetch(records_filter, limit=_PAGE)
             while page.records:
                 for record in page.records:
                     event = record.asset_materialization or record.asset_observation
@@ -139,19 +141,19 @@ class KnownCommits:
                         yield event
                 if not page.has_more:
                     break
-                page = fetch(wanted, limit=_PAGE, cursor=page.cursor)
+                page = fetch(records_filter, limit=_PAGE, cursor=page.cursor)
 
 
 _Event: TypeAlias = dg.AssetMaterialization | dg.AssetObservation
 
 
 def _by_commit(events: Iterable[_Event]) -> Mapping[tuple[str, int], Sequence[_Record]]:
-    found: dict[tuple[str, int], list[_Record]] = {}
+    by_commit: dict[tuple[str, int], list[_Record]] = {}
     for event in events:
         commit = _commit_of(event.metadata)
         if commit is not None:
-            found.setdefault(commit, []).append(_record(event))
-    return found
+            by_commit.setdefault(commit, []).append(_record(event))
+    return by_commit
 
 
 def _is_event_of(record: _Record, commit: WatchedCommit, partition: str | None, *, own: bool) -> bool:

@@ -182,21 +182,21 @@ class SensorTick:
 
     def _new_keys(self) -> Mapping[str, frozenset[str]]:
         """The dynamic partition keys that this tick adds, by the name of the definition."""
-        found: dict[str, frozenset[str]] = {}
+        keys_by_definition: dict[str, frozenset[str]] = {}
         for finder in self._finders.values():
             for name, keys in finder.new_keys().items():
-                found[name] = found.get(name, frozenset()) | keys
-        return found
+                keys_by_definition[name] = keys_by_definition.get(name, frozenset()) | keys
+        return keys_by_definition
 
     def _report_texts(self) -> tuple[str, ...]:
         """What this tick reports, a sentence for each version, the newest first."""
-        found = []
+        texts = []
         for (table, version, kind), partitions in reversed(self._reported.items()):
             plural = "" if partitions == 1 else "s"
             what = f"{partitions} partition{plural}" if partitions else kind
-            found.append(f"Reported version {version} of {table}: {what}.")
-        more = len(found) - _MAX_LISTED_VERSIONS
-        return (*found[:_MAX_LISTED_VERSIONS], *([f"And {more} other versions."] if more > 0 else ()))
+            texts.append(f"Reported version {version} of {table}: {what}.")
+        more = len(texts) - _MAX_LISTED_VERSIONS
+        return (*texts[:_MAX_LISTED_VERSIONS], *([f"And {more} other versions."] if more > 0 else ()))
 
     def _must_stop(self) -> bool:
         return len(self._events) + len(self._newest) >= _MAX_EVENTS or time.monotonic() >= self._deadline
@@ -230,15 +230,15 @@ class SensorTick:
         """
         parts = self._parts_of(commit, asset, run)
         parts = replace(parts, keys=tuple(sorted({*parts.keys, *recorded})))
-        wanted: list[str | None] = list(parts.keys)
-        if parts.unknown is not None or not wanted:
-            wanted.append(None)
+        partitions: list[str | None] = list(parts.keys)
+        if parts.unknown is not None or not partitions:
+            partitions.append(None)
         recovering = commit.position <= self._cursor.recovering_until
         if recovering and self._known.newest_reported(commit.table_id, asset.key) > commit.version:
             return
         missing = [
             partition
-            for partition in wanted
+            for partition in partitions
             if not self._known.is_reported(commit, asset.key, None if partition is None else str(partition))
         ]
         self._events += [self._event(commit, asset, partition, parts, run) for partition in missing]
@@ -308,12 +308,14 @@ class SensorTick:
         """Location, columns and backlog of a table, as the catalog knows them now."""
         if commit.table_id not in self._tables:
             table = self._table_of(commit.table_id)
-            found: dict[str, Any] = {}
+            metadata: dict[str, Any] = {}
             if table is not None:
                 schema = None if table.metadata is None else parse_schema(table.metadata.schema_string)
-                found = facts.standard_metadata(table=commit.table, location=table.location, schema=schema, counts=None)
-                found[facts.UNPUBLISHED_COMMITS] = table.latest_version - table.published_version
-            self._tables[commit.table_id] = found
+                metadata = facts.standard_metadata(
+                    table=commit.table, location=table.location, schema=schema, counts=None
+                )
+                metadata[facts.UNPUBLISHED_COMMITS] = table.latest_version - table.published_version
+            self._tables[commit.table_id] = metadata
         return self._tables[commit.table_id]
 
     def _launch_for_own(self, commit: WatchedCommit, asset: WatchedAsset, recorded: frozenset[str]) -> None:
@@ -342,7 +344,10 @@ class SensorTick:
         checks = self._plan.checks.get(asset.key, ())
         if checks:
             newest, known = self._checked.get(commit.table_id, (commit, set()))
-            self._checked[commit.table_id] = (max(newest, commit, key=lambda each: each.version), {*known, *checks})
+            self._checked[commit.table_id] = (
+                max(newest, commit, key=lambda known_commit: known_commit.version),
+                {*known, *checks},
+            )
 
     def _check_requests(self) -> Iterator[dg.RunRequest]:
         for commit, checks in self._checked.values():
@@ -358,13 +363,13 @@ class SensorTick:
         assert self._plan.partitions is not None
         with dg.partition_loading_context(dynamic_partitions_store=self._instance):
             new = frozenset[str]().union(*self._new_keys().values())
-            found = [key for key in keys if key in new or self._plan.partitions.has_partition_key(key)]
-        if len(found) < len(keys):
-            unknown = ", ".join(sorted(set(keys).difference(found)))
+            existing = [key for key in keys if key in new or self._plan.partitions.has_partition_key(key)]
+        if len(existing) < len(keys):
+            unknown = ", ".join(sorted(set(keys).difference(existing)))
             self._warnings.append(
                 f"Version {commit.version} of {commit.table} launches no run for {unknown}: this partition does not exist any more."
             )
-        return found
+        return existing
 
     def _request(self, commit: WatchedCommit, partition: str | None) -> dg.RunRequest:
         key = f"{commit.table_id}:{commit.version}"

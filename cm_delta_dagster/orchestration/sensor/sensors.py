@@ -246,9 +246,9 @@ class _SensorEvaluation:
         page: FeedPage,
     ) -> FeedCursor:
         """Where a sensor continues that was off for longer than the retention: after the gap, with the newest commits in it."""
-        found = [WatchedCommit.of(entry) for entry in source.newest_deleted_commits(_identifiers(tuple(self.watched)))]
+        newest = [WatchedCommit.of(entry) for entry in source.newest_deleted_commits(_identifiers(tuple(self.watched)))]
         known = {(commit.table_id, commit.version) for commit in cursor.pending}
-        missed = [commit for commit in found if (commit.table_id, commit.version) not in known]
+        missed = [commit for commit in newest if (commit.table_id, commit.version) not in known]
         return replace(cursor, position=page.deleted_up_to, seen=None, pending=(*cursor.pending, *missed))
 
     def _limit(self, context: dg.SensorEvaluationContext, cursor: FeedCursor | None) -> int:
@@ -270,9 +270,9 @@ def _identifiers(tables: tuple[str, ...]) -> frozenset[TableIdentifier]:
 
 def _table_of(client: DeltaClient, page: FeedPage, table_id: str) -> FeedTable | None:
     """The table of a commit; a pending commit of an earlier tick takes one more query if its table has no newer commit."""
-    found = page.tables.get(table_id)
-    if found is not None:
-        return found
+    table = page.tables.get(table_id)
+    if table is not None:
+        return table
     try:
         entry = client.registry.load_table_by_id(table_id)
     except CatalogError:
@@ -287,7 +287,7 @@ def _table_of(client: DeltaClient, page: FeedPage, table_id: str) -> FeedTable |
 
 def watched_tables(assets: WatchedAssets, *, names: NamingDefaults) -> Mapping[str, tuple[WatchedAsset, ...]]:
     """Assets of each table, by full table name. Raises InvalidArgumentError."""
-    found: dict[str, list[WatchedAsset]] = {}
+    by_table: dict[str, list[WatchedAsset]] = {}
     implied: dict[str, dg.AssetKey] = {}
 
     def add(asset: WatchedAsset, entries: Mapping[str, Any]) -> None:
@@ -296,7 +296,7 @@ def watched_tables(assets: WatchedAssets, *, names: NamingDefaults) -> Mapping[s
             other = implied.setdefault(table, asset.key)
             if other != asset.key:
                 raise ambiguous_table(table, asset.key.to_user_string(), other.to_user_string())
-        found.setdefault(table, []).append(asset)
+        by_table.setdefault(table, []).append(asset)
 
     if isinstance(assets, Mapping):
         for key, table in assets.items():
@@ -309,7 +309,7 @@ def watched_tables(assets: WatchedAssets, *, names: NamingDefaults) -> Mapping[s
                 entries = own_entries(spec.metadata, known=WRITE_KEYS | DEFAULT_READ_KEYS, where=where)
                 expr = parse_partition_expr(entries.get("partition_expr"))
                 add(WatchedAsset(key=spec.key, partitions=spec.partitions_def, partition_expr=expr), entries)
-    return {table: tuple(own) for table, own in sorted(found.items())}
+    return {table: tuple(own) for table, own in sorted(by_table.items())}
 
 
 def _launching_tables(
@@ -317,12 +317,12 @@ def _launching_tables(
 ) -> frozenset[str]:
     if launch_on is None:
         return frozenset(watched)
-    wanted = set(launch_on)
-    unknown = wanted.difference(asset.key for own in watched.values() for asset in own)
+    launching = set(launch_on)
+    unknown = launching.difference(asset.key for own in watched.values() for asset in own)
     if unknown:
         names = ", ".join(sorted(key.to_user_string() for key in unknown))
         raise InvalidArgumentError(f"launch_on names assets that the sensor does not watch: {names}.")
-    return frozenset(table for table, own in watched.items() if any(asset.key in wanted for asset in own))
+    return frozenset(table for table, own in watched.items() if any(asset.key in launching for asset in own))
 
 
 def _starting_cursor(context: dg.SensorEvaluationContext, page: FeedPage, first_tick: FirstTick) -> FeedCursor:
