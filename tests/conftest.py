@@ -85,7 +85,7 @@ def spark() -> Iterator[SparkSession]:
         )
         session.sparkContext.setLogLevel("OFF")
         if os.environ.get("CM_DELTA_TEST_WITHOUT_FILE_INDEX"):  # Reads as on platforms that hide the JVM.
-            file_index._found[session.sparkContext._gateway] = None
+            file_index._indexes[session.sparkContext._gateway] = None
         yield session
         session.stop()
 

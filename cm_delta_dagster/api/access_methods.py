@@ -61,12 +61,12 @@ class ConnectionAccess:
             TableNotFoundError: there is no such table.
             OperationRefusedError: this principal does not own the scope.
         """
-        wanted = _privileges(privileges)
+        parsed = _privileges(privileges)
         if (
             not future and isinstance(scope, str) and scope.count(".") < 2
         ):  # The catalog itself refuses an unknown table.
             check_scope(self.client, scope, remedy=IF_MEANT)
-        self.client.access.grant(wanted, scope, to, reason=reason)
+        self.client.access.grant(parsed, scope, to, reason=reason)
 
     def revoke(
         self,
@@ -141,8 +141,8 @@ class ConnectionAccess:
         return self.client.registry.load_table(TableIdentifier.of(name)).table_id
 
 
-def _privileges(given: Privilege | str | Iterable[Privilege | str]) -> tuple[Privilege, ...]:
-    return tuple(map(_privilege, several(given, what="The privileges")))
+def _privileges(privileges: Privilege | str | Iterable[Privilege | str]) -> tuple[Privilege, ...]:
+    return tuple(map(_privilege, several(privileges, what="The privileges")))
 
 
 def _privilege(name: Privilege | str) -> Privilege:

@@ -191,10 +191,10 @@ class Connection(
 
         Raises InvalidArgumentError for a catalog or a schema that never had a table, while others have one.
         """
-        found = self.client.registry.list_tables(scope)
-        if scope and not found:
+        names = self.client.registry.list_tables(scope)
+        if scope and not names:
             check_scope(self.client, scope)
-        return tuple(map(str, found))
+        return tuple(map(str, names))
 
     def path_table(self, location: str, *, time_zone: tzinfo | str | None = None) -> PathDeltaTable:
         """Open a Delta table of another writer by its path, read-only: to read, compare or import it.
@@ -209,8 +209,8 @@ class Connection(
             TableNotFoundError: there is no Delta log at ``location``.
             CatalogManagedAccessError: a catalog ratifies the commits of the table; open it by name through that catalog.
         """
-        given = absolute_location(location)
-        absolute = registered_location(self.client, location) or given
+        written = absolute_location(location)
+        absolute = registered_location(self.client, location) or written
         zone = as_zone(self.client.settings.time_zone if time_zone is None else time_zone)
         table = open_path_table(self.client.stores, absolute, time_zone=zone)
         table.check_readable_by_path()

@@ -326,10 +326,10 @@ class CreationMethods(ClientSession):
 
     def _schema(self, schema: AnySchema) -> StructType:
         """The schema of a new table; Spark analyses its expressions if it has some."""
-        found = _schema(schema)
-        if has_defaults(found) or generated_columns(found):
-            check_expression_types(self.spark, found)
-        return found
+        parsed = _schema(schema)
+        if has_defaults(parsed) or generated_columns(parsed):
+            check_expression_types(self.spark, parsed)
+        return parsed
 
     def _write(
         self,

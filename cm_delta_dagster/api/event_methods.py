@@ -39,7 +39,7 @@ class EventMethods:
         Raises:
             InvalidArgumentError: an unknown kind, or a position that is not a number.
         """
-        return EventReader(self.client.events, after=after, wanted=event_filter(kinds, scopes))
+        return EventReader(self.client.events, after=after, event_filter=event_filter(kinds, scopes))
 
     def clean_feed(self, retention: timedelta = timedelta(milliseconds=FEED_RETENTION_MS)) -> CleanFeedResult:
         """Delete the events that are older than ``retention`` from the feed; the records of commits stay.
@@ -94,8 +94,8 @@ class EventMethods:
         """
         check_new_webhook(url)
         start = self.client.feed.latest_feed_position() if after is None else after
-        wanted = event_filter(kinds, scopes)
-        self.client.webhooks.put_webhook(Webhook(name=name, url=url, secret=secret, wanted=wanted, position=start))
+        subscribed = event_filter(kinds, scopes)
+        self.client.webhooks.put_webhook(Webhook(name=name, url=url, secret=secret, wanted=subscribed, position=start))
 
     def remove_webhook(self, name: str) -> None:
         """Delete a subscription with its failures. Raises WebhookNotFoundError."""

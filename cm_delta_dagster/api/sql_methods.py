@@ -48,13 +48,13 @@ def _query(lake: ClientSession, statement: Statement, args: StatementArguments) 
 
 
 def _describe(lake: ClientSession, statement: Statement, args: StatementArguments) -> DataFrame:
-    wanted = read_description(statement)
-    if wanted is None:
+    description = read_description(statement)
+    if description is None:
         return _query(lake, statement, args)
-    answer = describe(lake.client, wanted)
+    answer = describe(lake.client, description)
     if answer is not None:
         return _frame(lake, answer)
-    return run_query(lake.client, statement.text, spark=lake.spark, args=args, described=wanted.name)
+    return run_query(lake.client, statement.text, spark=lake.spark, args=args, described=description.name)
 
 
 def _show(lake: ClientSession, statement: Statement, args: StatementArguments) -> DataFrame:

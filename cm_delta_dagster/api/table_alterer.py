@@ -59,10 +59,10 @@ class TableAlterer(ConstraintMethods):
             columns: the columns in order, or their types by name; each is placed last unless it says otherwise.
         """
         if isinstance(columns, Mapping):
-            listed = [NewColumn(name, _type(wanted)) for name, wanted in columns.items()]
+            listed = [NewColumn(name, _type(data_type)) for name, data_type in columns.items()]
         else:
-            given = [columns] if isinstance(columns, NewColumn) else list(columns)
-            listed = [replace(column, type=_type(column.type)) for column in given]
+            new_columns = [columns] if isinstance(columns, NewColumn) else list(columns)
+            listed = [replace(column, type=_type(column.type)) for column in new_columns]
         return self._alter(AddColumns(listed))
 
     def rename_column(self, column: ColumnName, to: str) -> AlterResult:
@@ -148,7 +148,7 @@ class TableAlterer(ConstraintMethods):
         Raises:
             InvalidArgumentError: the table has partition columns, or a column has no statistics.
         """
-        listed = (columns,) if isinstance(columns, str) else tuple(path_text(column_path(each)) for each in columns)
+        listed = (columns,) if isinstance(columns, str) else tuple(path_text(column_path(column)) for column in columns)
         return cluster_by(self._table, columns=listed, context=self._context)
 
     def _alter(self, alteration: Alteration) -> AlterResult:
@@ -156,10 +156,10 @@ class TableAlterer(ConstraintMethods):
         return alter_with_rewrite(self._table, alteration, spark=lambda: connection.spark, context=self._context)
 
 
-def _type(wanted: AnyType) -> DataType | str:
-    if not isinstance(wanted, T.DataType):
-        return wanted
-    return from_spark(T.StructType([T.StructField("c", wanted)])).fields[0].type
+def _type(data_type: AnyType) -> DataType | str:
+    if not isinstance(data_type, T.DataType):
+        return data_type
+    return from_spark(T.StructType([T.StructField("c", data_type)])).fields[0].type
 
 
 def _position(first: bool, after: str | None) -> Position:

@@ -96,8 +96,8 @@ class TableReads(EngineReads, typing.Generic[TableT]):
 
     def _in_zone(self, zone: TimeZone) -> TableT:
         """The table with the time zone of a call."""
-        given = as_zone(zone)
-        return self.table if given is None else self.table.in_time_zone(given)
+        own_zone = as_zone(zone)
+        return self.table if own_zone is None else self.table.in_time_zone(own_zone)
 
     def _in_known_zone(self, zone: TimeZone) -> TableT:
         """As :meth:`_in_zone`, with the time zone of the running session by default, for reads without Spark."""
@@ -107,8 +107,8 @@ class TableReads(EngineReads, typing.Generic[TableT]):
     def _epoch_ms(self, timestamp: Timestamp | None, zone: TimeZone = None) -> int | None:
         if timestamp is None:
             return None
-        given = as_zone(zone) or self.table.time_zone
-        return epoch_milliseconds(timestamp, zone=lambda: given or self._connection.time_zone)
+        own_zone = as_zone(zone) or self.table.time_zone
+        return epoch_milliseconds(timestamp, zone=lambda: own_zone or self._connection.time_zone)
 
     def snapshot(self, *, version: int | None = None, timestamp: Timestamp | None = None) -> Snapshot:
         """Return the snapshot of the latest version, of ``version``, or as of ``timestamp``.

@@ -147,7 +147,7 @@ class FileLayout:
         mapping = (
             ColumnMappingMode.NONE if is_change_type(item) else self.mapping
         )  # Change data files have no physical name or id for ``_change_type``.
-        node = self._found(self._index, item, mapping, item.name)
+        node = self._node_of(self._index, item, mapping, item.name)
         if node is None:
             return FileColumn(None, (), target, _nothing)
         shape = self._shape(node, item.type, target, item.name)
@@ -166,47 +166,47 @@ class FileLayout:
         """Position of the Parquet column that holds exactly the values of ``item``, or None; for its statistics."""
         if self.calendar.is_any:
             return None
-        node = self._found(self._index, item, self.mapping, item.name)
+        node = self._node_of(self._index, item, self.mapping, item.name)
         return node.first if node is not None and node.type == arrow_type(item.type) and not node.children else None
 
-    def _found(self, index: _Index, item: StructField, mapping: ColumnMappingMode, where: str) -> _FieldNode | None:
+    def _node_of(self, index: _Index, item: StructField, mapping: ColumnMappingMode, where: str) -> _FieldNode | None:
         if mapping is ColumnMappingMode.ID:
-            found = index.by_id.get(field_id(item), ())
+            nodes = index.by_id.get(field_id(item), ())
         else:
-            found = index.by_name.get(physical_name(item, mapping).lower(), ())
-        if len(found) > 1:
-            names = ", ".join(repr(node.name) for node in found)
+            nodes = index.by_name.get(physical_name(item, mapping).lower(), ())
+        if len(nodes) > 1:
+            names = ", ".join(repr(node.name) for node in nodes)
             raise CorruptLogError(
                 f"The data file {self.file} has several columns for {where!r}: {names}. It is unknown which one is meant; "
                 "write the file again with one of them."
             )
-        return found[0] if found else None
+        return nodes[0] if nodes else None
 
-    def _shape(self, node: _FieldNode, wanted: DataType, target: pa.DataType, where: str) -> _Shape:
+    def _shape(self, node: _FieldNode, data_type: DataType, target: pa.DataType, where: str) -> _Shape:
         stored = node.type
-        if wanted == VARIANT:
+        if data_type == VARIANT:
             return self._variant(node, where)
-        if isinstance(wanted, StructType) and pat.is_struct(stored):
-            return self._struct(node, wanted, target, where)
-        if isinstance(wanted, ArrayType) and is_list(stored):
-            return self._list(node, wanted, target, where)
-        if isinstance(wanted, MapType) and pat.is_map(stored):
-            return self._map(node, wanted, target, where)
+        if isinstance(data_type, StructType) and pat.is_struct(stored):
+            return self._struct(node, data_type, target, where)
+        if isinstance(data_type, ArrayType) and is_list(stored):
+            return self._list(node, data_type, target, where)
+        if isinstance(data_type, MapType) and pat.is_map(stored):
+            return self._map(node, data_type, target, where)
         conversion = None
-        if not isinstance(wanted, StructType | ArrayType | MapType) and not node.children:
+        if not isinstance(data_type, StructType | ArrayType | MapType) and not node.children:
             int96 = node.first in self.int96_leaves
-            conversion = leaf_conversion(stored, wanted, target, calendar=self.calendar, is_int96=int96)
+            conversion = leaf_conversion(stored, data_type, target, calendar=self.calendar, is_int96=int96)
         if conversion is None:
-            raise self._unreadable(node, data_type_text(wanted), where)
+            raise self._unreadable(node, data_type_text(data_type), where)
         return _Shape((node.first,), _unwrapped(node, conversion))
 
-    def _struct(self, node: _FieldNode, wanted: StructType, target: pa.StructType, where: str) -> _Shape:
+    def _struct(self, node: _FieldNode, data_type: StructType, target: pa.StructType, where: str) -> _Shape:
         parts: list[tuple[str | None, Conversion]] = []
         leaves: list[int] = []
         children = _Index.of(node.children)
-        for item in wanted.fields:
+        for item in data_type.fields:
             here = f"{where}.{item.name}"
-            child = None if item.type == VOID else self._found(children, item, self.mapping, here)
+            child = None if item.type == VOID else self._node_of(children, item, self.mapping, here)
             if child is None:
                 parts.append((None, _nothing))
                 continue
@@ -216,8 +216,8 @@ class FileLayout:
         # Each of its columns shows where the struct itself is null.
         return _Shape(tuple(leaves or (node.first,)), lambda array: _rebuilt_struct(array, parts, target))
 
-    def _list(self, node: _FieldNode, wanted: ArrayType, target: pa.ListType, where: str) -> _Shape:
-        element = self._shape(node.children[0], wanted.element_type, target.value_type, f"{where}.element")
+    def _list(self, node: _FieldNode, data_type: ArrayType, target: pa.ListType, where: str) -> _Shape:
+        element = self._shape(node.children[0], data_type.element_type, target.value_type, f"{where}.element")
 
         def convert(array: pa.Array) -> pa.Array:
             if not pat.is_list(array.type):
@@ -227,9 +227,9 @@ class FileLayout:
 
         return _Shape(element.leaves, convert)
 
-    def _map(self, node: _FieldNode, wanted: MapType, target: pa.MapType, where: str) -> _Shape:
-        key = self._shape(node.children[0], wanted.key_type, target.key_type, f"{where}.key")
-        value = self._shape(node.children[1], wanted.value_type, target.item_type, f"{where}.value")
+    def _map(self, node: _FieldNode, data_type: MapType, target: pa.MapType, where: str) -> _Shape:
+        key = self._shape(node.children[0], data_type.key_type, target.key_type, f"{where}.key")
+        value = self._shape(node.children[1], data_type.value_type, target.item_type, f"{where}.value")
         entry = pa.struct([target.key_field, target.item_field])
 
         def convert(array: pa.Array) -> pa.Array:
@@ -247,9 +247,9 @@ class FileLayout:
         leaves = tuple(range(node.first, node.first + node.count))
         return _Shape(leaves, _unwrapped(node, lambda array: unshredded(_plain_storage(array), where)))
 
-    def _unreadable(self, node: _FieldNode, wanted: str, where: str) -> CorruptLogError:
+    def _unreadable(self, node: _FieldNode, type_text: str, where: str) -> CorruptLogError:
         return CorruptLogError(
-            f"Column {where!r} of the data file {self.file} is stored as {node.type}, which cannot be read as {wanted} without "
+            f"Column {where!r} of the data file {self.file} is stored as {node.type}, which cannot be read as {type_text} without "
             "changing values. Write the file again with the table's type, or restore a version of the table without it."
         )
 

@@ -66,16 +66,16 @@ class DeltaDataset(pds.UnionDataset):  # type: ignore[misc]  # pyarrow has no ty
             CorruptLogError: the log is damaged; also while the scan is read.
             ObjectNotFoundError: a file is missing; also while the scan is read.
         """
-        wanted = filter if self._filter is None else self._filter if filter is None else self._filter & filter
-        needed, predicate = self._plan(columns, wanted)
+        condition = filter if self._filter is None else self._filter if filter is None else self._filter & filter
+        needed, predicate = self._plan(columns, condition)
         batches = self._read(needed, predicate)
         projected = list(self._arrow_schema.names) if columns is None else columns
-        return pds.Scanner.from_batches(batches, columns=projected, filter=wanted, **options)
+        return pds.Scanner.from_batches(batches, columns=projected, filter=condition, **options)
 
     def filter(self, expression: pc.Expression) -> "DeltaDataset":
         """The rows for which ``expression`` is true, too."""
-        wanted = expression if self._filter is None else self._filter & expression
-        return DeltaDataset(self._read, schema=self._table_schema, arrow_schema=self._arrow_schema, filter=wanted)
+        condition = expression if self._filter is None else self._filter & expression
+        return DeltaDataset(self._read, schema=self._table_schema, arrow_schema=self._arrow_schema, filter=condition)
 
     def _plan(
         self, columns: Sequence[str] | Mapping[str, pc.Expression] | None, filter: pc.Expression | None

@@ -59,15 +59,15 @@ def parse_expression(expression: pc.Expression) -> ExpressionNode:
 
 def fields_of(expression: ExpressionNode) -> frozenset[str]:
     """The top-level columns that the expression uses."""
-    found: set[str] = set()
+    names: set[str] = set()
     pending = [expression]
     while pending:
         node = pending.pop()
         if isinstance(node, FieldPath):
-            found.add(node.names[0])
+            names.add(node.names[0])
         elif isinstance(node, FunctionCall):
             pending.extend(node.arguments)
-    return frozenset(found)
+    return frozenset(names)
 
 
 @dataclass(slots=True)

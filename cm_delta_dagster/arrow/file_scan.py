@@ -127,40 +127,40 @@ class FileScan:
         self._lock = threading.Lock()
         self._known: list[tuple[pa.Schema, LegacyCalendar, _FileColumns]] = []
 
-    def units(self, wanted: FileToRead) -> list[Unit]:
+    def units(self, to_read: FileToRead) -> list[Unit]:
         """One callable for each row group that may hold a requested row; it reads the group.
 
         Raises:
             ObjectNotFoundError, CorruptLogError: the file is missing or damaged; the callables raise the same.
         """
-        opened = wanted.file.open()
-        file, groups = self._prepared(wanted, opened)
+        opened = to_read.file.open()
+        file, groups = self._prepared(to_read, opened)
         if len(groups) == 1:
             return [lambda: file.read(*groups[0], opened)]
         return [_unit(file, *group) for group in groups]
 
-    def positions(self, wanted: FileToRead) -> BitMap64:
+    def positions(self, to_read: FileToRead) -> BitMap64:
         """The positions of the requested rows; only columns of the condition are read. Raises as :meth:`units`."""
-        opened = wanted.file.open()
-        file, groups = self._prepared(wanted, opened)
-        found = [positions for group in groups for positions in file.positions(*group, opened)]
-        return BitMap64(np.concatenate(found).astype(np.uint64)) if found else BitMap64()
+        opened = to_read.file.open()
+        file, groups = self._prepared(to_read, opened)
+        parts = [positions for group in groups for positions in file.positions(*group, opened)]
+        return BitMap64(np.concatenate(parts).astype(np.uint64)) if parts else BitMap64()
 
-    def _prepared(self, wanted: FileToRead, opened: pq.ParquetFile) -> tuple["_OpenFile", list[tuple[int, int]]]:
+    def _prepared(self, to_read: FileToRead, opened: pq.ParquetFile) -> tuple["_OpenFile", list[tuple[int, int]]]:
         """The file, and the number and first position of each row group that may hold a requested row."""
-        with wanted.file.errors():
+        with to_read.file.errors():
             metadata = opened.metadata
-            check_row_count(wanted.file.location, recorded=wanted.num_records, found=metadata.num_rows)
-            columns = self._columns(wanted.file, opened)
-            if wanted.deleted is not None:
-                check_positions(wanted.deleted, num_rows=metadata.num_rows, path=wanted.path)
+            check_row_count(to_read.file.location, recorded=to_read.num_records, found=metadata.num_rows)
+            columns = self._columns(to_read.file, opened)
+            if to_read.deleted is not None:
+                check_positions(to_read.deleted, num_rows=metadata.num_rows, path=to_read.path)
             request = self._request
             groups = kept_row_groups(
                 metadata, columns.layout, request.predicate, request.layout.schema, request.partition_names
             )
             starts = _starts(metadata)
         file = _OpenFile(
-            request, self._schema, wanted, columns, metadata, _sorted(wanted.deleted), _sorted(wanted.picked)
+            request, self._schema, to_read, columns, metadata, _sorted(to_read.deleted), _sorted(to_read.picked)
         )
         return file, [(group, starts[group]) for group in groups if file.has_picked(group, starts[group])]
 
@@ -272,7 +272,7 @@ class _OpenFile:
 
     request: FileRequest
     schema: pa.Schema
-    wanted: FileToRead
+    to_read: FileToRead
     columns: _FileColumns
     metadata: pq.FileMetaData
     deleted: Positions | None
@@ -284,7 +284,7 @@ class _OpenFile:
 
     def positions(self, group: int, start: int, opened: pq.ParquetFile) -> Iterator[Positions]:
         """The positions of the requested rows of one row group; only columns of the condition are read."""
-        with self.wanted.file.errors():
+        with self.to_read.file.errors():
             paths = list(self.columns.filter_paths)
             if not paths:
                 yield self._kept_positions(None, start, self.metadata.row_group(group).num_rows)
@@ -299,7 +299,7 @@ class _OpenFile:
 
     def read(self, group: int, start: int, opened: pq.ParquetFile | None) -> Iterable[pa.RecordBatch]:
         """The requested rows of one row group, which begins at row ``start`` of the file."""
-        with self.wanted.file.errors():
+        with self.to_read.file.errors():
             about = self.metadata.row_group(group)
             rows = about.num_rows
             num_deleted = 0 if self.deleted is None else len(_between(self.deleted, start, rows))
@@ -308,7 +308,7 @@ class _OpenFile:
             columns = self.columns
             if not columns.filter_paths and not columns.other_paths:
                 return self._rows(None, start, rows)
-            file = opened if opened is not None else self.wanted.file.open(self.metadata)
+            file = opened if opened is not None else self.to_read.file.open(self.metadata)
             few = self.picked is not None or (num_deleted > rows // 2 and not columns.filter_paths)
             if about.total_byte_size > _WHOLE_GROUP_BYTES:
                 most = max(1, rows * _WHOLE_GROUP_BYTES // about.total_byte_size)
@@ -340,7 +340,7 @@ class _OpenFile:
         return list(self._shaped(table.to_batches(), start))
 
     def _pieces(self, file: pq.ParquetFile, group: int, start: int, *, rows: int) -> Iterator[pa.RecordBatch]:
-        with self.wanted.file.errors():
+        with self.to_read.file.errors():
             pieces = file.iter_batches(batch_size=rows, row_groups=[group], columns=self._paths)
             yield from self._shaped(pieces, start)
 
@@ -368,9 +368,9 @@ class _OpenFile:
             kept = np.ones(rows, dtype=np.bool_)
             kept[deleted - start] = False
             keep = pa.array(kept) if keep is None else pc.and_(keep, pa.array(kept))
-        wanted = self.request.row_filter
-        if wanted is not None:
-            answer = wanted.answer(lambda name: self._column(name, stored, rows), rows).fill_null(False)
+        row_filter = self.request.row_filter
+        if row_filter is not None:
+            answer = row_filter.answer(lambda name: self._column(name, stored, rows), rows).fill_null(False)
             keep = answer if keep is None else pc.and_(keep, answer)
         return None if keep is not None and keep.true_count == rows else keep
 
@@ -401,7 +401,7 @@ class _OpenFile:
         ]
 
     def _column(self, name: str, stored: pa.RecordBatch | None, rows: int) -> pa.Array:
-        constant = self.wanted.constants.get(name)
+        constant = self.to_read.constants.get(name)
         if constant is not None:
             return pa.repeat(constant, rows)
         values = _values(self.columns.by_name[name], stored, rows)
@@ -413,14 +413,14 @@ class _OpenFile:
     ) -> pa.Array:
         """The materialized value if there is one, else the default value."""
         is_row_id = name == ROW_ID
-        base = self.wanted.base_row_id if is_row_id else self.wanted.row_commit_version
+        base = self.to_read.base_row_id if is_row_id else self.to_read.row_commit_version
         count = rows if keep is None else keep.true_count
         values = _values(self.columns.hidden[name], stored, count)
         if not values.null_count:
             return values
         if base is None:
             raise CorruptLogError(
-                f"The log has no {'baseRowId' if is_row_id else 'defaultRowCommitVersion'} for the file {self.wanted.path!r}, "
+                f"The log has no {'baseRowId' if is_row_id else 'defaultRowCommitVersion'} for the file {self.to_read.path!r}, "
                 f"which a table with row tracking must have. Leave {name} out, or enable row tracking again."
             )
         if is_row_id:

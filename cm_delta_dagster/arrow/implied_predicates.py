@@ -121,11 +121,11 @@ class _Translation:
         if _is_nan(value):
             return None
         operator = operator if truth else _OPPOSITE[operator]
-        found = self._checked(path, lambda column: Comparison(column, operator, value))
-        if truth or found is None or operator not in (_Op.LT, _Op.LE) or self._type(path) not in (FLOAT, DOUBLE):
-            return found
+        comparison = self._checked(path, lambda column: Comparison(column, operator, value))
+        if truth or comparison is None or operator not in (_Op.LT, _Op.LE) or self._type(path) not in (FLOAT, DOUBLE):
+            return comparison
         # To pyarrow `x > 3` is false for NaN, so that its negation is true, but NaN is not `x <= 3`.
-        return Or((found, Comparison(quote_column(path.names), _Op.EQ, _NAN)))
+        return Or((comparison, Comparison(quote_column(path.names), _Op.EQ, _NAN)))
 
     def _test(self, function: str, path: FieldPath, options: Mapping[str, Any], *, truth: bool) -> Predicate | None:
         match function:
@@ -159,11 +159,11 @@ class _Translation:
         return predicate
 
     def _type(self, path: FieldPath) -> DataType | None:
-        found: DataType | None = self.schema
+        data_type: DataType | None = self.schema
         for name in path.names:
-            item = found.field(name) if isinstance(found, StructType) else None
-            found = None if item is None else item.type
-        return found
+            item = data_type.field(name) if isinstance(data_type, StructType) else None
+            data_type = None if item is None else item.type
+        return data_type
 
 
 def _is_nan(value: Any) -> bool:

@@ -32,25 +32,25 @@ _PER_MICRO: Mapping[str, int] = {"s": 1_000_000, "ms": 1_000, "us": 1}
 
 
 def leaf_conversion(
-    stored: pa.DataType, wanted: DataType, target: pa.DataType, *, calendar: LegacyCalendar, is_int96: bool
+    stored: pa.DataType, data_type: DataType, target: pa.DataType, *, calendar: LegacyCalendar, is_int96: bool
 ) -> Conversion | None:
-    """The conversion of an array of ``stored`` to ``target``, the Arrow type of ``wanted``; None if there is none.
+    """The conversion of an array of ``stored`` to ``target``, the Arrow type of ``data_type``; None if there is none.
 
     Args:
         calendar: of the file; used for dates and timestamps with a zone.
         is_int96: whether a timestamp is stored as INT96.
     """
     if pat.is_dictionary(stored):
-        inner = leaf_conversion(stored.value_type, wanted, target, calendar=calendar, is_int96=is_int96)
+        inner = leaf_conversion(stored.value_type, data_type, target, calendar=calendar, is_int96=is_int96)
         return None if inner is None else lambda array: inner(array.dictionary_decode())
     if pat.is_run_end_encoded(stored):
-        of_run = leaf_conversion(stored.value_type, wanted, target, calendar=calendar, is_int96=is_int96)
+        of_run = leaf_conversion(stored.value_type, data_type, target, calendar=calendar, is_int96=is_int96)
         return None if of_run is None else lambda array: of_run(pc.run_end_decode(array))
     if pat.is_null(stored):
         return lambda array: pa.nulls(len(array), target)
-    if isinstance(wanted, DecimalType):
+    if isinstance(data_type, DecimalType):
         return _to_decimal(stored, target)
-    name = getattr(wanted, "name", "")
+    name = getattr(data_type, "name", "")
     if name == "date":
         return _to_date(stored, calendar)
     if name == "timestamp":

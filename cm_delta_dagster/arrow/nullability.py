@@ -63,7 +63,7 @@ def _broken_inside(array: pa.Array, data_type: DataType, where: str) -> str | No
         case _:
             return None
     for values, inner, nullable, name in parts:
-        found = name if not nullable and values.null_count else _broken_inside(values, inner, name)
-        if found is not None:
-            return found
+        broken = name if not nullable and values.null_count else _broken_inside(values, inner, name)
+        if broken is not None:
+            return broken
     return None

@@ -177,10 +177,10 @@ def _all(answer: bool | None, rows: int) -> pa.BooleanArray:
 
 def _resolved(column: str, schema: StructType) -> tuple[tuple[str, ...], DataType]:
     """The path of the column, spelled as in the schema, and its type."""
-    found: DataType = schema
+    data_type: DataType = schema
     path: list[str] = []
     for segment in column_path(column):
-        item: StructField | None = found.field(segment) if isinstance(found, StructType) else None
+        item: StructField | None = data_type.field(segment) if isinstance(data_type, StructType) else None
         if item is None:
             raise InvalidArgumentError(
                 f"The condition names column {column!r}, which the table does not have; its columns are "
@@ -191,8 +191,8 @@ def _resolved(column: str, schema: StructType) -> tuple[tuple[str, ...], DataTyp
                 f"The condition compares column {column!r}, which has a collation, and only Spark can apply it. Read through Spark."
             )
         path.append(item.name)
-        found = item.type
-    return tuple(path), found
+        data_type = item.type
+    return tuple(path), data_type
 
 
 def _values(columns: Columns, path: tuple[str, ...]) -> pa.Array:
@@ -243,9 +243,9 @@ def _membership(values: Sequence[Any], data_type: DataType) -> _Test | None:
     def test(array: pa.Array) -> pa.BooleanArray:
         if listed.type == pa.int64():
             array = array.cast(pa.int64()) if data_type in _INTEGERS else array.view(pa.int64())
-        found = pc.is_in(array, value_set=listed)
-        unknown = pc.or_(pc.invert(found), array.is_null()) if has_null else array.is_null()
-        return pc.if_else(unknown, pa.scalar(None, pa.bool_()), found)
+        is_member = pc.is_in(array, value_set=listed)
+        unknown = pc.or_(pc.invert(is_member), array.is_null()) if has_null else array.is_null()
+        return pc.if_else(unknown, pa.scalar(None, pa.bool_()), is_member)
 
     return test
 
@@ -386,7 +386,7 @@ def _literal(value: Any, data_type: DataType) -> pa.Scalar | None:
 
 def _date_literal(text: str) -> pa.Scalar | None:
     try:
-        found = date.fromisoformat(text)
+        day = date.fromisoformat(text)
     except ValueError:
         return None
-    return pa.scalar(found, pa.date32()) if found.isoformat() == text else None
+    return pa.scalar(day, pa.date32()) if day.isoformat() == text else None

@@ -62,7 +62,7 @@ def _leaves(
     layout: FileLayout, predicate: Predicate, schema: StructType, partition_names: Collection[str]
 ) -> dict[str, tuple[int, str]]:
     """Parquet column and type of each flat column of the predicate that is stored with its own type."""
-    found = {}
+    leaves = {}
     for column in columns_of(predicate):
         path = column_path(column)
         item = schema.field(path[0]) if len(path) == 1 else None
@@ -72,8 +72,8 @@ def _leaves(
             continue
         leaf = layout.flat_leaf(item)
         if leaf is not None:
-            found[column] = (leaf, item.type.name)
-    return found
+            leaves[column] = (leaf, item.type.name)
+    return leaves
 
 
 def _may_match(predicate: Predicate, group: pq.RowGroupMetaData, leaves: Mapping[str, tuple[int, str]]) -> bool:

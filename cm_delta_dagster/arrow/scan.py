@@ -38,7 +38,7 @@ from cm_delta_dagster.protocol.statistics.stats_json import parse_statistics
 from cm_delta_dagster.storage.deletion_vector_reader import read_deletion_vectors
 from cm_delta_dagster.storage.store import Store
 
-_Given = TypeVar("_Given")
+_Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 _REMOTE_THREADS = 16
@@ -107,7 +107,7 @@ def _plan(
             predicate=on_rows,
             row_filter=None if on_rows is None else row_filter(on_rows, layout.schema),
             partition_names=names,
-            widths={item.name: found for item in layout.schema.fields if (found := char_widths(item)) is not None},
+            widths={item.name: widths for item in layout.schema.fields if (widths := char_widths(item)) is not None},
             row_tracking=request.row_tracking,
         ),
     )
@@ -180,8 +180,10 @@ class _ScanPlan:
         scan = FileScan(self.request)
         with _threads(self._num_threads) as pool:
             to_read = list(self._files_to_read(files, values))
-            found = _ahead(pool, scan.positions, to_read, self._num_threads)
-            return {file.path: positions for file, positions in zip(to_read, found, strict=True) if positions}
+            positions_of_files = _ahead(pool, scan.positions, to_read, self._num_threads)
+            return {
+                file.path: positions for file, positions in zip(to_read, positions_of_files, strict=True) if positions
+            }
 
     @property
     def _is_local(self) -> bool:
@@ -222,7 +224,7 @@ class _ScanPlan:
         for batch in rows.to_batches(max_chunksize=1024):
             for row in batch.to_pylist():
                 vector = next(vectors) if row["has_vector"] else None
-                given = None if self.picked is None else self.picked.by_path.get(row["path"], BitMap64())
+                picked = None if self.picked is None else self.picked.by_path.get(row["path"], BitMap64())
                 are_returned = self.picked is not None and self.picked.are_returned
                 yield FileToRead(
                     file=DataFile(self.store, resolve_path(self.layout.location, row["path"]), row["size"] or 0),
@@ -232,8 +234,8 @@ class _ScanPlan:
                         for name, array in values.items()
                         if (value := array[position]).is_valid or name not in self.constants
                     },
-                    deleted=vector if given is None or are_returned else given | (vector or BitMap64()),
-                    picked=given if are_returned else None,
+                    deleted=vector if picked is None or are_returned else picked | (vector or BitMap64()),
+                    picked=picked if are_returned else None,
                     base_row_id=row["baseRowId"],
                     row_commit_version=row["defaultRowCommitVersion"],
                     num_records=row["numRecords"],
@@ -255,17 +257,17 @@ def _read_unit(unit: Unit) -> Iterable[pa.RecordBatch]:
     return unit()
 
 
-def _groups(given: Iterable[_Given], size: int) -> Iterator[list[_Given]]:
-    rest = iter(given)
+def _groups(items: Iterable[_Item], size: int) -> Iterator[list[_Item]]:
+    rest = iter(items)
     while group := list(islice(rest, size)):
         yield group
 
 
 def _ahead(
-    pool: ThreadPoolExecutor, work: Callable[[_Given], _Result], given: Iterable[_Given], depth: int
+    pool: ThreadPoolExecutor, work: Callable[[_Item], _Result], items: Iterable[_Item], depth: int
 ) -> Iterator[_Result]:
-    """``map(work, given)`` with up to ``depth`` results started ahead of the consumer."""
-    rest = iter(given)
+    """``map(work, items)`` with up to ``depth`` results started ahead of the consumer."""
+    rest = iter(items)
     started: list[Future[_Result]] = [pool.submit(work, item) for item in islice(rest, depth)]
     while started:
         result = started.pop(0).result()

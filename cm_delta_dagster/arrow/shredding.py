@@ -190,10 +190,10 @@ def _primitives(typed: pa.Array) -> _VariantValues:
     elif pat.is_date32(kind):
         encode, typed = _packed(v.DATE, "<i"), typed.view(pa.int32())
     else:
-        found = next((encoder for is_kind, encoder in _ENCODERS if is_kind(kind)), None)
-        if found is None:
+        encoder = next((encoder for is_kind, encoder in _ENCODERS if is_kind(kind)), None)
+        if encoder is None:
             raise v.damaged_variant(f"a typed value is stored as {kind}, which no variant can hold")
-        encode = found
+        encode = encoder
     return [None if value is None else encode(value) for value in typed.to_pylist()]
 
 

@@ -53,7 +53,7 @@ def feed(
     """
     with open_catalog(context) as catalog:
         wanted = event_filter(kinds, scopes)
-        reader = EventReader(catalog, after=after, wanted=wanted)
+        reader = EventReader(catalog, after=after, event_filter=wanted)
         while True:
             try:
                 for event in reader.follow() if follow else reader:
@@ -61,7 +61,7 @@ def feed(
                 return
             except FeedGapError as gap:
                 say(f"Warning: {gap}", err=True)
-                reader = EventReader(catalog, after=gap.resume_after, wanted=wanted)
+                reader = EventReader(catalog, after=gap.resume_after, event_filter=wanted)
 
 
 def _show_event(event: FeedEvent, *, as_json: bool) -> None:

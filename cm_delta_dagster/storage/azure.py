@@ -76,10 +76,10 @@ class Azure(Backend):
     def options_for(self, location: str, options: Mapping[str, Any]) -> dict[str, Any]:
         authority = location.partition("://")[2].partition("/")[0]
         account = authority.rpartition("@")[2].partition(".")[0] if "@" in authority else ""
-        given = options.get("account_name")
-        if account and given and given != account:
+        account_option = options.get("account_name")
+        if account and account_option and account_option != account:
             raise InvalidArgumentError(
-                f"storage_options say account_name={given!r}, and {location} is in the account {account!r}. Leave "
+                f"storage_options say account_name={account_option!r}, and {location} is in the account {account!r}. Leave "
                 "account_name out, or give options by prefix, one for each account."
             )
         if account and "connection_string" not in options:
@@ -87,19 +87,21 @@ class Azure(Backend):
         return dict(options)
 
     def canonical(self, location: str, options: Mapping[str, Any]) -> str:
-        found = canonical_location(location)
-        scheme, separator, rest = found.partition("://")
+        canonical = canonical_location(location)
+        scheme, separator, rest = canonical.partition("://")
         container, slash, path = rest.partition("/")
         named = _ACCOUNT.search(str(options.get("connection_string") or ""))
         account = options.get("account_name") or (named[1] if named else "")
         if "@" in container or not account:
-            return found
+            return canonical
         return f"{scheme}{separator}{container}@{str(account).lower()}{slash}{path}"
 
     def open(self, options: Mapping[str, Any]) -> Any:
         # Otherwise adlfs sends a request for each container, and warns where the key may not list containers.
-        given = {"assume_container_exists": True, **options}
-        filesystem = fsspec.filesystem("abfss", **{**given, "use_listings_cache": False, "skip_instance_cache": True})
+        arguments = {"assume_container_exists": True, **options}
+        filesystem = fsspec.filesystem(
+            "abfss", **{**arguments, "use_listings_cache": False, "skip_instance_cache": True}
+        )
         # FsspecStore retries. Azure's client would wait 15 seconds before its first retry.
         policy = getattr(getattr(filesystem.service_client, "_config", None), "retry_policy", None)
         if policy is not None:
@@ -118,8 +120,8 @@ class Azure(Backend):
         if not recursive:
             return super().listed(filesystem, path, recursive=recursive, start=start)
         # adlfs does not show which directories are objects, and lists a missing container as empty.
-        found: list[Mapping[str, Any]] = sync(filesystem.loop, _all_below, filesystem, path)
-        return found
+        infos: list[Mapping[str, Any]] = sync(filesystem.loop, _all_below, filesystem, path)
+        return infos
 
     def delete_directory(self, filesystem: Any, path: str) -> None:
         try:
@@ -133,8 +135,8 @@ class Azure(Backend):
         sync(filesystem.loop, _upload_new, filesystem, path, data, write_id)
 
     def write_id(self, filesystem: Any, path: str) -> str | None:
-        found = (filesystem.info(path).get("metadata") or {}).get(WRITE_ID)
-        return None if found is None else str(found)
+        write_id = (filesystem.info(path).get("metadata") or {}).get(WRITE_ID)
+        return None if write_id is None else str(write_id)
 
     def codes_of(self, error: BaseException) -> tuple[str, ...]:
         if not type(error).__module__.startswith("azure"):
@@ -160,12 +162,12 @@ async def _all_below(filesystem: Any, path: str) -> list[Mapping[str, Any]]:
     """Every object below ``path``. The name of one that stands for a directory gets a slash."""
     container, _, key = path.partition("/")
     prefix = f"{key}/" if key else ""
-    found: list[Mapping[str, Any]] = []
+    infos: list[Mapping[str, Any]] = []
     async with filesystem.service_client.get_container_client(container=container) as client:
         async for blob in client.list_blobs(name_starts_with=prefix, include=["metadata"]):
             marks = {name.lower(): value for name, value in (blob.metadata or {}).items()}
             is_directory = any(marks.get(name) == "true" for name in _DIRECTORY_MARKS)
             if is_directory or not blob.name.endswith("/"):
                 name = f"{container}/{blob.name}{'/' if is_directory else ''}"
-                found.append({"name": name, "type": "file", "size": blob.size, "last_modified": blob.last_modified})
-    return found
+                infos.append({"name": name, "type": "file", "size": blob.size, "last_modified": blob.last_modified})
+    return infos

@@ -128,7 +128,7 @@ class Backend(ABC):
             ImportError: the file system is not installed.
             InvalidArgumentError: the file system does not take an option or its value.
         """
-        elsewhere = {name: each.name for each in others if each.name != self.name for name in each.own_options}
+        elsewhere = {name: other.name for other in others if other.name != self.name for name in other.own_options}
         nested = self.nested_options()
         check_names(
             options,

@@ -32,9 +32,9 @@ def read_deletion_vectors(store: Store, *, location: str, files: pa.Table) -> li
     """
     descriptors = [_descriptor(value) for value in files["deletionVector"].to_pylist()]
     places = [dv_location(location, descriptor) for descriptor in descriptors]
-    wanted = sorted({place for place in places if place is not None})
+    locations = sorted({place for place in places if place is not None})
     with ThreadPoolExecutor(max_workers=_THREADS) as pool:
-        content = dict(zip(wanted, pool.map(lambda place: _fetch(store, place), wanted), strict=True))
+        content = dict(zip(locations, pool.map(lambda place: _fetch(store, place), locations), strict=True))
     bitmaps = []
     for descriptor, place, path, stats in zip(
         descriptors, places, files["path"].to_pylist(), files["stats"].to_pylist(), strict=True

@@ -14,9 +14,9 @@ def in_order_of_deletion(listed: Iterable[ObjectStatus]) -> list[ObjectStatus]:
 
     Azure with a hierarchical namespace does not delete a directory before the files in it.
     """
-    found = sorted(listed, key=lambda status: status.location)
-    directories = [status for status in found if status.location.endswith("/")]
-    return [status for status in found if not status.location.endswith("/")] + directories[::-1]
+    statuses = sorted(listed, key=lambda status: status.location)
+    directories = [status for status in statuses if status.location.endswith("/")]
+    return [status for status in statuses if not status.location.endswith("/")] + directories[::-1]
 
 
 def discard_below(store: Store, directory: str) -> None:

@@ -96,14 +96,14 @@ _CHECKED: set[tuple[str, str]] = set()
 
 def backend_of(scheme: str) -> Backend:
     """What serves locations of the scheme. Raises StoreNotSupportedError."""
-    found = next((backend for backend in BACKENDS if scheme in backend.schemes), None)
-    if found is None:
+    server = next((backend for backend in BACKENDS if scheme in backend.schemes), None)
+    if server is None:
         known = ", ".join(sorted(scheme for backend in BACKENDS for scheme in backend.schemes))
         raise StoreNotSupportedError(
             f"Locations of the scheme {scheme!r} are not supported: use file or one of {known}, or register a store for "
             "the scheme."
         )
-    return found
+    return server
 
 
 class _UnknownOutcomeError(Exception):
@@ -167,10 +167,10 @@ class FsspecStore:
         path = self._path(directory)
         with self._mapped("list", directory):
             infos = self._listed(lambda: self._backend.listed(self._filesystem, path, recursive=False, start=start))
-        found = self._statuses(directory, path, infos)
+        statuses = self._statuses(directory, path, infos)
         return [
             status
-            for status in found
+            for status in statuses
             if "/" not in status.location[len(directory.rstrip("/")) + 1 :] and status.name >= start
         ]
 
@@ -326,14 +326,14 @@ class FsspecStore:
     def _is_own(self, path: str, data: bytes, *, write_id: str, unknown: bool) -> bool:
         """Whether this call created the object. The libraries may repeat a request without notice, so this is always checked."""
         try:
-            found = self._retried(lambda: self._backend.write_id(self._filesystem, path))
-            if found is None and unknown:  # The server keeps no metadata, or another program created the object.
+            stored_id = self._retried(lambda: self._backend.write_id(self._filesystem, path))
+            if stored_id is None and unknown:  # The server keeps no metadata, or another program created the object.
                 return self._retried(lambda: self._backend.read(self._filesystem, path)) == data
         except Exception as error:
             if self._backend.fault(error) is not Fault.MISSING:
                 raise
             return False  # Another client has deleted it since.
-        return found == write_id
+        return stored_id == write_id
 
     def _check_conditional_create(self, path: str) -> None:
         directory, _, _ = path.rpartition("/")
@@ -380,7 +380,7 @@ class FsspecStore:
 
     def _statuses(self, directory: str, path: str, infos: Any, *, with_directories: bool = False) -> list[ObjectStatus]:
         prefix = directory.rstrip("/")
-        found = [
+        statuses = [
             _status(f"{prefix}/{info['name'][len(path) + 1 :]}", info)
             for info in infos
             # Left out: the object with the name of the directory itself.
@@ -388,7 +388,7 @@ class FsspecStore:
             and info["name"].startswith(path + "/")
             and (not info["name"].endswith("/") or (with_directories and info["name"] != path + "/"))
         ]
-        return sorted(found, key=lambda status: status.location)
+        return sorted(statuses, key=lambda status: status.location)
 
     @contextmanager
     def _mapped(self, verb: str, location: str, *, writes: bool = False) -> Iterator[None]:

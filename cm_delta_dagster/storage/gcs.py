@@ -61,8 +61,8 @@ class GoogleStorage(Backend):
         return isinstance(filesystem._request, partial)
 
     def write_id(self, filesystem: Any, path: str) -> str | None:
-        found = (filesystem.info(path).get("metadata") or {}).get(WRITE_ID)
-        return None if found is None else str(found)
+        write_id = (filesystem.info(path).get("metadata") or {}).get(WRITE_ID)
+        return None if write_id is None else str(write_id)
 
     def codes_of(self, error: BaseException) -> tuple[str, ...]:
         module = type(error).__module__

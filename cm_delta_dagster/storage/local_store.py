@@ -90,11 +90,11 @@ class LocalStore:
         prefix = directory.rstrip("/")
         with _mapped("list", directory):
             statuses = [
-                found
+                status
                 for name, entry in _entries(local_path(directory))
-                if name >= start and (found := _status_of_entry(entry, f"{prefix}/{name}")) is not None
+                if name >= start and (status := _status_of_entry(entry, f"{prefix}/{name}")) is not None
             ]
-        statuses.sort(key=lambda found: found.location)
+        statuses.sort(key=lambda status: status.location)
         return statuses
 
     def list_recursive(self, directory: str, *, with_directories: bool = False) -> Iterator[ObjectStatus]:
@@ -109,9 +109,9 @@ class LocalStore:
                 yield from self.list_recursive(f"{prefix}/{key[:-1]}")
                 continue
             with _mapped("list", directory):
-                found = _status_of_entry(entry, f"{prefix}/{key}")
-            if found is not None:
-                yield found
+                status = _status_of_entry(entry, f"{prefix}/{key}")
+            if status is not None:
+                yield status
 
     def read(self, location: str) -> bytes:
         """The whole object. Raises ObjectNotFoundError."""
@@ -231,8 +231,8 @@ def local_path(location: str) -> str:
 
 def _entries(path: str) -> list[tuple[str, "os.DirEntry[str]"]]:
     try:
-        with os.scandir(path) as found:
-            return [(entry.name, entry) for entry in found if not _is_temporary(entry.name)]
+        with os.scandir(path) as entries:
+            return [(entry.name, entry) for entry in entries if not _is_temporary(entry.name)]
     except FileNotFoundError:
         return []
 

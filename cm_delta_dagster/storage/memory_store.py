@@ -29,21 +29,21 @@ class MemoryStore:
         """Objects directly in ``directory`` whose name is >= ``start``, in order of name."""
         prefix = directory.rstrip("/") + "/"
         return [
-            found
-            for found in self.list_recursive(directory)
-            if (name := found.location[len(prefix) :]) >= start and "/" not in name
+            status
+            for status in self.list_recursive(directory)
+            if (name := status.location[len(prefix) :]) >= start and "/" not in name
         ]
 
     def list_recursive(self, directory: str, *, with_directories: bool = False) -> Iterator[ObjectStatus]:
         """Every object below ``directory``, in order of location."""
         prefix = directory.rstrip("/") + "/"
         with self._lock:
-            found = sorted(
+            objects = sorted(
                 (location, value)
                 for location, value in self._objects.items()
                 if location.startswith(prefix) and (with_directories or not location.endswith("/"))
             )
-        for location, (data, modified) in found:
+        for location, (data, modified) in objects:
             yield ObjectStatus(location=location, size=len(data), modification_time=modified)
 
     def read(self, location: str) -> bytes:
@@ -101,7 +101,7 @@ class MemoryStore:
 
     def _get(self, location: str) -> tuple[bytes, int]:
         with self._lock:
-            found = self._objects.get(location)
-        if found is None:
+            entry = self._objects.get(location)
+        if entry is None:
             raise ObjectNotFoundError(f"No object at {location}: check the location, or whether it was deleted.")
-        return found
+        return entry

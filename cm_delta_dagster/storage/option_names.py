@@ -18,8 +18,8 @@ _LEAST_SIMILARITY = 0.75
 
 def parameters_of(filesystem: type[Any]) -> frozenset[str]:
     """Names that the constructors of the class and its bases take."""
-    found = {name for constructor in constructors_of(filesystem) for name in named_parameters(constructor)}
-    return frozenset(found) | _CACHES
+    names = {name for constructor in constructors_of(filesystem) for name in named_parameters(constructor)}
+    return frozenset(names) | _CACHES
 
 
 def constructors_of(filesystem: type[Any]) -> list[Any]:
@@ -32,8 +32,8 @@ def named_parameters(function: Any) -> frozenset[str]:
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return frozenset(
         name
-        for name, each in inspect.signature(function).parameters.items()
-        if each.kind in named and name not in ("self", "args")
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind in named and name not in ("self", "args")
     )
 
 
@@ -58,7 +58,7 @@ def check_names(
     names = set(known) | set(nested)
     inner = {f"{option}.{name}": f"{option}.{name}" for option, within in nested.items() for name in within}
     targets = {
-        **{each.rpartition(".")[2]: each for each in inner},
+        **{inner_name.rpartition(".")[2]: inner_name for inner_name in inner},
         **inner,
         **synonyms,
         **{name: name for name in names},
@@ -75,27 +75,31 @@ def check_names(
             )
         for key in value:
             if key not in nested[name]:
-                own = {each.rpartition(".")[2]: each for each in inner if each.startswith(f"{name}.")}
+                own = {
+                    inner_name.rpartition(".")[2]: inner_name
+                    for inner_name in inner
+                    if inner_name.startswith(f"{name}.")
+                }
                 aliases = {alias: target for alias, target in synonyms.items() if target.startswith(f"{name}.")}
                 raise InvalidArgumentError(_unknown(f"{name}.{key}", set(), {**targets, **own, **aliases}, {}, store))
 
 
 def _unknown(name: str, names: set[str], targets: Mapping[str, str], elsewhere: Mapping[str, str], store: str) -> str:
-    found = f"{store} has no storage option {name!r}."
+    problem = f"{store} has no storage option {name!r}."
     if name in elsewhere:
         return (
-            f"{found} It is an option of {elsewhere[name]}. Correct the location, or give options by prefix of the location, "
+            f"{problem} It is an option of {elsewhere[name]}. Correct the location, or give options by prefix of the location, "
             "so that each store gets its own."
         )
     meant = _meant(name, targets)
     if meant is not None:
-        return f"{found} Did you mean {_written(meant)}?"
+        return f"{problem} Did you mean {_written(meant)}?"
     listed = f" Its options are {', '.join(sorted(names))}." if names else ""
-    return f"{found} Check the spelling.{listed}"
+    return f"{problem} Check the spelling.{listed}"
 
 
 def _meant(name: str, targets: Mapping[str, str]) -> str | None:
-    by_lower_case = {each.lower(): target for each, target in targets.items()}
+    by_lower_case = {spelling.lower(): target for spelling, target in targets.items()}
     if name.lower() in by_lower_case:
         return by_lower_case[name.lower()]
     last = name.lower().rpartition(".")[2]

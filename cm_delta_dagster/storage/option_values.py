@@ -40,8 +40,8 @@ def boolean_parameters(*functions: Callable[..., Any]) -> frozenset[str]:
     return frozenset(
         name
         for function in functions
-        for name, each in inspect.signature(function).parameters.items()
-        if isinstance(each.default, bool)
+        for name, parameter in inspect.signature(function).parameters.items()
+        if isinstance(parameter.default, bool)
     )
 
 
@@ -66,7 +66,7 @@ def checked_values(
 
     def checked(name: str, value: Any) -> Any:
         if name in mappings and isinstance(value, Mapping):
-            return {key: checked(f"{name}.{key}", each) for key, each in value.items()}
+            return {key: checked(f"{name}.{key}", inner) for key, inner in value.items()}
         _check_type(name, value)
         if isinstance(value, str):
             _check_text(name, value)

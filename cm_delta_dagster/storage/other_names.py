@@ -77,9 +77,9 @@ def named_otherwise(stores: StoreRegistry, location: str, paths: Collection[str]
     root = _below(stores.store_for(location).resolve(location))
     places = resolved_files(stores, needed)
     known = pc.utf8_slice_codeunits(places.filter(pc.starts_with(places, root)), len(root))
-    found = set(known.to_pylist()).intersection(paths)
-    placed = pc.is_in(places, value_set=pa.array([f"{root}{path}" for path in found], pa.string()))
-    return frozenset(found | _similar(stores, location, set(paths) - found, needed.filter(pc.invert(placed))))
+    exact = set(known.to_pylist()).intersection(paths)
+    placed = pc.is_in(places, value_set=pa.array([f"{root}{path}" for path in exact], pa.string()))
+    return frozenset(exact | _similar(stores, location, set(paths) - exact, needed.filter(pc.invert(placed))))
 
 
 def _similar(stores: StoreRegistry, location: str, paths: Collection[str], needed: pa.Array) -> set[str]:
@@ -117,7 +117,7 @@ def sizes_of(store_for: Callable[[str], Store], locations: Iterable[str]) -> dic
         except ObjectNotFoundError:
             return None
 
-    return {at: found for at, found in _for_each(size, locations).items() if found is not None}
+    return {at: num_bytes for at, num_bytes in _in_parallel(size, locations).items() if num_bytes is not None}
 
 
 def _statuses(stores: StoreRegistry, locations: Iterable[str]) -> dict[str, tuple[int, int] | None]:
@@ -125,15 +125,15 @@ def _statuses(stores: StoreRegistry, locations: Iterable[str]) -> dict[str, tupl
 
     def status(location: str) -> tuple[int, int] | None:
         try:
-            found = stores.store_for(location).stat(location)
+            object_status = stores.store_for(location).stat(location)
         except (CmDeltaError, OSError):
             return None
-        return found.size, found.modification_time
+        return object_status.size, object_status.modification_time
 
-    return _for_each(status, locations)
+    return _in_parallel(status, locations)
 
 
-def _for_each(request: Callable[[str], _Answer], locations: Iterable[str]) -> dict[str, _Answer]:
+def _in_parallel(request: Callable[[str], _Answer], locations: Iterable[str]) -> dict[str, _Answer]:
     unique = list(dict.fromkeys(locations))
     if not unique:
         return {}

@@ -118,8 +118,8 @@ class S3(Backend):
             **_session_without_repeats(),
             **given_config,
         }
-        given = {**options, "config_kwargs": config, "use_listings_cache": False, "skip_instance_cache": True}
-        filesystem = fsspec.filesystem("s3", **given)
+        arguments = {**options, "config_kwargs": config, "use_listings_cache": False, "skip_instance_cache": True}
+        filesystem = fsspec.filesystem("s3", **arguments)
         filesystem.retries = 1  # FsspecStore retries; s3fs would multiply the attempts.
         return filesystem
 
@@ -138,13 +138,13 @@ class S3(Backend):
             request["StartAfter"] = (
                 prefix + start[:-1]
             )  # Without the last character: the server leaves out the name itself.
-        found: list[Mapping[str, Any]] = []
+        infos: list[Mapping[str, Any]] = []
         while True:
             page = filesystem.call_s3("list_objects_v2", **request)
             for item in page.get("Contents", ()):
-                found.append({**item, "name": f"{bucket}/{item['Key']}", "size": item["Size"], "type": "file"})
+                infos.append({**item, "name": f"{bucket}/{item['Key']}", "size": item["Size"], "type": "file"})
             if not page.get("IsTruncated"):
-                return found
+                return infos
             request["ContinuationToken"] = page["NextContinuationToken"]
 
     def delete_directory(self, filesystem: Any, path: str) -> None:
@@ -161,8 +161,8 @@ class S3(Backend):
         return is_own and config.get("retries") == _SEND_ONCE
 
     def write_id(self, filesystem: Any, path: str) -> str | None:
-        found = filesystem.metadata(path).get(WRITE_ID)
-        return None if found is None else str(found)
+        write_id = filesystem.metadata(path).get(WRITE_ID)
+        return None if write_id is None else str(write_id)
 
     def codes_of(self, error: BaseException) -> tuple[str, ...]:
         response = getattr(error, "response", None)
@@ -193,8 +193,8 @@ def _session_without_repeats() -> Mapping[str, Any]:
         _repeats_nothing = True
 
         async def _get_session(self, proxy_url: str | None) -> Any:
-            found = await super()._get_session(proxy_url)
-            found._retry_connection = False
-            return found
+            session = await super()._get_session(proxy_url)
+            session._retry_connection = False
+            return session
 
     return {"http_session_cls": Session}

@@ -104,8 +104,8 @@ class StorageOptions:
     def prefix_of(self, location: str) -> str | None:
         """The longest prefix that holds ``location``, or None. ``s3://a`` holds ``s3a://a/x`` and not ``s3://ab``."""
         place = canonical_location(location)
-        found = [prefix for prefix in self.by_prefix if _holds(prefix, place)]
-        return max(found, key=len, default=None)
+        prefixes = [prefix for prefix in self.by_prefix if _holds(prefix, place)]
+        return max(prefixes, key=len, default=None)
 
     def __repr__(self) -> str:
         return f"StorageOptions({redacted(self.by_prefix)!r})"

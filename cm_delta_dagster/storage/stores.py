@@ -29,7 +29,7 @@ class Stores:
         storage_options: StorageOptions | None = None,
     ) -> None:
         self.storage_options = storage_options or StorageOptions()
-        self._given = dict(stores or {})
+        self._stores = dict(stores or {})
         self._memory = MemoryStore()
         self._local = LocalStore()
         self._lock = threading.Lock()
@@ -47,8 +47,8 @@ class Stores:
             InvalidArgumentError: the storage options contradict the location.
         """
         scheme = scheme_of(location)
-        if scheme in self._given:
-            return self._given[scheme]
+        if scheme in self._stores:
+            return self._stores[scheme]
         if scheme == "file":
             return self._local
         if scheme == "memory":

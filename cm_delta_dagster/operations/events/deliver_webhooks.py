@@ -150,7 +150,7 @@ class _Delivery:
         if webhook is None:
             raise _StoppedError(f"The webhook {self._webhook.name} was removed.")
         self._webhook = webhook
-        return EventReader(self._client.events, after=webhook.position, wanted=webhook.wanted)
+        return EventReader(self._client.events, after=webhook.position, event_filter=webhook.wanted)
 
     def _deliver(self, *, position: int, facts: dict[str, Any]) -> None:
         event_id = f"{self._catalog_id}:{position}"

@@ -20,15 +20,15 @@ class EventReader:
 
     Args:
         after: position after which it reads; 0 for the oldest event that the feed still has.
-        wanted: which events.
+        event_filter: which events.
 
     Raises:
         InvalidArgumentError: ``after`` is negative or not a number, or a scope is malformed.
     """
 
-    def __init__(self, feed: EventFeed, *, after: int = 0, wanted: EventFilter = ALL_EVENTS) -> None:
+    def __init__(self, feed: EventFeed, *, after: int = 0, event_filter: EventFilter = ALL_EVENTS) -> None:
         self._feed = feed
-        self._wanted = wanted
+        self._event_filter = event_filter
         self._position = checked_position(after, name="after")
 
     @property
@@ -47,7 +47,7 @@ class EventReader:
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MAX_PAGE:
             raise InvalidArgumentError(f"limit is {limit!r}; give a number of events from 1 to {_MAX_PAGE}.")
-        page = self._feed.events(after=self._position, limit=limit, wanted=self._wanted)
+        page = self._feed.events(after=self._position, limit=limit, wanted=self._event_filter)
         if 0 < self._position < page.deleted_up_to:
             raise FeedGapError(
                 f"The events at the positions {self._position + 1} to {page.deleted_up_to} were deleted from the feed after "

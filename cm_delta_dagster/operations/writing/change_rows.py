@@ -143,8 +143,8 @@ class RowChangeRun:
         """A run of the clauses that change rows of the table. Its clauses have other numbers, by which its rows are filled."""
         return replace(self, query=self.query.without_inserts())
 
-    def _change(self, changes_found: FoundChanges) -> ChangeCounts:
-        plan, changes_by_file = self._plan(changes_found), changes_found.files
+    def _change(self, row_changes: FoundChanges) -> ChangeCounts:
+        plan, changes_by_file = self._plan(row_changes), row_changes.files
         num_updated = totals(changes.updated for changes in changes_by_file.values())
         # Rows that were only inserted, and rows of files or deletion vectors that were only deleted, follow from the log.
         recorded = self.write.records_changes and bool(plan.kept or any(num_updated.values()))
@@ -176,11 +176,11 @@ class RowChangeRun:
             vectors=VectorCounts(),
         )
 
-    def _plan(self, changes_found: FoundChanges) -> _FilePlan:
-        changes_by_file = changes_found.files
+    def _plan(self, row_changes: FoundChanges) -> _FilePlan:
+        changes_by_file = row_changes.files
         keys = file_keys(self.snapshot.location, self.candidates["path"]).to_pylist()
         changed = self._changed_files(changes_by_file, keys)
-        if not changes_found.has_checked_rows:
+        if not row_changes.has_checked_rows:
             # These files are removed without reading the rows that do not change, because the log says that there are none.
             check_row_counts(self.write.table, self.snapshot, self._files([file for file in changed if file.is_gone]))
         marked = [file for file in changed if self._gets_vector(file)]
@@ -206,7 +206,7 @@ class RowChangeRun:
             return FoundChanges(files={}, num_ambiguous=0, num_partners=0 if self.query.inserts else None)
         positions = self._found_here()
         if positions is not None:
-            return self.query.found(positions)
+            return self.query.changes_at(positions)
         num_rows = logical_row_count(self.candidates)
         most = _ROWS_OF_ONE_FILE if self.candidates.num_rows == 1 else _FEW_ROWS
         few = num_rows is not None and num_rows <= most

@@ -118,7 +118,7 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         if group is None:
             with without_retries():
                 output = self._write(context, obj, write, together=None)
-            committed = () if output is None else (output,)
+            committed: tuple[WrittenOutput, ...] = () if output is None else (output,)
         else:
             with self._groups.discarding_on_error(group), without_retries():
                 committed = group.add(context.name, self._write(context, obj, write, together=group.writes))

@@ -117,7 +117,7 @@ def found_changes(
     ambiguous = int(pairs.sum()) - int(_flags(bits["matched"]).sum())
     order = np.argsort(indices, kind="stable")
     bounds = np.searchsorted(indices[order], np.arange(len(files.dictionary) + 1))
-    found: dict[str, FileChanges] = {}
+    changes_by_file: dict[str, FileChanges] = {}
     for place, name in enumerate(files.dictionary.to_pylist()):
         rows = order[bounds[place] : bounds[place + 1]]
         updated: dict[ClauseKind, BitMap64] = {}
@@ -126,8 +126,8 @@ def found_changes(
             positions = _positions(words[rows], bits[f"group{number}"][rows])
             (updated if action is ClauseAction.UPDATE else deleted)[kind] = positions
         matched = _positions(words[rows], bits["matched"][rows])
-        found[spark_file_key(name)] = FileChanges(matched=matched, updated=updated, deleted=deleted)
-    return FoundChanges(files=found, num_ambiguous=ambiguous, num_partners=num_partners)
+        changes_by_file[spark_file_key(name)] = FileChanges(matched=matched, updated=updated, deleted=deleted)
+    return FoundChanges(files=changes_by_file, num_ambiguous=ambiguous, num_partners=num_partners)
 
 
 def _bits(counted: pa.Table, name: str) -> npt.NDArray[np.uint64]:

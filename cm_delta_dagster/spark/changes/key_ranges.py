@@ -68,14 +68,14 @@ def source_range(
     """
     columns = [F.col(quoted(name)).alias(f"k{i}") for i, (name, _) in enumerate(keys)]
     complete = reduce(and_, [F.col(f"k{i}").isNotNull() for i in range(len(keys))], F.lit(True))
-    found = [
+    range_columns = [
         column
         for i, (_, item) in enumerate(keys)
         for column in bounds(f"k{i}", item.type, complete=complete, values=item.name in partition_columns)
     ]
     nulls = [F.max(F.col(f"k{i}").isNull()).alias(f"null_k{i}") for i in range(len(keys))]
     with spark_errors("looking at the source of a merge"):
-        totals = frame.select(*columns, F.lit(1).alias("one")).agg(F.count("one").alias("rows"), *nulls, *found)
+        totals = frame.select(*columns, F.lit(1).alias("one")).agg(F.count("one").alias("rows"), *nulls, *range_columns)
         plan_without_adaptive_execution(totals)
         (row,) = collected_rows(totals)
     return SourceRange(

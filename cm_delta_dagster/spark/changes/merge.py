@@ -72,8 +72,8 @@ def merge_source(
 
     An empty text becomes NULL in partition columns, as it will be stored, except in keys, where :func:`source_facts` reports it.
     """
-    given = from_spark(frame.schema)
-    offered = StructType(tuple(item for item in schema.fields if given.field(item.name) is not None))
+    source_schema = from_spark(frame.schema)
+    offered = StructType(tuple(item for item in schema.fields if source_schema.field(item.name) is not None))
     lowered = {key.lower() for key in keys}
     values = [name for name in partition_columns if name.lower() not in lowered]
     rows = as_read(frame, offered, partition_columns=values)

@@ -123,10 +123,10 @@ class RowChangeQuery:
         )
         with spark_errors("looking for the rows that change"):
             plan_broadcasts(counted)
-            found = collected_table(counted)
-        return found_changes(found, list(groups), counts_source=self.inserts)
+            rows = collected_table(counted)
+        return found_changes(rows, list(groups), counts_source=self.inserts)
 
-    def found(self, positions: Mapping[str, BitMap64]) -> FoundChanges:
+    def changes_at(self, positions: Mapping[str, BitMap64]) -> FoundChanges:
         """The result of :meth:`find` for a query with one clause and without a source.
 
         Args:
@@ -210,7 +210,7 @@ class RowChangeQuery:
         """
         action = F.col(_ACTION_COLUMN)
         generated = generated_columns(self.schema)
-        given: dict[str, Column] = {}
+        is_given_by_name: dict[str, Column] = {}
         for name in computed_columns(self.schema):
             without = [
                 number
@@ -219,9 +219,9 @@ class RowChangeQuery:
                 or (name not in clause.values and (clause.action is ClauseAction.INSERT or name in generated))
             ]
             if without:
-                given[name] = ~action.isin(without)
-        frame = fill(rows, layout, given) if given else rows
-        numbered = numbered_columns(self.schema, list(given)) if self.inserts else frozenset[str]()
+                is_given_by_name[name] = ~action.isin(without)
+        frame = fill(rows, layout, is_given_by_name) if is_given_by_name else rows
+        numbered = numbered_columns(self.schema, list(is_given_by_name)) if self.inserts else frozenset[str]()
         return FilledRows(frame=frame.drop(_ACTION_COLUMN), numbered=numbered)
 
     @property
@@ -304,9 +304,9 @@ class RowChangeQuery:
         """The new rows of a join: updated and inserted ones, and those that are kept."""
         stays = [number for number, clause in enumerate(self.clauses) if clause.action is not ClauseAction.DELETE]
         keep = f"({_ACTION_COLUMN} = {_UNCHANGED} AND coalesce({_KEEP_COLUMN}, FALSE))"
-        wanted = keep if not stays else f"{_ACTION_COLUMN} IN ({', '.join(map(str, stays))}) OR {keep}"
+        is_written = keep if not stays else f"{_ACTION_COLUMN} IN ({', '.join(map(str, stays))}) OR {keep}"
         actions = {ClauseAction.UPDATE, ClauseAction.INSERT}
-        return self._selected(labelled.where(wanted), actions, is_new=False, keeps=keeps)
+        return self._selected(labelled.where(is_written), actions, is_new=False, keeps=keeps)
 
     def _selected(self, rows: DataFrame, actions: Set[ClauseAction], *, is_new: bool, keeps: bool = False) -> DataFrame:
         """The columns of the table as :meth:`_values` has them, the ids that rows keep, and the numbers of the clauses."""
@@ -342,14 +342,14 @@ class RowChangeQuery:
         values: dict[str, Column] = {}
         for item in self.schema.fields:
             name = item.name
-            given = [(number, clause.values[name]) for number, clause in clauses if name in clause.values]
-            if not given:
+            assigned = [(number, clause.values[name]) for number, clause in clauses if name in clause.values]
+            if not assigned:
                 continue
-            if not keeps and len(given) == len(clauses):
-                value = given.pop()[1]
+            if not keeps and len(assigned) == len(clauses):
+                value = assigned.pop()[1]
             else:
                 value = F.expr(self._null(item) if is_new else self._old(name))
-            for number, column in reversed(given):
+            for number, column in reversed(assigned):
                 value = F.when(applies[number], column).otherwise(value)
             values[name] = value
         return values
@@ -389,7 +389,7 @@ class RowChangeQuery:
         Args:
             places: for each kind of clause, the condition on the rows of the join as SQL text; others do not apply.
         """
-        found = F.lit(_UNCHANGED)
+        number_of_clause = F.lit(_UNCHANGED)
         for number, clause in reversed(list(enumerate(self.clauses))):
             if clause.kind not in places:
                 continue
@@ -398,8 +398,8 @@ class RowChangeQuery:
                 applies = F.expr(place)
             else:
                 applies = clause.condition if place == "TRUE" else F.expr(place) & clause.condition
-            found = F.when(applies, F.lit(number)).otherwise(found)
-        return found
+            number_of_clause = F.when(applies, F.lit(number)).otherwise(number_of_clause)
+        return number_of_clause
 
 
 def _with_keep(rows: DataFrame | None) -> DataFrame | None:

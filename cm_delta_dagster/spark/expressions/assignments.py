@@ -60,26 +60,26 @@ def target_path(column: str, schema: StructType, alias: str) -> tuple[str, ...]:
     is_qualified = len(names) > 1 and names[0].lower() == alias.lower()
     if is_qualified and (schema.field(names[1]) is not None or schema.field(names[0]) is None):
         names = names[1:]
-    found: list[str] = []
+    path: list[str] = []
     inside: DataType = schema
     for name in names:
         if isinstance(inside, ArrayType | MapType):
             raise InvalidArgumentError(
                 f"{column!r} is inside of an array or map, whose elements cannot be set one by one. Nothing was written. Set the "
-                f"whole column {found[0]!r}."
+                f"whole column {path[0]!r}."
             )
         item = inside.field(name) if isinstance(inside, StructType) else None
         if item is None:
-            where = f"{'.'.join(found)!r} has no field" if found else "The table has no column"
-            if not found and len(names) > 1:
+            where = f"{'.'.join(path)!r} has no field" if path else "The table has no column"
+            if not path and len(names) > 1:
                 where = "The table has no column or alias"
             known = ", ".join(inside.names) if isinstance(inside, StructType) else data_type_text(inside)
             raise InvalidArgumentError(
                 f"{where} {name!r}, to which a value is assigned; it has {known}. Nothing was written. Check the name."
             )
-        found.append(item.name)
+        path.append(item.name)
         inside = item.type
-    return tuple(found)
+    return tuple(path)
 
 
 def assigned_columns(
@@ -96,8 +96,8 @@ def assigned_columns(
         SchemaMismatchError: a value whose type cannot be stored in the column.
     """
     trees: dict[str, _Tree] = {}
-    for each in assignments:
-        _place(trees, each.path, each)
+    for assignment in assignments:
+        _place(trees, assignment.path, assignment)
     columns: dict[str, Column] = {}
     for name, tree in trees.items():
         field = schema.field(name)
@@ -110,8 +110,8 @@ def assigned_columns(
     return columns
 
 
-def with_kept_fields(given: Column, offered: DataType, old: Column, present: DataType) -> Column:
-    """``given`` of type ``offered``, with the fields of ``old`` of type ``present`` that it lacks.
+def with_kept_fields(new: Column, offered: DataType, old: Column, present: DataType) -> Column:
+    """``new`` of type ``offered``, with the fields of ``old`` of type ``present`` that it lacks.
 
     A struct that lacks fields is NULL where ``old`` is NULL too. Otherwise it has the fields of both, NULL where a struct is NULL.
     """
@@ -120,13 +120,13 @@ def with_kept_fields(given: Column, offered: DataType, old: Column, present: Dat
         or not isinstance(present, StructType)
         or not _lacks_fields(offered, present)
     ):
-        return given
+        return new
     fields: list[Column] = []
     for item in present.fields:
         have, kept = offered.field(item.name), old.getField(item.name)
-        value = kept if have is None else with_kept_fields(given.getField(have.name), have.type, kept, item.type)
+        value = kept if have is None else with_kept_fields(new.getField(have.name), have.type, kept, item.type)
         fields.append(value.alias(item.name))
-    return F.when(given.isNotNull() | old.isNotNull(), F.struct(*fields))
+    return F.when(new.isNotNull() | old.isNotNull(), F.struct(*fields))
 
 
 def _lacks_fields(offered: StructType, present: StructType) -> bool:
@@ -149,11 +149,11 @@ def check_constants(assignments: Iterable[Assignment], schema: StructType, sessi
 
     Raises Spark's error for the first one that does not fit.
     """
-    for each in assignments:
-        want = type_at(each.path, schema)
-        if fits(each.data_type, want):
+    for assignment in assignments:
+        want = type_at(assignment.path, schema)
+        if fits(assignment.data_type, want):
             continue
-        value = converted(each.value, each.data_type, want, ".".join(each.path))
+        value = converted(assignment.value, assignment.data_type, want, ".".join(assignment.path))
         try:
             with without_query_logs():
                 rows = session.sql("SELECT 1 FROM VALUES (1)").select(value)

@@ -78,8 +78,8 @@ class RelationNumbers:
                 self._numbers = jvm.java.util.IdentityHashMap()
             plan = frame._jdf.queryExecution().analyzed()
             numbers = _leaf_numbers(plan, number)
-            found = [] if numbers is None else column_sources(json.loads(plan.toJSON()), numbers)
-            return found if len(found) == len(frame.columns) else None
+            sources = [] if numbers is None else column_sources(json.loads(plan.toJSON()), numbers)
+            return sources if len(sources) == len(frame.columns) else None
         # A platform that hides the JVM; a plan that Spark cannot print, or that is deeper than Python's stack.
         except (Py4JError, AttributeError, TypeError, LookupError, ValueError, RuntimeError):
             return None
@@ -92,8 +92,8 @@ class RelationNumbers:
         return known
 
     def _number(self, relation: Any) -> int | None:
-        found = int(self._numbers.getOrDefault(relation, -1))
-        return None if found < 0 else found
+        number = int(self._numbers.getOrDefault(relation, -1))
+        return None if number < 0 else number
 
 
 def _leaf_numbers(plan: Any, number: Callable[[Any], int | None]) -> list[int | None] | None:
@@ -106,7 +106,7 @@ def _leaf_numbers(plan: Any, number: Callable[[Any], int | None]) -> list[int | 
         leaf = leaves.apply(position)
         kind = str(leaf.getClass().getSimpleName())
         numbers.append(number(leaf.relation()) if kind == _RELATION else None)
-    return numbers if any(found is not None for found in numbers) else None
+    return numbers if any(number_of_leaf is not None for number_of_leaf in numbers) else None
 
 
 def column_sources(nodes: Sequence[_PlanNode], numbers: Sequence[int | None]) -> list[Sources]:
@@ -132,10 +132,10 @@ class _PlanReader:
         if not node["num-children"]:
             return self._leaf(node, next(self.numbers))
         children = [self.node() for _ in range(node["num-children"])]
-        found = self._combined(node, children)
+        columns = self._combined(node, children)
         if _kind(node) == "CTERelationDef":
-            self.ctes[node["id"]] = [sources for _, sources in found]
-        return found
+            self.ctes[node["id"]] = [sources for _, sources in columns]
+        return columns
 
     def _leaf(self, node: _PlanNode, number: int | None) -> _ColumnSources:
         attributes = [items[0] for items in node.get("output") or () if items]
@@ -205,12 +205,12 @@ def _referred(value: Any, below: Mapping[int, Sources]) -> Sources:
 
 
 def _union(parts: Iterator[Sources]) -> Sources:
-    found: frozenset[Source] = frozenset()
+    union: frozenset[Source] = frozenset()
     for part in parts:
         if part is None:
             return None
-        found |= part
-    return found
+        union |= part
+    return union
 
 
 def _id(node: _PlanNode) -> int:

@@ -80,25 +80,25 @@ def _padded(value: Column, width: int) -> Column:
 
 def stored_path(path: ColumnPath, schema: StructType, stored: StructType) -> ColumnPath | None:
     """Names in the file of a column or a field of structs; None if it is not stored or is inside a list."""
-    found: list[str] = []
-    wanted: DataType = schema
-    held: DataType = stored
+    names: list[str] = []
+    data_type: DataType = schema
+    stored_type: DataType = stored
     for name in path:
-        if not isinstance(wanted, StructType) or not isinstance(held, StructType):
+        if not isinstance(data_type, StructType) or not isinstance(stored_type, StructType):
             return None
-        pair = next(((a, b) for a, b in pairs(wanted, held) if a.name.lower() == name.lower()), None)
+        pair = next(((a, b) for a, b in pairs(data_type, stored_type) if a.name.lower() == name.lower()), None)
         if pair is None or pair[1] is None:
             return None
-        found.append(pair[1].name)
-        wanted, held = pair[0].type, pair[1].type
-    return tuple(found)
+        names.append(pair[1].name)
+        data_type, stored_type = pair[0].type, pair[1].type
+    return tuple(names)
 
 
-def pairs(wanted: StructType, stored: StructType) -> Iterator[tuple[StructField, StructField | None]]:
-    """Each field of ``wanted`` with its stored field, by position."""
-    held = iter(stored.fields)
-    for item in wanted.fields:
-        yield item, next(held) if is_stored(item.type) else None
+def pairs(schema: StructType, stored: StructType) -> Iterator[tuple[StructField, StructField | None]]:
+    """Each field of ``schema`` with its stored field, by position."""
+    stored_fields = iter(stored.fields)
+    for item in schema.fields:
+        yield item, next(stored_fields) if is_stored(item.type) else None
 
 
 def is_stored(data_type: DataType) -> bool:
@@ -137,8 +137,8 @@ def _stored_fields(
             yield None
             continue
         metadata = {key: value for key, value in item.metadata.items() if key not in _READER_METADATA}
-        held = _stored_type(item.type, names, trusted, path)
-        yield StructField(names(path, item), held, item.nullable or path not in trusted, metadata)
+        stored_type = _stored_type(item.type, names, trusted, path)
+        yield StructField(names(path, item), stored_type, item.nullable or path not in trusted, metadata)
 
 
 def _stored_type(data_type: DataType, names: Names, trusted: frozenset[ColumnPath], path: ColumnPath) -> DataType:
@@ -159,29 +159,29 @@ def _stored_type(data_type: DataType, names: Names, trusted: frozenset[ColumnPat
 
 
 def _reshaped(
-    value: Column, stored: DataType, wanted: DataType, where: str, widths: CharWidths | None = None
+    value: Column, stored: DataType, data_type: DataType, where: str, widths: CharWidths | None = None
 ) -> Column:
-    """``value`` with the inner names, order, nullability and metadata of ``wanted``, and ``char(n)`` strings padded."""
+    """``value`` with the inner names, order, nullability and metadata of ``data_type``, and ``char(n)`` strings padded."""
     if widths is not None and widths.width:
         return _padded(value, widths.width)
-    if stored == wanted and widths is None:
+    if stored == data_type and widths is None:
         return value
-    match stored, wanted:
+    match stored, data_type:
         case StructType(), StructType():
             # Spark's optimizer can prune this form, so that only the fields that a query needs are read.
-            return F.when(value.isNotNull(), F.struct(*_reshaped_fields(value, stored, wanted, where, widths)))
-        case _ if widths is None and _only_renamed(stored, wanted):
+            return F.when(value.isNotNull(), F.struct(*_reshaped_fields(value, stored, data_type, where, widths)))
+        case _ if widths is None and _only_renamed(stored, data_type):
             # A cast by position is one compiled expression; a lambda is interpreted for each element.
-            return value.cast(spark_type(wanted))
+            return value.cast(spark_type(data_type))
         case ArrayType(), ArrayType():
-            return F.transform(value, lambda element: _reshaped_element(element, stored, wanted, where, widths))
+            return F.transform(value, lambda element: _reshaped_element(element, stored, data_type, where, widths))
         case MapType(), MapType():
             of_keys = _widths_of(widths, "key")
-            if stored.key_type != wanted.key_type or of_keys is not None:
+            if stored.key_type != data_type.key_type or of_keys is not None:
                 value = F.transform_keys(
-                    value, lambda key, _: _reshaped(key, stored.key_type, wanted.key_type, f"{where}.key", of_keys)
+                    value, lambda key, _: _reshaped(key, stored.key_type, data_type.key_type, f"{where}.key", of_keys)
                 )
-            return F.transform_values(value, lambda _, entry: _reshaped_entry(entry, stored, wanted, where, widths))
+            return F.transform_values(value, lambda _, entry: _reshaped_entry(entry, stored, data_type, where, widths))
         case _:
             return value
 
@@ -191,49 +191,54 @@ def _widths_of(widths: CharWidths | None, name: str) -> CharWidths | None:
 
 
 def _reshaped_fields(
-    value: Column, stored: StructType, wanted: StructType, where: str, widths: CharWidths | None
+    value: Column, stored: StructType, schema: StructType, where: str, widths: CharWidths | None
 ) -> Iterator[Column]:
-    for item, held in pairs(wanted, stored):
+    for item, stored_field in pairs(schema, stored):
         name = f"{where}.{item.name}"
-        if held is None:
+        if stored_field is None:
             part = _nulls(item.type)
         else:
-            part = _reshaped(value.getField(held.name), held.type, item.type, name, _widths_of(widths, item.name))
+            part = _reshaped(
+                value.getField(stored_field.name), stored_field.type, item.type, name, _widths_of(widths, item.name)
+            )
             # Spark takes each field of a nullable struct for nullable, even if the field is NOT NULL.
             part = part if item.nullable else non_null(part, item.type, name)
         yield part.alias(item.name, metadata=dict(item.metadata))
 
 
 def _reshaped_element(
-    element: Column, stored: ArrayType, wanted: ArrayType, where: str, widths: CharWidths | None
+    element: Column, stored: ArrayType, data_type: ArrayType, where: str, widths: CharWidths | None
 ) -> Column:
     of_elements = _widths_of(widths, "element")
-    value = _reshaped(element, stored.element_type, wanted.element_type, f"{where}.element", of_elements)
-    return value if wanted.contains_null else non_null(value, wanted.element_type, f"{where}.element")
+    value = _reshaped(element, stored.element_type, data_type.element_type, f"{where}.element", of_elements)
+    return value if data_type.contains_null else non_null(value, data_type.element_type, f"{where}.element")
 
 
-def _reshaped_entry(entry: Column, stored: MapType, wanted: MapType, where: str, widths: CharWidths | None) -> Column:
-    value = _reshaped(entry, stored.value_type, wanted.value_type, f"{where}.value", _widths_of(widths, "value"))
-    return value if wanted.value_contains_null else non_null(value, wanted.value_type, f"{where}.value")
+def _reshaped_entry(
+    entry: Column, stored: MapType, data_type: MapType, where: str, widths: CharWidths | None
+) -> Column:
+    value = _reshaped(entry, stored.value_type, data_type.value_type, f"{where}.value", _widths_of(widths, "value"))
+    return value if data_type.value_contains_null else non_null(value, data_type.value_type, f"{where}.value")
 
 
-def _only_renamed(stored: DataType, wanted: DataType) -> bool:
+def _only_renamed(stored: DataType, data_type: DataType) -> bool:
     """Whether the types differ only in names of fields, so that a cast by position is sufficient; nested NOT NULL excludes it."""
-    match stored, wanted:
+    match stored, data_type:
         case StructType(), StructType():
-            return len(stored.fields) == len(wanted.fields) and all(
-                b.nullable and _only_renamed(a.type, b.type) for a, b in zip(stored.fields, wanted.fields, strict=True)
+            return len(stored.fields) == len(data_type.fields) and all(
+                b.nullable and _only_renamed(a.type, b.type)
+                for a, b in zip(stored.fields, data_type.fields, strict=True)
             )
         case ArrayType(), ArrayType():
-            return wanted.contains_null and _only_renamed(stored.element_type, wanted.element_type)
+            return data_type.contains_null and _only_renamed(stored.element_type, data_type.element_type)
         case MapType(), MapType():
             return (
-                wanted.value_contains_null
-                and _only_renamed(stored.key_type, wanted.key_type)
-                and _only_renamed(stored.value_type, wanted.value_type)
+                data_type.value_contains_null
+                and _only_renamed(stored.key_type, data_type.key_type)
+                and _only_renamed(stored.value_type, data_type.value_type)
             )
         case _:
-            return stored == wanted
+            return stored == data_type
 
 
 def _nulls(data_type: DataType) -> Column:

@@ -62,9 +62,9 @@ def check_repeatable_column(column: Column, scope: DataFrame) -> None:
     Raises:
         InvalidArgumentError: the column is not deterministic, or ``scope`` has no such columns.
     """
-    found = _called(_description(column))
-    if found:
-        raise InvalidArgumentError(_varies(found))
+    varying = _called(_description(column))
+    if varying:
+        raise InvalidArgumentError(_varies(varying))
     if is_connect(scope.sparkSession):
         return
     if not all(bool(item.deterministic()) for item in _items(_analysed([column], scope))):
@@ -98,12 +98,12 @@ def _check_rows(filtered: Callable[[], DataFrame], where: str) -> None:
         except AnalysisException as error:
             if not str(error.getCondition()).startswith(_NOT_OF_ONE_ROW):
                 raise
-            found = str(error).partition(" SQLSTATE")[0].strip()
+            reason = str(error).partition(" SQLSTATE")[0].strip()
             raise InvalidArgumentError(
                 "A write evaluates its expressions for each row by itself, so they cannot call aggregate functions, window "
                 "functions or functions that return several rows. Nothing was written. Compute the values before, e.g. into a "
                 "column of the source. "
-                f"({found})"
+                f"({reason})"
             ) from error
 
 
@@ -113,8 +113,8 @@ def are_repeatable(columns: Sequence[Column], scope: DataFrame) -> list[bool]:
     if is_connect(scope.sparkSession):
         return known
     named = [column.alias(f"v{number}") for number, column in enumerate(columns)]
-    found = [bool(item.deterministic()) for item in _items(_analysed(named, scope))]
-    return [left and right for left, right in zip(known, found, strict=True)]
+    deterministic = [bool(item.deterministic()) for item in _items(_analysed(named, scope))]
+    return [left and right for left, right in zip(known, deterministic, strict=True)]
 
 
 def _analysed(columns: Sequence[Column], scope: DataFrame) -> Any:
@@ -133,9 +133,9 @@ def check_repeatable_text(text: str, names: frozenset[str]) -> None:
     Raises:
         InvalidArgumentError: names the functions.
     """
-    found = varying_functions(text, names)
-    if found:
-        raise InvalidArgumentError(_varies(found))
+    varying = varying_functions(text, names)
+    if varying:
+        raise InvalidArgumentError(_varies(varying))
 
 
 def _varies(functions: Sequence[str]) -> str:
@@ -157,9 +157,9 @@ def check_repeatable(predicate: Predicate, schema: StructType, session: SparkSes
     for leaf in leaves(predicate):
         if not isinstance(leaf, Opaque):
             continue
-        found = varying_functions(leaf.sql, names) if leaf.expression is None else _called(leaf.sql)
-        if found:
-            raise InvalidArgumentError(_varies(found))
+        varying = varying_functions(leaf.sql, names) if leaf.expression is None else _called(leaf.sql)
+        if varying:
+            raise InvalidArgumentError(_varies(varying))
         if not is_connect(session) and (leaf.expression is not None or leaf.columns is None):
             _check_deterministic(leaf, schema, session)
 

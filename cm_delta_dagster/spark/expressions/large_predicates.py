@@ -74,15 +74,15 @@ def _by_stack(predicate: Predicate) -> str:
 
 
 def _depths(predicate: Predicate) -> dict[int, int]:
-    found: dict[int, int] = {}
+    depth_by_id: dict[int, int] = {}
 
     def leaf(node: Predicate) -> int:
-        found[id(node)] = 0
+        depth_by_id[id(node)] = 0
         return 0
 
     def combine(node: And | Or | Not, depths: Sequence[int]) -> int:
-        found[id(node)] = 1 + max(depths, default=0)
-        return found[id(node)]
+        depth_by_id[id(node)] = 1 + max(depths, default=0)
+        return depth_by_id[id(node)]
 
     fold(predicate, leaf, combine)
-    return found
+    return depth_by_id

@@ -77,13 +77,13 @@ def on_stored_columns(
         stored: the columns as they are stored in files.
         only: lower-cased top-level columns; parts that mention none of them are left out.
     """
-    found = []
+    translated_parts = []
     for part in conjuncts(predicate):
         if any(column_path(column)[0].lower() in only for column in columns_of(part)):
             translated = _translated(part, schema, stored)
             if translated is not None:
-                found.append(translated)
-    return F.expr(spark_sql(_not_pushed_down(And(tuple(found)), stored))) if found else None
+                translated_parts.append(translated)
+    return F.expr(spark_sql(_not_pushed_down(And(tuple(translated_parts)), stored))) if translated_parts else None
 
 
 def _not_pushed_down(predicate: Predicate, schema: StructType) -> Predicate:
@@ -125,20 +125,20 @@ def _leaf_not_pushed_down(leaf: Predicate, schema: StructType, *, negated: bool)
 
 
 def _floating_type(column: str, schema: StructType) -> DataType | None:
-    found: DataType = schema
+    data_type: DataType = schema
     for segment in column_path(column):
-        item = found.field(segment) if isinstance(found, StructType) else None
+        item = data_type.field(segment) if isinstance(data_type, StructType) else None
         if item is None:
             return None
-        found = item.type
-    return found if found in (FLOAT, DOUBLE) else None
+        data_type = item.type
+    return data_type if data_type in (FLOAT, DOUBLE) else None
 
 
 def _mentions_floats(columns: frozenset[str] | None, schema: StructType) -> bool:
     """Whether a text over these columns, all of the table for None, may compare floating point numbers."""
     top = None if columns is None else {column_path(column)[0].lower() for column in columns}
     kinds = (item.type for item in schema.fields if top is None or item.name.lower() in top)
-    return any(found in (FLOAT, DOUBLE) for kind in kinds for found in walk_types(kind))
+    return any(inner in (FLOAT, DOUBLE) for kind in kinds for inner in walk_types(kind))
 
 
 def _is_unsafe(leaf: Comparison | In) -> bool:
@@ -151,10 +151,10 @@ def _is_unsafe(leaf: Comparison | In) -> bool:
 def _translated(predicate: Predicate, schema: StructType, stored: StructType) -> Predicate | None:
     translated: dict[int, Predicate] = {}
     for leaf in leaves(predicate):
-        found = _translated_leaf(leaf, schema, stored)
-        if found is None:
+        translated_leaf = _translated_leaf(leaf, schema, stored)
+        if translated_leaf is None:
             return None
-        translated[id(leaf)] = found
+        translated[id(leaf)] = translated_leaf
     return fold(predicate, lambda leaf: translated[id(leaf)], with_parts)
 
 

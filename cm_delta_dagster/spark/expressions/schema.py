@@ -39,9 +39,9 @@ def from_spark(schema: T.StructType) -> StructType:
     Raises:
         SchemaMismatchError: a column has a type that Delta does not have, e.g. an interval or a user-defined type.
     """
-    found = _from_json(schema.json())
-    check_writable_types(found)
-    return found
+    schema_of_frame = _from_json(schema.json())
+    check_writable_types(schema_of_frame)
+    return schema_of_frame
 
 
 def schema_of(frame: DataFrame) -> StructType:
@@ -80,19 +80,19 @@ def _plain_strings(value: Any) -> Any:
     return [_plain_strings(item) for item in value] if isinstance(value, list) else value
 
 
-def same_shape(one: DataType, other: DataType) -> bool:
+def same_shape(first: DataType, other: DataType) -> bool:
     """Whether two types have the same names in the same order and the same leaf types; nullability may differ."""
-    match one, other:
+    match first, other:
         case StructType(), StructType():
-            return one.names == other.names and all(
-                same_shape(a.type, b.type) for a, b in zip(one.fields, other.fields, strict=True)
+            return first.names == other.names and all(
+                same_shape(a.type, b.type) for a, b in zip(first.fields, other.fields, strict=True)
             )
         case ArrayType(), ArrayType():
-            return same_shape(one.element_type, other.element_type)
+            return same_shape(first.element_type, other.element_type)
         case MapType(), MapType():
-            return same_shape(one.key_type, other.key_type) and same_shape(one.value_type, other.value_type)
+            return same_shape(first.key_type, other.key_type) and same_shape(first.value_type, other.value_type)
         case _:
-            return one == other
+            return first == other
 
 
 def sql_type(data_type: DataType) -> str:

@@ -107,8 +107,10 @@ class _Assignment:
             case StructType(), StructType():
                 pairs = _paired(have, want, path, by_name=self.by_name)
                 fields = [
-                    self.value(value.getField(one.name), one.type, other.type, f"{path}.{other.name}").alias(other.name)
-                    for one, other in pairs
+                    self.value(value.getField(offered.name), offered.type, other.type, f"{path}.{other.name}").alias(
+                        other.name
+                    )
+                    for offered, other in pairs
                 ]
                 return F.when(value.isNotNull(), F.struct(*fields))
             case ArrayType(), ArrayType():
@@ -129,8 +131,8 @@ class _Assignment:
 def _paired(have: StructType, want: StructType, path: str, *, by_name: bool) -> list[tuple[StructField, StructField]]:
     """The offered field of each field of ``want``."""
     if by_name:
-        found = [(have.field(item.name), item) for item in want.fields]
-        pairs = [(one, item) for one, item in found if one is not None]
+        candidates = [(have.field(item.name), item) for item in want.fields]
+        pairs = [(offered, item) for offered, item in candidates if offered is not None]
     else:
         pairs = list(zip(have.fields, want.fields, strict=False))
     if len(pairs) != len(want.fields) or len(have.fields) != len(want.fields):

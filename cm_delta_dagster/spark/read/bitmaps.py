@@ -58,12 +58,12 @@ def bitmap_words(bitmap: BitMap64) -> pa.Array:
 
 def bit_batches(bitmaps: Sequence[BitMap64], limit: int = _BATCH_BITS) -> Iterator[slice]:
     """Consecutive parts of ``bitmaps``, each of at most ``limit`` bits unless a single file has more."""
-    start = held = 0
+    start = bits = 0
     for position, bitmap in enumerate(bitmaps):
         count = num_bits(bitmap)
-        if position > start and held + count > limit:
+        if position > start and bits + count > limit:
             yield slice(start, position)
-            start, held = position, 0
-        held += count
+            start, bits = position, 0
+        bits += count
     if bitmaps:
         yield slice(start, len(bitmaps))

@@ -47,36 +47,36 @@ def is_absent(name: str) -> bool:
     return name.startswith(_ABSENT)
 
 
-def as_names(found: Mapping[ColumnPath, str]) -> Names:
+def as_names(names: Mapping[ColumnPath, str]) -> Names:
     """The names as an argument of :func:`~cm_delta_dagster.spark.expressions.columns.stored_schema`."""
-    return lambda path, _: found[path]
+    return lambda path, _: names[path]
 
 
-def group_by_names(found: Sequence[Mapping[ColumnPath, str]]) -> Iterator[tuple[Mapping[ColumnPath, str], list[int]]]:
+def group_by_names(names_of_files: Sequence[Mapping[ColumnPath, str]]) -> Iterator[tuple[Mapping[ColumnPath, str], list[int]]]:
     """The distinct sets of names, each with the positions of the files that have them."""
     groups: dict[tuple[tuple[ColumnPath, str], ...], list[int]] = {}
-    for position, names in enumerate(found):
+    for position, names in enumerate(names_of_files):
         groups.setdefault(tuple(names.items()), []).append(position)
     for key, positions in groups.items():
         yield dict(key), positions
 
 
-def _names(schema: StructType, held: pa.Schema, file: str) -> dict[ColumnPath, str]:
-    if schema.fields and len(held) and not any(map(_has_ids, held)):
+def _names(schema: StructType, columns: pa.Schema, file: str) -> dict[ColumnPath, str]:
+    if schema.fields and len(columns) and not any(map(_has_ids, columns)):
         raise CorruptLogError(
             f"The data file {file} has no field ids, by which the columns of a table with column mapping in id mode are "
             "found; nothing is read, because its columns cannot be identified. Write the file again with ids."
         )
     names: dict[ColumnPath, str] = {}
-    _match(schema, list(held), (), names, file)
+    _match(schema, list(columns), (), names, file)
     return names
 
 
 def _match(
-    schema: StructType, held: Sequence[pa.Field], above: ColumnPath, names: dict[ColumnPath, str], file: str
+    schema: StructType, columns: Sequence[pa.Field], above: ColumnPath, names: dict[ColumnPath, str], file: str
 ) -> None:
     by_id: dict[int, pa.Field] = {}
-    for column in held:
+    for column in columns:
         if (identifier := _id(column)) is not None:
             if identifier in by_id:
                 raise CorruptLogError(
@@ -90,21 +90,27 @@ def _match(
             names[path] = item.name  # Change data files have no field id for ``_change_type``.
             continue
         column = by_id.get(field_id(item))
-        names[path] = _absent(item, held) if column is None else column.name
+        names[path] = _absent(item, columns) if column is None else column.name
         _match_type(item.type, None if column is None else column.type, path, names, file)
 
 
 def _match_type(
-    data_type: DataType, held: pa.DataType | None, path: ColumnPath, names: dict[ColumnPath, str], file: str
+    data_type: DataType, stored_type: pa.DataType | None, path: ColumnPath, names: dict[ColumnPath, str], file: str
 ) -> None:
     match data_type:
         case StructType():
-            _match(data_type, list(held) if held is not None and pa.types.is_struct(held) else [], path, names, file)
+            _match(
+                data_type,
+                list(stored_type) if stored_type is not None and pa.types.is_struct(stored_type) else [],
+                path,
+                names,
+                file,
+            )
         case ArrayType():
-            element = held.value_type if held is not None and pa.types.is_list(held) else None
+            element = stored_type.value_type if stored_type is not None and pa.types.is_list(stored_type) else None
             _match_type(data_type.element_type, element, (*path, "element"), names, file)
         case MapType():
-            entries = held if held is not None and pa.types.is_map(held) else None
+            entries = stored_type if stored_type is not None and pa.types.is_map(stored_type) else None
             key, value = (None, None) if entries is None else (entries.key_type, entries.item_type)
             _match_type(data_type.key_type, key, (*path, "key"), names, file)
             _match_type(data_type.value_type, value, (*path, "value"), names, file)
@@ -112,9 +118,9 @@ def _match_type(
             pass
 
 
-def _absent(item: StructField, held: Sequence[pa.Field]) -> str:
+def _absent(item: StructField, columns: Sequence[pa.Field]) -> str:
     name = f"{_ABSENT}{field_id(item)}"
-    taken = {column.name.lower() for column in held}
+    taken = {column.name.lower() for column in columns}
     while name in taken:
         name += "_"
     return name

@@ -158,16 +158,16 @@ class FileIndexes:
         content = b"".join(bitmap.serialize() for bitmap in bitmaps)
         digest = hashlib.sha256(content).digest()
         with self._lock:
-            found = self._deleted.get(digest)
-        if found is None:
+            rows = self._deleted.get(digest)
+        if rows is None:
             handle = self._call("deletedRows", packed_column(pa.array(lengths, pa.int64())), content)
-            found = DeletedRows(handle=handle, num_bits=sum(lengths), digest=digest)
+            rows = DeletedRows(handle=handle, num_bits=sum(lengths), digest=digest)
         with self._lock:
-            self._deleted[digest] = found
+            self._deleted[digest] = rows
             self._deleted.move_to_end(digest)
             while len(self._deleted) > 1 and sum(item.num_bits for item in self._deleted.values()) > _CACHED_BITS:
                 self._deleted.popitem(last=False)
-        return found
+        return rows
 
     def _call(self, name: str, *arguments: Any) -> Any:
         return _called(self._factory, name, *arguments)
@@ -181,17 +181,17 @@ class FileIndexes:
                 return self._blocks[content]
         content = (key, _content(files))
         with self._lock:
-            found = self._blocks.get(content)
-        if found is None:
+            block = self._blocks.get(content)
+        if block is None:
             handed = packed(files)
             handle, digest = self._call("block", handed), hashlib.sha256(handed).digest()
-            found = _Block(files=files, memory=memory, handle=handle, digest=digest)
-        found = replace(found, files=files, memory=memory)
+            block = _Block(files=files, memory=memory, handle=handle, digest=digest)
+        block = replace(block, files=files, memory=memory)
         with self._lock:
             self._forget(self._blocks.pop(content, None))
-            self._blocks[content] = found
+            self._blocks[content] = block
             self._in_memory[memory] = content
-        return found
+        return block
 
     def _forget(self, block: _Block | None) -> None:
         if block is not None:
@@ -200,11 +200,11 @@ class FileIndexes:
     def _drop_old(self, num_used: int) -> None:
         """Drop the blocks that were not used for longest; DataFrames keep their own."""
         with self._lock:
-            held = sum(item.files.num_rows for item in self._blocks.values())
-            while held > max(_CACHED_FILES, num_used) or len(self._blocks) > _CACHED_BLOCKS:
+            num_files = sum(item.files.num_rows for item in self._blocks.values())
+            while num_files > max(_CACHED_FILES, num_used) or len(self._blocks) > _CACHED_BLOCKS:
                 _, dropped = self._blocks.popitem(last=False)
                 self._forget(dropped)
-                held -= dropped.files.num_rows
+                num_files -= dropped.files.num_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +236,7 @@ def _called(target: Any, name: str, *arguments: Any) -> Any:
 
 
 _lock = threading.Lock()
-_found: "WeakKeyDictionary[Any, FileIndexes | None]" = WeakKeyDictionary()
+_indexes: "WeakKeyDictionary[Any, FileIndexes | None]" = WeakKeyDictionary()
 _is_reported = False
 
 
@@ -247,10 +247,10 @@ def file_indexes(session: SparkSession) -> FileIndexes | None:
     try:
         gateway, jvm = session.sparkContext._gateway, session._jvm
         with _lock:
-            if gateway not in _found:
-                _found[gateway] = None  # Stays if the compiler fails, which it would again.
-                _found[gateway] = FileIndexes(compiled(jvm, _SOURCES).loadClass(_FACTORY).newInstance())
-            return _found[gateway]
+            if gateway not in _indexes:
+                _indexes[gateway] = None  # Stays if the compiler fails, which it would again.
+                _indexes[gateway] = FileIndexes(compiled(jvm, _SOURCES).loadClass(_FACTORY).newInstance())
+            return _indexes[gateway]
     except NETWORK_ERRORS:
         raise
     except HIDDEN as error:

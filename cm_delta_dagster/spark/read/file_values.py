@@ -83,8 +83,8 @@ def join_file_values(
     table = session.createDataFrame(pa.table({_LOCATION_COLUMN: pa.array(spelled, pa.string()), **values}))
     table = table.selectExpr(*table.columns, f"xxhash64({_LOCATION_COLUMN}) AS {_KEY_COLUMN}")
     same_key = F.expr(f"xxhash64({FILE_COLUMN}) = {_KEY_COLUMN}")
-    found = F.expr(f"{FILE_COLUMN} = {_LOCATION_COLUMN}")
-    return frame.join(F.broadcast(table), same_key, "left").withColumn(_FOUND_COLUMN, found)
+    same_location = F.expr(f"{FILE_COLUMN} = {_LOCATION_COLUMN}")
+    return frame.join(F.broadcast(table), same_key, "left").withColumn(_FOUND_COLUMN, same_location)
 
 
 def known(value: str, sql_type: str) -> str:

@@ -38,13 +38,13 @@ _NO_NULL, _ONLY_NULLS = 1, 2
 def skipping_columns(layout: TableLayout) -> Mapping[ColumnPath, DataColumn]:
     """The columns, by logical path, whose bounds are handed over."""
     listed = statistics_columns(layout.schema, layout.partition_columns, layout.properties)
-    found = data_columns(
+    columns = data_columns(
         [item.path for item in listed],
         schema=layout.schema,
         partition_columns=layout.partition_columns,
         mapping=layout.mapping,
     )
-    return dict(list(found.items())[:MAX_COLUMNS])
+    return dict(list(columns.items())[:MAX_COLUMNS])
 
 
 def packed_files(
@@ -125,9 +125,9 @@ def _texts(values: pa.Array) -> bytes:
     _, places, content = whole.buffers()
     offsets = np.frombuffer(places, dtype=np.int64)[whole.offset : whole.offset + len(whole) + 1]
     start, end = (int(offsets[0]), int(offsets[-1])) if len(whole) else (0, 0)
-    held = b"" if content is None else content.slice(start, end - start).to_pybytes()
+    text = b"" if content is None else content.slice(start, end - start).to_pybytes()
     relative = offsets - start if len(whole) else np.zeros(1, dtype=np.int64)
-    return relative.astype("<i4").tobytes() + held
+    return relative.astype("<i4").tobytes() + text
 
 
 def _tuples(texts: Sequence[pa.Array], count: int) -> tuple[npt.NDArray[np.int64], pa.Array]:
@@ -144,12 +144,12 @@ def _tuples(texts: Sequence[pa.Array], count: int) -> tuple[npt.NDArray[np.int64
 def _bounds(files: pa.Table, columns: Mapping[ColumnPath, DataColumn]) -> list[pa.Array]:
     """Lower bounds, upper bounds and nulls of each column."""
     parsed = parse_statistics(files["stats"], {column.path: column.type for column in columns.values()})
-    found: list[pa.Array] = []
+    arrays: list[pa.Array] = []
     unknown = pa.nulls(files.num_rows, pa.int64())
     for column in columns.values():
         bounds = FileBounds.of(parsed, column)
         nulls = pc.if_else(pc.fill_null(bounds.has_only_nulls, False), _ONLY_NULLS, 0)
         nulls = pc.if_else(pc.fill_null(bounds.has_no_null, False), _NO_NULL, nulls)
         lower, upper = bounds.lower, bounds.upper
-        found += [unknown if lower is None else lower, unknown if upper is None else upper, nulls]
-    return found
+        arrays += [unknown if lower is None else lower, unknown if upper is None else upper, nulls]
+    return arrays

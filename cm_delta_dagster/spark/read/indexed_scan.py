@@ -35,8 +35,8 @@ from cm_delta_dagster.spark.read.scan_parts import (
     by_names,
     check_own_names,
     early_condition,
-    held_columns,
     row_ids,
+    stored_columns,
     table_columns,
 )
 from cm_delta_dagster.spark.session.plans import selected
@@ -96,10 +96,10 @@ def _read(
         without_vectors=without_vectors,
         deleted=deleted,
     )
-    held = {**dict(held_columns(scan, stored)), **values}
-    if scan.predicate is not None and (condition := early_condition(scan, stored, held)) is not None:
+    stored_by_name = {**dict(stored_columns(scan, stored)), **values}
+    if scan.predicate is not None and (condition := early_condition(scan, stored, stored_by_name)) is not None:
         frame = frame.where(condition)
-    columns = table_columns(scan, held)
+    columns = table_columns(scan, stored_by_name)
     if not any(extras) and not scan.with_files:
         if (*stored.names, *schemas.partitions.names) == scan.schema.names and all(map(_is_text, columns)):
             # The frame has the right columns already; a projection would only cost round trips.
@@ -132,12 +132,12 @@ def _is_text(column: Column | str) -> bool:
 def _relation_schemas(
     scan: Scan, stored: StructType, values: Mapping[str, StructField | None], extras: tuple[bool, ...]
 ) -> RelationSchemas:
-    found = [item for item in values.values() if item is not None]
+    fields = [item for item in values.values() if item is not None]
     added = [StructField(name, LONG) for name, is_wanted in zip(_EXTRAS, extras, strict=True) if is_wanted]
     paths = {path: stored_path(path, scan.data_columns, stored) for path in skipping_columns(scan.layout)}
     return RelationSchemas(
         stored=stored,
-        partitions=StructType((*found, *added)),
+        partitions=StructType((*fields, *added)),
         extras=extras,
         paths={path: names for path, names in paths.items() if names is not None},
     )
@@ -146,14 +146,14 @@ def _relation_schemas(
 def _partition_columns(scan: Scan, stored: StructType, files: pa.Table) -> dict[str, StructField | None]:
     """For each partition column, the column of the relation; in id mode a file may have any column under its name."""
     taken = {name.lower() for name in stored.names}
-    found: dict[str, StructField | None] = {}
+    columns: dict[str, StructField | None] = {}
     for number, item in enumerate(scan.partitions):
         physical = physical_name(item, scan.layout.mapping)
         name = f"{OWN_PREFIX}partition{number}" if physical.lower() in taken else physical
         has_null = not item.nullable and partition_column(files, physical).null_count > 0
         trusted: frozenset[ColumnPath] = frozenset() if has_null else frozenset([(item.name,)])
-        found[item.name] = next(iter(stored_schema(StructType((item,)), _always(name), trusted).fields), None)
-    return found
+        columns[item.name] = next(iter(stored_schema(StructType((item,)), _always(name), trusted).fields), None)
+    return columns
 
 
 def _always(name: str) -> Names:

@@ -38,8 +38,8 @@ from cm_delta_dagster.spark.read.scan_parts import (
     by_names,
     check_own_names,
     early_condition,
-    held_columns,
     row_ids,
+    stored_columns,
 )
 from cm_delta_dagster.spark.session.plans import selected
 
@@ -59,15 +59,15 @@ def listed_parts(scan: Scan, files: pa.Table) -> Iterator[DataFrame]:
 
 
 def _read(scan: Scan, names: Names, files: pa.Table, values: Mapping[str, pa.Array]) -> DataFrame:
-    wanted = scan.stored(names)
-    stored = made_nullable(wanted)
+    schema = scan.stored(names)
+    stored = made_nullable(schema)
     locations = absolute_locations(scan.layout.location, files["path"])
     check_names(locations)
     frame = load_files(
-        scan.session, wanted, store=scan.store, storage=scan.storage, locations=locations, sizes=files["size"]
+        scan.session, schema, store=scan.store, storage=scan.storage, locations=locations, sizes=files["size"]
     )
-    held = dict(held_columns(scan, stored))
-    if scan.predicate is not None and (condition := early_condition(scan, stored, held)) is not None:
+    stored_by_name = dict(stored_columns(scan, stored))
+    if scan.predicate is not None and (condition := early_condition(scan, stored, stored_by_name)) is not None:
         frame = frame.where(condition)
     texts = {item.name: f"{OWN_PREFIX}value{number}" for number, item in enumerate(scan.partitions)}
     for item in scan.partitions:
@@ -94,7 +94,7 @@ def _read(scan: Scan, names: Names, files: pa.Table, values: Mapping[str, pa.Arr
     outputs: list[Column | str] = [
         _from_text(item, F.expr(known(texts[item.name], "STRING")))
         if item.name in texts
-        else table_column(item, held[item.name])
+        else table_column(item, stored_by_name[item.name])
         for item in scan.schema.fields
     ]
     if scan.row_tracking is not None:

@@ -109,11 +109,11 @@ class Scan:
 
     def stored(self, names: Names) -> StructType:
         """The columns to read from files that name their columns by ``names``."""
-        found = stored_schema(self.data_columns, names, self.never_null)
+        stored = stored_schema(self.data_columns, names, self.never_null)
         if self.row_tracking is None:
-            return found
+            return stored
         hidden = (self.row_tracking.row_id, self.row_tracking.row_commit_version)
-        return StructType((*found.fields, *(StructField(name, LONG) for name in hidden)))
+        return StructType((*stored.fields, *(StructField(name, LONG) for name in hidden)))
 
 
 def by_names(scan: Scan, files: pa.Table) -> Iterator[tuple[Names, pa.Table]]:
@@ -124,8 +124,8 @@ def by_names(scan: Scan, files: pa.Table) -> Iterator[tuple[Names, pa.Table]]:
         yield names_of_mode(scan.layout.mapping), files
         return
     locations = absolute_locations(scan.layout.location, files["path"]).to_pylist()
-    found = names_by_file(scan.store, scan.data_columns, locations)
-    for names, positions in group_by_names(found):
+    names_of_files = names_by_file(scan.store, scan.data_columns, locations)
+    for names, positions in group_by_names(names_of_files):
         yield as_names(names), files.take(pa.array(positions, pa.int64()))
 
 
@@ -141,30 +141,33 @@ def check_own_names(scan: Scan, stored: StructType) -> None:
         )
 
 
-def table_columns(scan: Scan, held: Mapping[str, StructField | None]) -> list[Column | str]:
+def table_columns(scan: Scan, stored_by_name: Mapping[str, StructField | None]) -> list[Column | str]:
     """The columns of the table from those of a loaded frame, as Columns or SQL texts.
 
     Args:
-        held: the stored column of each column of the table.
+        stored_by_name: the stored column of each column of the table.
     """
     return [
-        quoted(item.name) if is_unchanged(item, held[item.name]) else table_column(item, held[item.name])
+        quoted(item.name)
+        if is_unchanged(item, stored_by_name[item.name])
+        else table_column(item, stored_by_name[item.name])
         for item in scan.schema.fields
     ]
 
 
-def held_columns(scan: Scan, stored: StructType) -> Iterator[tuple[str, StructField | None]]:
+def stored_columns(scan: Scan, stored: StructType) -> Iterator[tuple[str, StructField | None]]:
     """Each data column of the table with its stored column."""
-    for item, found in pairs(scan.data_columns, stored):
-        yield item.name, found
+    for item, stored_field in pairs(scan.data_columns, stored):
+        yield item.name, stored_field
 
 
-def early_condition(scan: Scan, stored: StructType, held: Mapping[str, StructField | None]) -> Column | None:
+def early_condition(scan: Scan, stored: StructType, stored_by_name: Mapping[str, StructField | None]) -> Column | None:
     """The part of the condition that Spark cannot push down to the files through the converted columns."""
     hidden = frozenset(
         item.name.lower()
         for item in scan.data_columns.fields
-        if (found := held[item.name]) is not None and (found.type != item.type or found.nullable != item.nullable)
+        if (stored_field := stored_by_name[item.name]) is not None
+        and (stored_field.type != item.type or stored_field.nullable != item.nullable)
     )
     assert scan.predicate is not None
     return on_stored_columns(scan.predicate, scan.data_columns, stored, only=hidden)

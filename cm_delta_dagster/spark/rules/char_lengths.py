@@ -136,10 +136,10 @@ def _too_long(column: Column, data_type: DataType, limits: LengthLimits) -> Colu
                 conditions.append(_any(F.map_values(column), data_type.value_type, part))
             case _:
                 pass
-    found = F.lit(False)
+    is_too_long = F.lit(False)
     for condition in conditions:
-        found = found | F.coalesce(condition, F.lit(False))
-    return found
+        is_too_long = is_too_long | F.coalesce(condition, F.lit(False))
+    return is_too_long
 
 
 def _any(values: Column, data_type: DataType, limits: LengthLimits) -> Column:

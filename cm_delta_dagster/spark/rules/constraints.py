@@ -124,10 +124,10 @@ def check_boolean(session: SparkSession, schema: StructType, constraint: Constra
     Raises:
         InvalidArgumentError: it uses a column that is missing, or is not boolean.
     """
-    found = _type_of(session, schema, constraint.expression, constraint.description)
-    if not isinstance(found, T.BooleanType):
+    data_type = _type_of(session, schema, constraint.expression, constraint.description)
+    if not isinstance(data_type, T.BooleanType):
         raise InvalidArgumentError(
-            f"{constraint.description[0].upper()}{constraint.description[1:]} is of type {found.simpleString()}, not boolean. "
+            f"{constraint.description[0].upper()}{constraint.description[1:]} is of type {data_type.simpleString()}, not boolean. "
             "Nothing was changed. Write a condition, such as `x > 0`."
         )
 
@@ -143,24 +143,25 @@ def check_expression_types(session: SparkSession, schema: StructType) -> None:
     for item in schema.fields:
         name = item.name
         if (text := generation_expression(item)) is not None:
-            found = _type_of(session, schema, text, f"the generated column {name!r} ({text})")
-            if not same_shape(_delta_type(found), item.type):
+            data_type = _type_of(session, schema, text, f"the generated column {name!r} ({text})")
+            if not same_shape(_delta_type(data_type), item.type):
                 raise InvalidArgumentError(
-                    f"The expression {text!r} of the generated column {name!r} is of type {found.simpleString()}, and the column "
-                    f"of type {data_type_text(item.type)}. Nothing was written. Cast the expression to the type of the column."
+                    f"The expression {text!r} of the generated column {name!r} is of type {data_type.simpleString()}, and the "
+                    f"column of type {data_type_text(item.type)}. Nothing was written. Cast the expression to the type of the "
+                    "column."
                 )
         if (text := default_of(item)) is not None:
             what = f"the default {text!r} of column {name!r}"
-            found = _type_of(session, StructType(()), text, what)
+            data_type = _type_of(session, StructType(()), text, what)
             cast = f"CAST({text} AS {sql_type(item.type)})"
             _type_of(session, StructType(()), cast, what)
-            if not _may_store(_delta_type(found), item.type):
+            if not _may_store(_delta_type(data_type), item.type):
                 raise InvalidArgumentError(
-                    f"The default {text!r} of column {name!r} is of type {found.simpleString()}, which cannot be stored as "
+                    f"The default {text!r} of column {name!r} is of type {data_type.simpleString()}, which cannot be stored as "
                     f"{data_type_text(item.type)}. Nothing was written. Cast the default."
                 )
             with spark_errors(f"evaluating {what}"):
-                value = converted(parsed(text, what), _delta_type(found), item.type, name)
+                value = converted(parsed(text, what), _delta_type(data_type), item.type, name)
                 session.sql("SELECT 1 FROM VALUES (1)").select(value).collect()
 
 
@@ -182,8 +183,8 @@ def _type_of(session: SparkSession, schema: StructType, text: str, what: str) ->
         raise not_evaluable(what, error) from error
 
 
-def _delta_type(found: T.DataType) -> DataType:
-    return from_spark(T.StructType([T.StructField("value", found)])).fields[0].type
+def _delta_type(data_type: T.DataType) -> DataType:
+    return from_spark(T.StructType([T.StructField("value", data_type)])).fields[0].type
 
 
 def _may_store(have: DataType, want: DataType) -> bool:

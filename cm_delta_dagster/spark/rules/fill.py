@@ -61,39 +61,42 @@ def fill_missing(frame: DataFrame, layout: TableLayout) -> FilledRows:
     if not missing:
         return FilledRows(frame=frame)
     _check_sources(schema, offered, missing)
-    given = {name: F.lit(False) for name in missing}
-    return FilledRows(frame=fill(align(frame, schema), layout, given), numbered=numbered_columns(schema, missing))
+    is_given_by_name = {name: F.lit(False) for name in missing}
+    return FilledRows(
+        frame=fill(align(frame, schema), layout, is_given_by_name), numbered=numbered_columns(schema, missing)
+    )
 
 
-def fill(frame: DataFrame, layout: TableLayout, given: Mapping[str, Column]) -> DataFrame:
+def fill(frame: DataFrame, layout: TableLayout, is_given_by_name: Mapping[str, Column]) -> DataFrame:
     """``frame`` with the values of columns that were not given: the default, the identity value or the generated value, else NULL.
 
     Args:
         frame: has every column of the schema, with its type, and any further columns.
-        given: by name of the column, whether the write gave the value of a row; for columns that it lacks, every value was given.
+        is_given_by_name: by name of the column, whether the write gave the value of a row;
+            the write gave every value of the other columns.
 
     Raises:
         InvalidArgumentError: an expression cannot be evaluated.
         InvalidDataError: an identity column has used all its values.
     """
     schema = layout.schema
-    first = _defaults(frame, schema, given)
-    identities = [column for name, column in identity_columns(schema).items() if name in given]
+    first = _defaults(frame, schema, is_given_by_name)
+    identities = [column for name, column in identity_columns(schema).items() if name in is_given_by_name]
     if identities:
         most = _most_partitions(frame)
         # The number of partitions must not exceed what the numbering assumes, however Spark plans the query.
         frame = frame.coalesce(most).withColumn(_ROW_NUMBER, F.monotonically_increasing_id())
         for column in identities:
             value = F.col(quoted(column.name))
-            first[column.name] = F.when(given[column.name], value).otherwise(_identity_value(column, most))
+            first[column.name] = F.when(is_given_by_name[column.name], value).otherwise(_identity_value(column, most))
     if first:
         frame = frame.withColumns(first)
     if identities:
         frame = frame.drop(_ROW_NUMBER)
     generated = {
-        item: F.when(given[item], F.col(quoted(item))).otherwise(_generated(item, text))
+        item: F.when(is_given_by_name[item], F.col(quoted(item))).otherwise(_generated(item, text))
         for item, text in generated_columns(schema).items()
-        if item in given
+        if item in is_given_by_name
     }
     if not generated:
         return frame
@@ -119,12 +122,17 @@ def numbered_columns(schema: StructType, missing: Sequence[str]) -> frozenset[st
     return frozenset(identity_columns(schema)) & frozenset(missing)
 
 
-def _defaults(frame: DataFrame, schema: StructType, given: Mapping[str, Column]) -> dict[str, Column]:
-    found = {item.name: text for item in schema.fields if (text := default_of(item)) is not None and item.name in given}
-    if not found:
+def _defaults(frame: DataFrame, schema: StructType, is_given_by_name: Mapping[str, Column]) -> dict[str, Column]:
+    default_texts = {
+        item.name: text
+        for item in schema.fields
+        if (text := default_of(item)) is not None and item.name in is_given_by_name
+    }
+    if not default_texts:
         return {}
     values = {
-        name: parsed(checked_text(text), f"the default {text!r} of column {name!r}") for name, text in found.items()
+        name: parsed(checked_text(text), f"the default {text!r} of column {name!r}")
+        for name, text in default_texts.items()
     }
     offered = from_spark(frame.select(*[value.alias(name) for name, value in values.items()]).schema)
     columns: dict[str, Column] = {}
@@ -132,7 +140,7 @@ def _defaults(frame: DataFrame, schema: StructType, given: Mapping[str, Column])
         want = schema.field(have.name)
         assert want is not None
         default = converted(values[have.name], have.type, want.type, want.name)
-        columns[have.name] = F.when(given[have.name], F.col(quoted(have.name))).otherwise(default)
+        columns[have.name] = F.when(is_given_by_name[have.name], F.col(quoted(have.name))).otherwise(default)
     return columns
 
 

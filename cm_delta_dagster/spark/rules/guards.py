@@ -94,14 +94,14 @@ def _nested_nulls(column: Column, data_type: DataType, path: str) -> list[tuple[
     """Conditions for NULLs below ``column``. A field of a NULL struct is NULL, as in delta-spark; that of a NULL element is not."""
     match data_type:
         case StructType():
-            found: list[tuple[str, Column]] = []
+            conditions: list[tuple[str, Column]] = []
             for item in data_type.fields:
                 child = column.getField(item.name)
                 here = f"{path}.{item.name}"
                 if not item.nullable:
-                    found.append((here, child.isNull()))
-                found += _nested_nulls(child, item.type, here)
-            return found
+                    conditions.append((here, child.isNull()))
+                conditions += _nested_nulls(child, item.type, here)
+            return conditions
         case ArrayType():
             return _element_nulls(column, data_type.element_type, data_type.contains_null, f"{path}.element")
         case MapType():
@@ -112,14 +112,14 @@ def _nested_nulls(column: Column, data_type: DataType, path: str) -> list[tuple[
 
 
 def _element_nulls(elements: Column, element_type: DataType, nullable: bool, path: str) -> list[tuple[str, Column]]:
-    found: list[tuple[str, Column]] = []
+    conditions: list[tuple[str, Column]] = []
     if not nullable:
-        found.append((path, _any_element(elements, Column.isNull)))
+        conditions.append((path, _any_element(elements, Column.isNull)))
     # The conditions inside an element are built once to get their paths and once for each use in a lambda.
     names = [name for name, _ in _nested_nulls(F.lit(None), element_type, path)]
     for position, name in enumerate(names):
-        found.append((name, _any_element(elements, _nested_condition(element_type, path, position))))
-    return found
+        conditions.append((name, _any_element(elements, _nested_condition(element_type, path, position))))
+    return conditions
 
 
 def _any_element(elements: Column, condition: Callable[[Column], Column]) -> Column:

@@ -47,10 +47,10 @@ def _value(path: ColumnPath) -> Column:
 
 
 def _is_simple(path: ColumnPath, schema: StructType) -> bool:
-    found: DataType = schema
+    data_type: DataType = schema
     for name in path:
-        item = found.field(name) if isinstance(found, StructType) else None
+        item = data_type.field(name) if isinstance(data_type, StructType) else None
         if item is None:
             return False
-        found = item.type
-    return not isinstance(found, StructType | ArrayType | MapType) and found not in (VARIANT, BINARY)
+        data_type = item.type
+    return not isinstance(data_type, StructType | ArrayType | MapType) and data_type not in (VARIANT, BINARY)

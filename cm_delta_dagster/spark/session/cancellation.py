@@ -52,8 +52,8 @@ def _on_classic(session: SparkSession, action: Callable[[], _Result]) -> _Result
     def run() -> None:
         try:
             context._jsc.sc().setLocalProperties(properties)
-            for each in session_tags:
-                session.addTag(each)
+            for session_tag in session_tags:
+                session.addTag(session_tag)
             context.addJobTag(tag)
             context._jvm.SparkSession.setActiveSession(session._jsparkSession)
             result = action()

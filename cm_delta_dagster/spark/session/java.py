@@ -55,11 +55,11 @@ def parse_java_version(text: str) -> int | None:
     """Major version in the output of ``java -version``: 17 for ``"17.0.15"``, 8 for ``"1.8.0_402"``; None if there is
     none.
     """
-    found = re.search(r'version "(\d+)(?:\.(\d+))?', text)
-    if found is None:
+    match = re.search(r'version "(\d+)(?:\.(\d+))?', text)
+    if match is None:
         return None
-    major = int(found[1])
-    return int(found[2]) if major == 1 and found[2] else major
+    major = int(match[1])
+    return int(match[2]) if major == 1 and match[2] else major
 
 
 def find_java(

@@ -27,7 +27,7 @@ have the keys of Azure accounts, among others."""
 
 
 @dataclass(slots=True)
-class _Held:
+class _SettingInUse:
     """A setting in use: the number of blocks that use it, and its value before the first block (None: not set)."""
 
     holders: int
@@ -36,7 +36,7 @@ class _Held:
 
 _lock = threading.Lock()
 # Settings belong to a session that several threads may share: the first block sets, the last one restores.
-_held: dict[tuple[str, str], _Held] = {}
+_settings_in_use: dict[tuple[str, str], _SettingInUse] = {}
 
 
 NETWORK_ERRORS = (Py4JNetworkError, ConnectionError)
@@ -111,9 +111,9 @@ def check_frame(frame: Any) -> DataFrame:
         if is_gone(frame.sparkSession):
             raise stopped_error("looking at the rows")
         return frame
-    given = f"{type(frame).__module__}.{type(frame).__qualname__}"
+    kind = f"{type(frame).__module__}.{type(frame).__qualname__}"
     raise InvalidArgumentError(
-        f"Rows must come as a pyspark.sql.DataFrame; a {given} was given. Convert it first, e.g. "
+        f"Rows must come as a pyspark.sql.DataFrame; a {kind} was given. Convert it first, e.g. "
         f"spark.createDataFrame(...)."
     )
 
@@ -168,24 +168,24 @@ def session_identity(session: SparkSession) -> str:
 
 def _take(session: SparkSession, identity: str, key: str, value: str) -> None:
     with _lock:
-        held = _held.get((identity, key))
-        if held is not None:
-            held.holders += 1
+        setting = _settings_in_use.get((identity, key))
+        if setting is not None:
+            setting.holders += 1
             return
         original = session.conf.get(key, None)
         if original != value:
             session.conf.set(key, value)
-        _held[identity, key] = _Held(holders=1, original=original)
+        _settings_in_use[identity, key] = _SettingInUse(holders=1, original=original)
 
 
 def _give_back(session: SparkSession, identity: str, key: str) -> None:
     with _lock:
-        held = _held[identity, key]
-        held.holders -= 1
-        if held.holders:
+        setting = _settings_in_use[identity, key]
+        setting.holders -= 1
+        if setting.holders:
             return
-        del _held[identity, key]
-        if held.original is None:
+        del _settings_in_use[identity, key]
+        if setting.original is None:
             session.conf.unset(key)
-        elif session.conf.get(key, None) != held.original:
-            session.conf.set(key, held.original)
+        elif session.conf.get(key, None) != setting.original:
+            session.conf.set(key, setting.original)

@@ -56,23 +56,23 @@ def hadoop_options(location: str, options: Mapping[str, Any], *, scheme: str | N
     Raises:
         InvalidArgumentError: the options contradict each other, or Hadoop has no setting for them.
     """
-    given, _, rest = location.partition("://")
+    written_scheme, _, rest = location.partition("://")
     authority = rest.partition("/")[0]
-    match OBJECT_STORE_SCHEMES.get(given.lower()):
+    match OBJECT_STORE_SCHEMES.get(written_scheme.lower()):
         case "s3":
             settings = dict(_s3(authority, options))
             return HadoopOptions(prefix="s3://", spark_prefix=f"{scheme or 's3a'}://", settings=settings)
         case "az":
             container, account = _azure_account(authority, options)
-            own = scheme or ("abfs" if given.lower() == "abfs" else "abfss")
+            own = scheme or ("abfs" if written_scheme.lower() == "abfs" else "abfss")
             return HadoopOptions(
-                prefix=f"{given}://{authority}/",
+                prefix=f"{written_scheme}://{authority}/",
                 spark_prefix=f"{own}://{container}@{account}/",
                 settings=dict(_azure(account, options)),
             )
         case "gs":
             return HadoopOptions(
-                prefix=f"{given}://", spark_prefix=f"{scheme or 'gs'}://", settings=dict(_google(options))
+                prefix=f"{written_scheme}://", spark_prefix=f"{scheme or 'gs'}://", settings=dict(_google(options))
             )
     return None
 
@@ -91,8 +91,8 @@ def check_bucket(location: str, places: HadoopOptions) -> None:
 
 def spark_location(location: str, places: HadoopOptions) -> str:
     """The location as Spark opens it; a location of another store is returned as it is."""
-    given, separator, rest = location.partition("://")
-    if separator and places.prefix == "s3://" and OBJECT_STORE_SCHEMES.get(given.lower()) == "s3":
+    written_scheme, separator, rest = location.partition("://")
+    if separator and places.prefix == "s3://" and OBJECT_STORE_SCHEMES.get(written_scheme.lower()) == "s3":
         return places.spark_prefix + rest
     if location.startswith(places.prefix):
         return places.spark_prefix + location[len(places.prefix) :]
@@ -154,8 +154,8 @@ def _s3_credentials(options: Mapping[str, Any], client: Mapping[str, Any]) -> It
         yield "aws.credentials.provider", _PROFILE
 
 
-def _s3_encryption(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    kind = given.get("ServerSideEncryption")
+def _s3_encryption(parameters: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    kind = parameters.get("ServerSideEncryption")
     if kind is None:
         return
     known = {"AES256": "SSE-S3", "aws:kms": "SSE-KMS", "aws:kms:dsse": "DSSE-KMS"}
@@ -165,8 +165,8 @@ def _s3_encryption(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             "bucket encrypt by default."
         )
     yield "encryption.algorithm", known[kind]
-    if given.get("SSEKMSKeyId"):
-        yield "encryption.key", str(given["SSEKMSKeyId"])
+    if parameters.get("SSEKMSKeyId"):
+        yield "encryption.key", str(parameters["SSEKMSKeyId"])
 
 
 def _azure_account(authority: str, options: Mapping[str, Any]) -> tuple[str, str]:

@@ -100,12 +100,12 @@ def installed_versions(*, hadoop: str | None = None) -> SparkVersions:
     if hadoop is not None:
         return SparkVersions(spark=spark, hadoop=hadoop, cloud=spark)
     jars = Path(package.origin).parent / "jars"
-    found = [match[1] for jar in jars.glob("hadoop-client-api-*.jar") if (match := _HADOOP_JAR.fullmatch(jar.name))]
-    if not found:
+    versions = [match[1] for jar in jars.glob("hadoop-client-api-*.jar") if (match := _HADOOP_JAR.fullmatch(jar.name))]
+    if not versions:
         raise InvalidArgumentError(
             f"There is no hadoop-client-api jar in {jars}, so the version of Hadoop is not known. Give it: --hadoop 3.5.0."
         )
-    return SparkVersions(spark=spark, hadoop=found[0], cloud=spark)
+    return SparkVersions(spark=spark, hadoop=versions[0], cloud=spark)
 
 
 def fetch_jars(directory: Path, versions: SparkVersions, *, store: JarStore = JarStore.S3) -> list[Path]:
@@ -140,8 +140,8 @@ def fetch_jars(directory: Path, versions: SparkVersions, *, store: JarStore = Ja
     finally:
         pom.unlink()
     if run.returncode:
-        found = _ERROR.search(run.stdout + run.stderr)
-        reason = found[1] if found else run.stderr[-500:]
+        match = _ERROR.search(run.stdout + run.stderr)
+        reason = match[1] if match else run.stderr[-500:]
         if versions.cloud is not None and f"spark-hadoop-cloud_2.13:jar:{versions.cloud}" in reason:
             raise MissingCloudError(
                 f"Maven could not get spark-hadoop-cloud {versions.cloud}. Name another version with --spark-hadoop-cloud, or "

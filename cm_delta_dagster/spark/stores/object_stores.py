@@ -129,8 +129,8 @@ class SparkStorage:
         """Options to read files at these locations, of which some may be in other buckets than the table."""
         if self.places is None or pc.all(pc.starts_with(locations, f"{self.root}/")).as_py():
             return self.read_options
-        found = [hadoop_options(root, self.store_options) for root in sorted(set(map(_root, locations.to_pylist())))]
-        others = {name: value for each in found if each is not None for name, value in each.settings.items()}
+        places = [hadoop_options(root, self.store_options) for root in sorted(set(map(_root, locations.to_pylist())))]
+        others = {name: value for place in places if place is not None for name, value in place.settings.items()}
         return {**others, **self.read_options}
 
 
@@ -154,10 +154,10 @@ def spark_storage(session: SparkSession, store: Store, location: str) -> SparkSt
             message says what to do.
         InvalidArgumentError: the options of the store cannot be given to Spark.
     """
-    given = location.partition("://")[0].lower()
-    if given in ("file", "memory") or location.startswith("/"):
+    scheme = location.partition("://")[0].lower()
+    if scheme in ("file", "memory") or location.startswith("/"):
         return ON_THIS_FILE_SYSTEM
-    chosen = session.conf.get(f"{SCHEME_SETTING}.{given}", None)
+    chosen = session.conf.get(f"{SCHEME_SETTING}.{scheme}", None)
     plain = hadoop_options(location, options_of(store), scheme=chosen)
     if plain is None:
         return ON_THIS_FILE_SYSTEM
@@ -166,13 +166,15 @@ def spark_storage(session: SparkSession, store: Store, location: str) -> SparkSt
     application = "" if is_connect(session) else session.sparkContext.applicationId
     key = (f"{application} {session_identity(session)}", f"{root} {chosen}", tuple(sorted(plain.settings.items())))
     with _lock:
-        found = _known.get(key)
-    if found is None:
-        found = _on_connect(session, root, plain) if is_connect(session) else _on_classic(session, root, plain, chosen)
-        found = replace(found, root=root, store_options=options_of(store))
+        storage = _known.get(key)
+    if storage is None:
+        storage = (
+            _on_connect(session, root, plain) if is_connect(session) else _on_classic(session, root, plain, chosen)
+        )
+        storage = replace(storage, root=root, store_options=options_of(store))
         with _lock:
-            _known[key] = found
-    return found
+            _known[key] = storage
+    return storage
 
 
 def check_same_place(session: SparkSession, storage: SparkStorage, directory: str) -> None:
@@ -213,10 +215,10 @@ def _on_connect(session: SparkSession, root: str, places: HadoopOptions) -> Spar
 
 def _redact_requests(session: SparkSession) -> None:
     """Let the web pages of a Connect server, which show the text of requests, leave out the values of settings."""
-    given = session.conf.get(_TEXT_REDACTION, None) or session.conf.get("spark.redaction.string.regex", None)
-    if given is None or _SETTINGS_IN_REQUESTS not in given:
+    pattern = session.conf.get(_TEXT_REDACTION, None) or session.conf.get("spark.redaction.string.regex", None)
+    if pattern is None or _SETTINGS_IN_REQUESTS not in pattern:
         # For the rest of the session: its reads are executed at any time.
-        session.conf.set(_TEXT_REDACTION, f"{given}|{_SETTINGS_IN_REQUESTS}" if given else _SETTINGS_IN_REQUESTS)
+        session.conf.set(_TEXT_REDACTION, f"{pattern}|{_SETTINGS_IN_REQUESTS}" if pattern else _SETTINGS_IN_REQUESTS)
 
 
 def _on_classic(session: SparkSession, root: str, places: HadoopOptions, chosen: str | None) -> SparkStorage:
@@ -242,8 +244,8 @@ def _on_classic(session: SparkSession, root: str, places: HadoopOptions, chosen:
         settings[_NO_CACHE] = "true"
     has_committers = configuration.getClassByNameOrNull(f"{_CLOUD}.PathOutputCommitProtocol") is not None
     committers = _WITHOUT_RENAMES if has_committers else {}
-    found = _storage(places, settings, committers, _PATH_PROTOCOL if has_committers else {})
-    return replace(found, copies=not has_committers)
+    storage = _storage(places, settings, committers, _PATH_PROTOCOL if has_committers else {})
+    return replace(storage, copies=not has_committers)
 
 
 def _storage(
@@ -262,8 +264,8 @@ def _storage(
 
 def _of_platform(session: SparkSession, configuration: Any, root: str, places: HadoopOptions) -> HadoopOptions:
     """The platform's own file system for ``s3``, as on EMR, unless the options need S3A."""
-    given = root.partition("://")[0].lower()
-    if OBJECT_STORE_SCHEMES.get(given) != "s3" or places.settings:
+    scheme = root.partition("://")[0].lower()
+    if OBJECT_STORE_SCHEMES.get(scheme) != "s3" or places.settings:
         return places
     own = _file_system_class(session, configuration, "s3")
     if own is None or own == _S3A_CLASS:
@@ -276,10 +278,10 @@ def _file_system_class(session: SparkSession, configuration: Any, scheme: str) -
     jvm = session.sparkContext._jvm
     assert jvm is not None
     try:
-        found = jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, configuration)
+        file_system_class = jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, configuration)
     except Py4JError:
         return None
-    return str(found.getName())
+    return str(file_system_class.getName())
 
 
 def _is_default(configuration: Any, name: str) -> bool:
@@ -296,8 +298,8 @@ def _is_same_client(session: SparkSession, configuration: Any, root: str, settin
     kept = jvm.org.apache.hadoop.fs.FileSystem.get(jvm.java.net.URI(root), configuration).getConf()
     bucket = f"fs.s3a.bucket.{root.rpartition('/')[2]}."
     for name in _COMPARED:
-        wanted = settings.get(bucket + name)
-        if wanted is not None and kept.get(f"fs.s3a.{name}") != wanted:
+        setting = settings.get(bucket + name)
+        if setting is not None and kept.get(f"fs.s3a.{name}") != setting:
             _log.warning(
                 "The Java process of the Spark session reached %s before with other settings (%s), and Hadoop keeps one client "
                 "for each bucket. Each read and write now makes a client of its own, which takes longer and keeps threads "

@@ -38,17 +38,17 @@ def task_keys(count: int) -> npt.NDArray[np.int32]:
 
     Hash partitioning is Murmur3 of seed 42, modulo the number of partitions.
     """
-    found = np.full(count, -1, dtype=np.int64)
+    keys = np.full(count, -1, dtype=np.int64)
     start, step = 0, max(1024, 4 * count)
-    while (found < 0).any():
+    while (keys < 0).any():
         numbers = np.arange(start, start + step, dtype=np.int32)
         tasks = _murmur3(numbers).astype(np.int64) % count
         # The first number for each task: later assignments win, so they are applied in reverse.
         fresh = np.full(count, -1, dtype=np.int64)
         fresh[tasks[::-1]] = numbers[::-1]
-        found = np.where(found < 0, fresh, found)
+        keys = np.where(keys < 0, fresh, keys)
         start += step
-    return found.astype(np.int32)
+    return keys.astype(np.int32)
 
 
 def _murmur3(numbers: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:

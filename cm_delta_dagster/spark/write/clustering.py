@@ -122,8 +122,8 @@ def _sample(rows: DataFrame, columns: Sequence[LayoutColumn], num_rows: int | No
         chosen = chosen.limit(SAMPLE_ROWS)
     elif num_rows > SAMPLE_ROWS:
         chosen = chosen.sample(fraction=SAMPLE_ROWS / num_rows, seed=_SEED)
-    found = collected_table(chosen)
-    return [_ColumnValues.of(found.column(number).combine_chunks()) for number in range(len(columns))]
+    sample = collected_table(chosen)
+    return [_ColumnValues.of(sample.column(number).combine_chunks()) for number in range(len(columns))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -227,5 +227,7 @@ def _count_of(ordered: Column, size: int, holds: Callable[[Column], Column]) -> 
     return F.aggregate(
         F.lit(steps),
         F.lit(0),
-        lambda found, step: found + F.when(holds(F.element_at(ordered, found + step)), step).otherwise(F.lit(0)),
+        lambda position, step: (
+            position + F.when(holds(F.element_at(ordered, position + step)), step).otherwise(F.lit(0))
+        ),
     )

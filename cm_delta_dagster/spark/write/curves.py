@@ -46,7 +46,9 @@ class Curve:
         state = np.zeros(len(ranges[0]), dtype=np.int64)
         steps = np.array(self.steps, dtype=np.int64)
         for bit in reversed(range(self.bits)):
-            cell = sum(((each >> bit) & 1) << (self.dimensions - 1 - number) for number, each in enumerate(ranges))
+            cell = sum(
+                ((numbers >> bit) & 1) << (self.dimensions - 1 - number) for number, numbers in enumerate(ranges)
+            )
             if self.steps:
                 step = steps[(state << self.dimensions) + cell]
                 cell, state = step >> _STATE_BITS, step & _STATE_MASK
@@ -71,10 +73,10 @@ class Curve:
         return F.shiftright(F.aggregate(cells, zero, follow), _STATE_BITS)
 
     def _cell(self, ranges: Sequence[Column], bit: int) -> Column:
-        one = F.lit(1).cast("bigint")
+        lowest_bit = F.lit(1).cast("bigint")
         bits = [
-            F.shiftleft(F.shiftright(each.cast("bigint"), bit).bitwiseAND(one), self.dimensions - 1 - number)
-            for number, each in enumerate(ranges)
+            F.shiftleft(F.shiftright(numbers.cast("bigint"), bit).bitwiseAND(lowest_bit), self.dimensions - 1 - number)
+            for number, numbers in enumerate(ranges)
         ]
         return reduce(lambda total, term: total + term, bits)
 
@@ -126,11 +128,11 @@ def _gray(value: int) -> int:
 
 
 def _gray_inverse(value: int) -> int:
-    found = 0
+    inverse = 0
     while value:
-        found ^= value
+        inverse ^= value
         value >>= 1
-    return found
+    return inverse
 
 
 def _entry(place: int) -> int:

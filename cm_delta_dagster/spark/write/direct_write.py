@@ -122,7 +122,7 @@ def _prepared(
     log = _sink_log(jvm, own, f"file://{log_folder}")
     committer = _streaming_class(jvm, "ManifestFileCommitProtocol")(str(_BATCH), directory)
     committer.setupManifestOptions(log, _BATCH)
-    given, output = _scala_map(jvm, options), execution.analyzed().output()
+    java_options, output = _scala_map(jvm, options), execution.analyzed().output()
     columns = [output.apply(index) for index in range(output.size())] if partition_columns else []
     by_name = {column.name().lower(): column for column in columns}
     missing = [name for name in partition_columns if name.lower() not in by_name]
@@ -137,11 +137,11 @@ def _prepared(
         datasources.parquet.ParquetFileFormat(),
         committer,
         getattr(datasources, "FileFormatWriter$OutputSpec")(directory, _scala_map(jvm, {}), output),
-        own.sessionState().newHadoopConfWithOptions(given),
+        own.sessionState().newHadoopConfWithOptions(java_options),
         _scala_seq(jvm, [by_name[name.lower()] for name in partition_columns]),
         optional.empty(),
         _scala_seq(jvm, []),
-        given,
+        java_options,
     )
     # Within an execution the Spark UI shows the query, and listeners of the session are notified.
     name = optional.apply("write")
@@ -199,9 +199,9 @@ def _reported(log_folder: Path) -> Iterator[ReportedFile]:
 
 def _streaming_class(jvm: Any, name: str) -> Any:
     for package in _STREAMING:
-        found = getattr(getattr(jvm, package), name)
-        if isinstance(found, JavaClass):
-            return found
+        java_class = getattr(getattr(jvm, package), name)
+        if isinstance(java_class, JavaClass):
+            return java_class
     raise NotAvailableError(f"This Spark has no class {name}.")
 
 
@@ -214,12 +214,12 @@ def _supplier(session: SparkSession, class_name: str, name: str, *arguments: Any
     invoke = jvm.java.lang.invoke
     key = (session.sparkContext.applicationId, class_name, name)
     with _lock:
-        found = _methods.get(key)
-    if found is None:
-        found = _method(jvm, class_name, name, arguments)
+        method = _methods.get(key)
+    if method is None:
+        method = _method(jvm, class_name, name, arguments)
         with _lock:
-            _methods[key] = found
-    bound = invoke.MethodHandles.insertArguments(found, 0, _java_list(jvm, arguments).toArray())
+            _methods[key] = method
+    bound = invoke.MethodHandles.insertArguments(method, 0, _java_list(jvm, arguments).toArray())
     interface = jvm.java.lang.Class.forName("java.util.function.Supplier")
     return invoke.MethodHandleProxies.asInterfaceInstance(interface, bound)
 
@@ -227,7 +227,7 @@ def _supplier(session: SparkSession, class_name: str, name: str, *arguments: Any
 def _method(jvm: Any, class_name: str, name: str, arguments: Sequence[Any]) -> Any:
     """A handle of the method with as many parameters, once those that newer versions of Spark have added got their defaults."""
     owner = jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(class_name)
-    (method,) = (each for each in owner.getMethods() if each.getName() == name)
+    (method,) = (candidate for candidate in owner.getMethods() if candidate.getName() == name)
     added = range(len(arguments), method.getParameterCount())
     defaults = [getattr(getattr(jvm, class_name), f"{name}$default${index + 1}")() for index in added]
     handles = jvm.java.lang.invoke.MethodHandles
@@ -240,14 +240,14 @@ def _scala_seq(jvm: Any, values: Sequence[Any]) -> Any:
 
 
 def _scala_map(jvm: Any, values: Mapping[str, str]) -> Any:
-    found = jvm.java.util.HashMap()
+    java_map = jvm.java.util.HashMap()
     for name, value in values.items():
-        found.put(name, value)
-    return jvm.PythonUtils.toScalaMap(found)
+        java_map.put(name, value)
+    return jvm.PythonUtils.toScalaMap(java_map)
 
 
 def _java_list(jvm: Any, values: Sequence[Any]) -> Any:
-    found = jvm.java.util.ArrayList()
+    java_list = jvm.java.util.ArrayList()
     for value in values:
-        found.add(value)
-    return found
+        java_list.add(value)
+    return java_list

@@ -79,15 +79,15 @@ def values_of_digests(frame: DataFrame, field: StructField, digests: Collection[
     """
     long_ones = frame.where(F.startswith(directory_column(field), F.lit(_DIGEST_PREFIX)))
     rows = long_ones.select(text_column(field).alias("text")).distinct().toLocalIterator()
-    found = {_digest(row["text"]): row["text"] for row in rows}
-    missing = set(digests) - found.keys()
+    values = {_digest(row["text"]): row["text"] for row in rows}
+    missing = set(digests) - values.keys()
     if missing:
         raise EngineError(
             f"The partition column {field.name!r} has values that are longer than the names of directories may be "
             f"({MAX_NAME_BYTES} bytes), and the rows were others when those values were looked up. Nothing was committed. "
             "Write rows that are the same each time, e.g. frame.localCheckpoint(), or use shorter values."
         )
-    return found
+    return values
 
 
 def _digest(text: str) -> str:

@@ -61,16 +61,20 @@ def guarded_source(
 ) -> DataFrame:
     """``frame``, whose values stay as they are, with the check of :func:`guarded` on the values that the table will store."""
     offered = from_spark(frame.schema)
-    given = StructType(tuple(replace(item, name=f"{_GIVEN}{number}") for number, item in enumerate(offered.fields)))
-    copies = {hidden.name: F.col(quoted(name)) for hidden, name in zip(given.fields, offered.names, strict=True)}
+    hidden_schema = StructType(
+        tuple(replace(item, name=f"{_GIVEN}{number}") for number, item in enumerate(offered.fields))
+    )
+    copies = {
+        hidden.name: F.col(quoted(name)) for hidden, name in zip(hidden_schema.fields, offered.names, strict=True)
+    }
     stored = tuple(item for item in schema.fields if offered.field(item.name) is not None)
     # The first column carries the check, so it must be one that is selected below.
-    carried = StructType((*given.fields, *stored))
+    carried = StructType((*hidden_schema.fields, *stored))
     rows = as_read(frame.withColumns(copies), carried, partition_columns=partition_columns)
     checked = guarded(rows, carried, guard)
     return checked.select(
         *[
             F.col(hidden.name).alias(item.name, metadata=dict(item.metadata))
-            for hidden, item in zip(given.fields, offered.fields, strict=True)
+            for hidden, item in zip(hidden_schema.fields, offered.fields, strict=True)
         ]
     )

@@ -165,16 +165,16 @@ def write_files(frame: DataFrame, *, store: Store, layout: TableLayout, spec: Wr
             reported = run_cancellable(
                 stored.sparkSession, lambda: _write(stored, storage, directory=directory, layout=layout, spec=spec)
             )
-        found = _listed_files(store, directory) if reported is None else _reported_files(reported, directory)
+        files = _listed_files(store, directory) if reported is None else _reported_files(reported, directory)
         try:
-            footers = read_footers(store, [status for status, _ in found])
+            footers = read_footers(store, [status for status, _ in files])
         except ObjectNotFoundError as error:
             if reported is None:
                 raise
             raise other_place(directory) from error
         if needs_nested_ids(layout):
-            found = store_nested_ids(store, found, layout)
-        written = _collect(store, found, footers, directory=directory, layout=layout, spec=spec, written=rows)
+            files = store_nested_ids(store, files, layout)
+        written = _collect(store, files, footers, directory=directory, layout=layout, spec=spec, written=rows)
         if reported is None and not written.num_rows:
             check_same_place(frame.sparkSession, storage, directory)
         return written
@@ -227,12 +227,14 @@ def _check_storable(layout: TableLayout) -> None:
 
 def _stored_partitions(layout: TableLayout) -> list[tuple[StructField, str]]:
     """The partition columns, each with its name in directories and partition values."""
-    found = [(name, layout.schema.field(name)) for name in layout.partition_columns]
-    missing = [name for name, item in found if item is None]
+    columns = [(name, layout.schema.field(name)) for name in layout.partition_columns]
+    missing = [name for name, item in columns if item is None]
     if missing:
         raise InvalidArgumentError(f"The partition column {missing[0]!r} is not a column of the table.")
     mapped = layout.mapping is not ColumnMappingMode.NONE
-    return [(item, physical_name(item, layout.mapping) if mapped else name) for name, item in found if item is not None]
+    return [
+        (item, physical_name(item, layout.mapping) if mapped else name) for name, item in columns if item is not None
+    ]
 
 
 def _settings(layout: TableLayout) -> Mapping[str, str]:
@@ -253,7 +255,7 @@ def _settings(layout: TableLayout) -> Mapping[str, str]:
 
 def _collect(
     store: Store,
-    found: Sequence[tuple[ObjectStatus, str]],
+    files: Sequence[tuple[ObjectStatus, str]],
     footers: Sequence[pq.FileMetaData],
     *,
     directory: str,
@@ -264,7 +266,7 @@ def _collect(
     """The files in ``directory``, described by their directories and footers.
 
     Args:
-        found: the files, each with its path below the directory.
+        files: the files, each with its path below the directory.
         written: the rows, to look up partition values whose directories are named by a digest.
     """
     name = spec.root + directory.rpartition("/")[2]
@@ -273,13 +275,13 @@ def _collect(
     stored = [name for _, name in partitions]
     texts = [
         dict(zip(stored, _partition_texts(relative, directory_names(layout)).values(), strict=True))
-        for _, relative in found
+        for _, relative in files
     ]
     long_values = _long_values(written, texts, partitions)
     schema = physical_schema(layout.schema, layout.mapping)
     adds: list[AddFile] = []
     rows: Counter[tuple[str | None, ...]] = Counter()
-    for (status, relative), by_name, footer in zip(found, texts, footers, strict=True):
+    for (status, relative), by_name, footer in zip(files, texts, footers, strict=True):
         if not footer.num_rows:
             _drop_empty(store, status)
             continue
@@ -317,7 +319,7 @@ def _high_water_marks(
         item = layout.schema.field(name)
         if name not in numbered or item is None:
             continue
-        bounds = [found for each in footers for found in _bounds(each, physical_name(item, layout.mapping))]
+        bounds = [bound for footer in footers for bound in _bounds(footer, physical_name(item, layout.mapping))]
         ordered = sorted(bounds, reverse=column.identity.step < 0)
         furthest = column.further(ordered[-1]) if ordered else None
         if furthest is not None:
@@ -410,11 +412,11 @@ def _long_values(
     """Partition values by column and digest, for directories that are named by a digest."""
     values: dict[tuple[str, str], str] = {}
     for column, name in partitions:
-        digests = {text for each in texts if (text := each[name]) is not None and is_digest(text)}
+        digests = {text for texts_of_file in texts if (text := texts_of_file[name]) is not None and is_digest(text)}
         if digests:
             with spark_errors(f"looking up long values of the partition column {column.name!r}"):
-                found = values_of_digests(written, column, digests)
-            values |= {(name, digest): value for digest, value in found.items()}
+                value_by_digest = values_of_digests(written, column, digests)
+            values |= {(name, digest): value for digest, value in value_by_digest.items()}
     return values
 
 

@@ -44,10 +44,10 @@ def rows_to_store(
         InvalidArgumentError: a constraint of the table cannot be evaluated.
         SchemaMismatchError: two columns of the frame differ only in case, or a type that Delta does not have.
     """
-    wanted = StructType((*layout.schema.fields, *hidden_columns))
+    schema = StructType((*layout.schema.fields, *hidden_columns))
     if not checked:
-        return without_blanks(align(frame, wanted), layout)
-    stored = cast_and_padded(frame, wanted)
+        return without_blanks(align(frame, schema), layout)
+    stored = cast_and_padded(frame, schema)
     # Conditions are evaluated on the rows as they will be read.
     as_stored = with_empty_text_as_null(stored, layout.schema, layout.partition_columns)
     columns = checked_columns(as_stored, layout)

@@ -30,7 +30,7 @@ def test_a_reader_reads_every_event_once_and_goes_on_at_its_position(lake: Lake)
 
 def test_a_waiting_reader_gets_the_next_event_of_its_filter(lake: Lake) -> None:
     first, second = lake.new_table("a"), lake.new_table("b")
-    reader = EventReader(lake.catalog, wanted=event_filter(["commit"], ["main.test.b"]))
+    reader = EventReader(lake.catalog, event_filter=event_filter(["commit"], ["main.test.b"]))
     found: list[int] = []
     waiting = threading.Thread(target=lambda: found.extend(event.position for event in reader.wait(300)))
     waiting.start()

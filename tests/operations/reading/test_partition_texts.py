@@ -43,7 +43,7 @@ def test_partition_values_of_other_writers_are_read_as_delta_spark_reads_them(
 ) -> None:
     """PART-3, PART-4, PART-5, PART-6: through Spark and through Arrow."""
     if not with_file_index:
-        monkeypatch.setitem(file_index._found, spark.sparkContext._gateway, None)
+        monkeypatch.setitem(file_index._indexes, spark.sparkContext._gateway, None)
     table = _foreign(tmp_path / "t")
     columns = {name: [case for case in CAST_CASES[sql].items() if case[1]] for name, (_, sql) in _COLUMNS.items()}
     expected: dict[int, dict[str, str | None]] = {}
