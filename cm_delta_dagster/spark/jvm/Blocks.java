@@ -184,8 +184,8 @@ final class Block {
     private SoftReference statuses;
     private InternalRow[] tuples;
 
-    Block(byte[] given) throws IOException {
-        DataInputStream input = new DataInputStream(new ByteArrayInputStream(given));
+    Block(byte[] content) throws IOException {
+        DataInputStream input = new DataInputStream(new ByteArrayInputStream(content));
         numPartitions = input.readInt();
         packed = new byte[input.readInt()][];
         for (int c = 0; c < packed.length; c++) {
@@ -209,36 +209,36 @@ final class Block {
 
     /** What Spark gets of each file that it asked for before; null for others. */
     synchronized FileStatusWithMetadata[] statuses() {
-        FileStatusWithMetadata[] found = statuses == null ? null : (FileStatusWithMetadata[]) statuses.get();
-        if (found == null) {
-            found = new FileStatusWithMetadata[numFiles];
-            statuses = new SoftReference(found);
+        FileStatusWithMetadata[] cached = statuses == null ? null : (FileStatusWithMetadata[]) statuses.get();
+        if (cached == null) {
+            cached = new FileStatusWithMetadata[numFiles];
+            statuses = new SoftReference(cached);
         }
-        return found;
+        return cached;
     }
 
     /** The file with that length as Spark takes it. */
     FileStatusWithMetadata status(FileStatusWithMetadata[] known, int row, long length) {
-        FileStatusWithMetadata found = known[row];
-        if (found == null || found.getLen() != length) {
+        FileStatusWithMetadata withMetadata = known[row];
+        if (withMetadata == null || withMetadata.getLen() != length) {
             FileStatus status = new FileStatus(length, false, 1, 128L << 20, times[row], hadoopPath(path(row)));
-            found = new FileStatusWithMetadata(status, noMetadata());
-            known[row] = found;
+            withMetadata = new FileStatusWithMetadata(status, noMetadata());
+            known[row] = withMetadata;
         }
-        return found;
+        return withMetadata;
     }
 
     synchronized Column column(int number) {
-        Column found = unpacked[number] == null ? null : (Column) unpacked[number].get();
-        if (found == null) {
+        Column column = unpacked[number] == null ? null : (Column) unpacked[number].get();
+        if (column == null) {
             try {
-                found = new Column(packed[number]);
+                column = new Column(packed[number]);
             } catch (IOException error) {
                 throw new RuntimeException(error);
             }
-            unpacked[number] = new SoftReference(found);
+            unpacked[number] = new SoftReference(column);
         }
-        return found;
+        return column;
     }
 
     /** Base row ids for 1, commit versions for 2. */
@@ -257,15 +257,15 @@ final class Block {
             for (int i = 0; i < numFiles; i++) {
                 length = Math.max(length, (int) tupleOfFile[i] + 1);
             }
-            InternalRow[] found = new InternalRow[length];
+            InternalRow[] rows = new InternalRow[length];
             for (int t = 0; t < length; t++) {
                 Object[] values = new Object[width];
                 for (int p = 0; p < width; p++) {
                     values[p] = column(FIXED + p).value(t, schema.fields()[p].dataType());
                 }
-                found[t] = new GenericInternalRow(values);
+                rows[t] = new GenericInternalRow(values);
             }
-            tuples = found;
+            tuples = rows;
         }
         return tuples;
     }
@@ -274,12 +274,12 @@ final class Block {
         for (int i = 0; i < numFiles; i++) {
             String name = path(i);
             String directory = name.substring(0, name.lastIndexOf('/'));
-            int[] found = (int[]) live.get(directory);
-            if (found == null) {
-                found = new int[1];
-                live.put(directory, found);
+            int[] count = (int[]) live.get(directory);
+            if (count == null) {
+                count = new int[1];
+                live.put(directory, count);
             }
-            found[0]++;
+            count[0]++;
         }
     }
 

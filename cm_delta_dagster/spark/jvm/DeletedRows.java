@@ -54,9 +54,9 @@ public final class DeletedRows {
                 input.readInt();
                 RoaringBitmap positions = new RoaringBitmap();
                 positions.deserialize(input);
-                PeekableIntIterator each = positions.getIntIterator();
-                while (each.hasNext()) {
-                    bits.set((int) first[i] + each.next());
+                PeekableIntIterator iterator = positions.getIntIterator();
+                while (iterator.hasNext()) {
+                    bits.set((int) first[i] + iterator.next());
                 }
             }
         }
@@ -79,10 +79,10 @@ public final class DeletedRows {
         return ExpressionUtils.column(new Invoke(target, "get", BooleanType$.MODULE$, arguments, none, true, false, true));
     }
 
-    private synchronized Broadcast broadcast(SparkContext wanted) {
-        if (context != wanted) {
-            context = wanted;
-            sent = JavaSparkContext.fromSparkContext(wanted).broadcast(bits);
+    private synchronized Broadcast broadcast(SparkContext newContext) {
+        if (context != newContext) {
+            context = newContext;
+            sent = JavaSparkContext.fromSparkContext(newContext).broadcast(bits);
         }
         return sent;
     }

@@ -78,11 +78,11 @@ final class FileLengths {
             while (entries.hasNext()) {
                 Map.Entry entry = (Map.Entry) entries.next();
                 FileSystem system = (FileSystem) systems.get(entry.getKey());
-                List wanted = (List) entry.getValue();
+                List indices = (List) entry.getValue();
                 if (system instanceof LocalFileSystem || system instanceof RawLocalFileSystem) {
-                    checkLocal(system, wanted, places, lengths);
+                    checkLocal(system, indices, places, lengths);
                 } else {
-                    verify(system, wanted, places, lengths);
+                    verify(system, indices, places, lengths);
                 }
             }
         } catch (IOException error) {
@@ -100,12 +100,12 @@ final class FileLengths {
     }
 
     /** Asks for the length of each file, in every plan, since that is fast; many files by several threads. */
-    private static void checkLocal(FileSystem system, List wanted, Places places, long[] lengths) throws IOException {
+    private static void checkLocal(FileSystem system, List indices, Places places, long[] lengths) throws IOException {
         int processors = Runtime.getRuntime().availableProcessors();
-        int size = Math.max(LOCAL_FILES, (wanted.size() + processors - 1) / processors);
+        int size = Math.max(LOCAL_FILES, (indices.size() + processors - 1) / processors);
         List tasks = new ArrayList();
-        for (int first = 0; first < wanted.size(); first += size) {
-            List part = wanted.subList(first, Math.min(first + size, wanted.size()));
+        for (int first = 0; first < indices.size(); first += size) {
+            List part = indices.subList(first, Math.min(first + size, indices.size()));
             tasks.add(new LocalCheck(system, part, places, lengths));
         }
         if (tasks.size() == 1) {
@@ -118,20 +118,20 @@ final class FileLengths {
     private static final class LocalCheck implements Callable {
 
         private final FileSystem system;
-        private final List wanted;
+        private final List indices;
         private final Places places;
         private final long[] lengths;
 
-        LocalCheck(FileSystem system, List wanted, Places places, long[] lengths) {
+        LocalCheck(FileSystem system, List indices, Places places, long[] lengths) {
             this.system = system;
-            this.wanted = wanted;
+            this.indices = indices;
             this.places = places;
             this.lengths = lengths;
         }
 
         public Object call() throws IOException {
-            for (int w = 0; w < wanted.size(); w++) {
-                int i = ((Integer) wanted.get(w)).intValue();
+            for (int w = 0; w < indices.size(); w++) {
+                int i = ((Integer) indices.get(w)).intValue();
                 String name = places.block(i).path(places.row(i));
                 lengths[i] = checked(system, name, localLength(name), places.block(i).sizes[places.row(i)]);
             }
@@ -173,14 +173,14 @@ final class FileLengths {
     }
 
     /** One request for each directory of which many files are read, otherwise one for each file; once for each file. */
-    private void verify(FileSystem system, List wanted, Places places, long[] lengths) throws IOException {
+    private void verify(FileSystem system, List indices, Places places, long[] lengths) throws IOException {
         Map live = new HashMap();
         for (int b = 0; b < blocks.length; b++) {
             blocks[b].countDirectories(live);
         }
         Map directories = new LinkedHashMap();
-        for (int w = 0; w < wanted.size(); w++) {
-            int i = ((Integer) wanted.get(w)).intValue();
+        for (int w = 0; w < indices.size(); w++) {
+            int i = ((Integer) indices.get(w)).intValue();
             String name = places.block(i).path(places.row(i));
             String directory = name.substring(0, name.lastIndexOf('/'));
             Map files = (Map) directories.get(directory);
@@ -188,7 +188,7 @@ final class FileLengths {
                 files = new HashMap();
                 directories.put(directory, files);
             }
-            files.put(name.substring(directory.length() + 1), wanted.get(w));
+            files.put(name.substring(directory.length() + 1), indices.get(w));
         }
         List tasks = new ArrayList();
         Iterator entries = directories.entrySet().iterator();
@@ -199,18 +199,18 @@ final class FileLengths {
             if (files.size() >= LISTED_FILES && files.size() * LISTED_SHARE >= of) {
                 tasks.add(new Request(system, (String) entry.getKey(), files, true, lengths));
             } else {
-                Iterator each = files.entrySet().iterator();
-                while (each.hasNext()) {
-                    Map.Entry file = (Map.Entry) each.next();
-                    Map one = new HashMap();
-                    one.put(file.getKey(), file.getValue());
-                    tasks.add(new Request(system, (String) entry.getKey(), one, false, lengths));
+                Iterator iterator = files.entrySet().iterator();
+                while (iterator.hasNext()) {
+                    Map.Entry file = (Map.Entry) iterator.next();
+                    Map single = new HashMap();
+                    single.put(file.getKey(), file.getValue());
+                    tasks.add(new Request(system, (String) entry.getKey(), single, false, lengths));
                 }
             }
         }
         run(tasks);
-        for (int w = 0; w < wanted.size(); w++) {
-            int i = ((Integer) wanted.get(w)).intValue();
+        for (int w = 0; w < indices.size(); w++) {
+            int i = ((Integer) indices.get(w)).intValue();
             Block block = places.block(i);
             int row = places.row(i);
             block.verified[row] = checked(system, block.path(row), lengths[i], block.sizes[row]);
@@ -285,9 +285,9 @@ final class FileLengths {
     }
 
     private static void closeUncached(Map systems, Configuration configuration) {
-        Iterator each = systems.values().iterator();
-        while (each.hasNext()) {
-            FileSystem system = (FileSystem) each.next();
+        Iterator iterator = systems.values().iterator();
+        while (iterator.hasNext()) {
+            FileSystem system = (FileSystem) iterator.next();
             if (configuration.getBoolean("fs." + system.getUri().getScheme() + ".impl.disable.cache", false)) {
                 try {
                     system.close();

@@ -95,13 +95,13 @@ public final class LiveFileIndex implements FileIndex {
 
         public Object relation(String identity, String root, List blocks, boolean withoutVectors, byte[] extras,
                 DeletedRows deleted, String partitionSchema, String dataSchema, byte[] statistics, byte[] options, SparkSession session) throws Exception {
-            Block[] given = new Block[blocks.size()];
-            for (int b = 0; b < given.length; b++) {
-                given[b] = (Block) blocks.get(b);
+            Block[] blockArray = new Block[blocks.size()];
+            for (int b = 0; b < blockArray.length; b++) {
+                blockArray[b] = (Block) blocks.get(b);
             }
-            boolean[] wanted = new boolean[extras.length];
+            boolean[] hasExtra = new boolean[extras.length];
             for (int e = 0; e < extras.length; e++) {
-                wanted[e] = extras[e] != 0;
+                hasExtra[e] = extras[e] != 0;
             }
             Map numbers = new HashMap();
             UTF8String[] names = new Column(statistics).texts;
@@ -120,7 +120,7 @@ public final class LiveFileIndex implements FileIndex {
                     scala.jdk.javaapi.CollectionConverters.asScala(settings));
             StructType partitions = (StructType) DataType.fromJson(partitionSchema);
             LiveFileIndex index = new LiveFileIndex(
-                identity, root, given, withoutVectors, wanted, deleted, partitions, numbers, session, scalaOptions);
+                identity, root, blockArray, withoutVectors, hasExtra, deleted, partitions, numbers, session, scalaOptions);
             // By reflection, since the type of the last parameter differs between versions of Spark.
             Object relation = HadoopFsRelation.class.getConstructors()[0].newInstance(new Object[] {
                 index, partitions, DataType.fromJson(dataSchema), Option.apply(null), new ParquetFileFormat(), scalaOptions,
@@ -142,15 +142,15 @@ public final class LiveFileIndex implements FileIndex {
     }
 
     public String[] inputFiles() {
-        List found = new ArrayList();
+        List names = new ArrayList();
         for (int b = 0; b < blocks.length; b++) {
             for (int row = 0; row < blocks[b].numFiles; row++) {
                 if (includes(blocks[b], row)) {
-                    found.add(Block.hadoopPath(blocks[b].path(row)).toUri().toString());
+                    names.add(Block.hadoopPath(blocks[b].path(row)).toUri().toString());
                 }
             }
         }
-        return (String[]) found.toArray(new String[0]);
+        return (String[]) names.toArray(new String[0]);
     }
 
     public void refresh() {
@@ -234,13 +234,13 @@ public final class LiveFileIndex implements FileIndex {
             }
             files.add(block.status(statuses, places.row(i), lengths[i]));
         }
-        Object[] found = new Object[byDirectory.size()];
+        Object[] partitionDirectories = new Object[byDirectory.size()];
         Iterator entries = byDirectory.entrySet().iterator();
-        for (int d = 0; d < found.length; d++) {
+        for (int d = 0; d < partitionDirectories.length; d++) {
             Map.Entry entry = (Map.Entry) entries.next();
-            found[d] = new PartitionDirectory((InternalRow) entry.getKey(), seq(((List) entry.getValue()).toArray()));
+            partitionDirectories[d] = new PartitionDirectory((InternalRow) entry.getKey(), seq(((List) entry.getValue()).toArray()));
         }
-        return seq(found);
+        return seq(partitionDirectories);
     }
 
     private boolean includes(Block block, int row) {
@@ -271,13 +271,13 @@ public final class LiveFileIndex implements FileIndex {
     }
 
     private BasePredicate[] predicates(Seq filters) {
-        Expression[] given = expressions(filters);
-        BasePredicate[] found = new BasePredicate[given.length];
-        for (int f = 0; f < given.length; f++) {
-            found[f] = Predicate$.MODULE$.createInterpreted(bound(given[f]));
-            found[f].initialize(0);
+        Expression[] conditions = expressions(filters);
+        BasePredicate[] predicates = new BasePredicate[conditions.length];
+        for (int f = 0; f < conditions.length; f++) {
+            predicates[f] = Predicate$.MODULE$.createInterpreted(bound(conditions[f]));
+            predicates[f].initialize(0);
         }
-        return found;
+        return predicates;
     }
 
     private Expression bound(Expression expression) {
@@ -293,18 +293,18 @@ public final class LiveFileIndex implements FileIndex {
     }
 
     private static int count(boolean[] flags) {
-        int found = 0;
+        int number = 0;
         for (int f = 0; f < flags.length; f++) {
-            found += flags[f] ? 1 : 0;
+            number += flags[f] ? 1 : 0;
         }
-        return found;
+        return number;
     }
 
     private static Expression[] expressions(Seq filters) {
-        Object[] given = scala.jdk.javaapi.CollectionConverters.asJava(filters).toArray();
-        Expression[] found = new Expression[given.length];
-        System.arraycopy(given, 0, found, 0, given.length);
-        return found;
+        Object[] children = scala.jdk.javaapi.CollectionConverters.asJava(filters).toArray();
+        Expression[] expressions = new Expression[children.length];
+        System.arraycopy(children, 0, expressions, 0, children.length);
+        return expressions;
     }
 
     static Seq seq(Object[] values) {

@@ -62,9 +62,9 @@ final class Skipping {
             return excluded(child(expression, 0), !negated);
         }
         if (expression instanceof And || expression instanceof Or) {
-            boolean[] one = excluded(child(expression, 0), negated);
-            boolean[] other = excluded(child(expression, 1), negated);
-            return (expression instanceof And) != negated ? or(one, other) : and(one, other);
+            boolean[] first = excluded(child(expression, 0), negated);
+            boolean[] second = excluded(child(expression, 1), negated);
+            return (expression instanceof And) != negated ? or(first, second) : and(first, second);
         }
         if (expression instanceof IsNull || expression instanceof IsNotNull) {
             Bounds bounds = bounds(child(expression, 0));
@@ -109,14 +109,14 @@ final class Skipping {
         }
         List values = new ArrayList();
         if (expression instanceof InSet) {
-            Iterator each = scala.jdk.javaapi.CollectionConverters.asJava(((InSet) expression).hset()).iterator();
-            while (each.hasNext()) {
-                values.add(each.next());
+            Iterator iterator = scala.jdk.javaapi.CollectionConverters.asJava(((InSet) expression).hset()).iterator();
+            while (iterator.hasNext()) {
+                values.add(iterator.next());
             }
         } else {
-            Iterator each = scala.jdk.javaapi.CollectionConverters.asJava(((In) expression).list()).iterator();
-            while (each.hasNext()) {
-                values.add(((Literal) each.next()).value());
+            Iterator iterator = scala.jdk.javaapi.CollectionConverters.asJava(((In) expression).list()).iterator();
+            while (iterator.hasNext()) {
+                values.add(((Literal) iterator.next()).value());
             }
         }
         return bounds.withoutAny(values);
@@ -153,11 +153,11 @@ final class Skipping {
         return new boolean[block.numFiles];
     }
 
-    private static boolean[] and(boolean[] one, boolean[] other) {
-        for (int i = 0; i < one.length; i++) {
-            one[i] &= other[i];
+    private static boolean[] and(boolean[] first, boolean[] second) {
+        for (int i = 0; i < first.length; i++) {
+            first[i] &= second[i];
         }
-        return one;
+        return first;
     }
 
     private static Expression child(Expression expression, int position) {
@@ -185,11 +185,11 @@ final class Skipping {
             : operator.equals(">") ? "<=" : "<";
     }
 
-    static boolean[] or(boolean[] one, boolean[] other) {
-        for (int i = 0; i < one.length; i++) {
-            one[i] |= other[i];
+    static boolean[] or(boolean[] first, boolean[] second) {
+        for (int i = 0; i < first.length; i++) {
+            first[i] |= second[i];
         }
-        return one;
+        return first;
     }
 }
 
@@ -212,23 +212,23 @@ final class Bounds {
 
     /** Files without a null if it is wanted, otherwise files of nulls only. */
     boolean[] nulls(boolean isNullWanted) {
-        boolean[] found = new boolean[nulls.length];
-        for (int i = 0; i < found.length; i++) {
-            found[i] = nulls.longs[i] == (isNullWanted ? 1 : 2);
+        boolean[] excluded = new boolean[nulls.length];
+        for (int i = 0; i < excluded.length; i++) {
+            excluded[i] = nulls.longs[i] == (isNullWanted ? 1 : 2);
         }
-        return found;
+        return excluded;
     }
 
-    boolean[] outside(String operator, Object given) {
-        boolean[] found = nulls(false);
-        Object value = converted(given);
+    boolean[] outside(String operator, Object literal) {
+        boolean[] excluded = nulls(false);
+        Object value = converted(literal);
         boolean isFloating = lower.kind == 'd';
         // NaN is greater than every number, and some writers leave it out of the bounds.
         boolean isUnsafe = isFloating && (operator.startsWith(">") || operator.equals("!=") || isNaN(value));
-        for (int i = 0; value != null && !isUnsafe && i < found.length; i++) {
-            found[i] |= isOutside(i, operator, value);
+        for (int i = 0; value != null && !isUnsafe && i < excluded.length; i++) {
+            excluded[i] |= isOutside(i, operator, value);
         }
-        return found;
+        return excluded;
     }
 
     private boolean isOutside(int i, String operator, Object value) {
@@ -244,11 +244,11 @@ final class Bounds {
         return upper.has(i) && upper.compare(i, value) <= (operator.equals(">") ? 0 : -1);
     }
 
-    boolean[] withoutAny(List given) {
+    boolean[] withoutAny(List literals) {
         List values = new ArrayList();
-        for (int v = 0; v < given.size(); v++) {
-            if (given.get(v) != null) {
-                Object value = converted(given.get(v));
+        for (int v = 0; v < literals.size(); v++) {
+            if (literals.get(v) != null) {
+                Object value = converted(literals.get(v));
                 if (value == null || isNaN(value)) {
                     return nulls(false);
                 }
@@ -257,8 +257,8 @@ final class Bounds {
         }
         Object[] sorted = values.toArray();
         Arrays.sort(sorted);
-        boolean[] found = nulls(false);
-        for (int i = 0; i < found.length; i++) {
+        boolean[] excluded = nulls(false);
+        for (int i = 0; i < excluded.length; i++) {
             // The first value that is not below the lower bound.
             int from = 0;
             int to = sorted.length;
@@ -270,19 +270,19 @@ final class Bounds {
                     to = middle;
                 }
             }
-            found[i] |= from == sorted.length || upper.has(i) && upper.compare(i, sorted[from]) < 0;
+            excluded[i] |= from == sorted.length || upper.has(i) && upper.compare(i, sorted[from]) < 0;
         }
-        return found;
+        return excluded;
     }
 
     boolean[] withoutPrefix(UTF8String prefix) {
-        boolean[] found = nulls(false);
-        for (int i = 0; i < found.length; i++) {
+        boolean[] excluded = nulls(false);
+        for (int i = 0; i < excluded.length; i++) {
             // A greater lower bound that does not begin with the prefix is greater than all texts that do.
-            found[i] |= lower.has(i) && lower.compare(i, prefix) > 0 && !lower.texts[i].startsWith(prefix)
+            excluded[i] |= lower.has(i) && lower.compare(i, prefix) > 0 && !lower.texts[i].startsWith(prefix)
                 || upper.has(i) && upper.compare(i, prefix) < 0;
         }
-        return found;
+        return excluded;
     }
 
     /** The value of a literal as bounds are compared with it; null if it is of another kind. */
