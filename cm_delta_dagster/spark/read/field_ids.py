@@ -52,7 +52,9 @@ def as_names(names: Mapping[ColumnPath, str]) -> Names:
     return lambda path, _: names[path]
 
 
-def group_by_names(names_of_files: Sequence[Mapping[ColumnPath, str]]) -> Iterator[tuple[Mapping[ColumnPath, str], list[int]]]:
+def group_by_names(
+    names_of_files: Sequence[Mapping[ColumnPath, str]],
+) -> Iterator[tuple[Mapping[ColumnPath, str], list[int]]]:
     """The distinct sets of names, each with the positions of the files that have them."""
     groups: dict[tuple[tuple[ColumnPath, str], ...], list[int]] = {}
     for position, names in enumerate(names_of_files):
