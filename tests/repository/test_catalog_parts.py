@@ -20,7 +20,7 @@ OTHER_ATTRIBUTES = frozenset(
         "orchestration/metadata/write_contract.py: names.catalog",
         "cli/policy_commands.py: found.catalog",
         "operations/events/clean_feed.py: table.catalog",
-        "operations/sql/listings.py: one.catalog",
+        "operations/sql/listings.py: table.catalog",
         "operations/sql/merge_statements.py: own.catalog",
         "operations/sql/qualifiers.py: identifier.catalog",
         "operations/sql/queries.py: name.catalog",

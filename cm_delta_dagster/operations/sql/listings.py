@@ -43,12 +43,12 @@ def show(client: DeltaClient, statement: Statement) -> Answer:
 
 def _tables(client: DeltaClient, words: Words) -> Answer:
     scope, fits = _scope(words), _filter(words)
-    names = sorted([*client.registry.list_tables(scope), *client.registry.registered_paths(scope)], key=str)
-    if scope and not names:
+    tables = sorted([*client.registry.list_tables(scope), *client.registry.registered_paths(scope)], key=str)
+    if scope and not tables:
         check_scope(client, scope)
     return Answer(
         columns={"namespace": "string", "tableName": "string", "isTemporary": "boolean"},
-        rows=tuple((f"{name.catalog}.{name.schema}", name.table, False) for name in names if fits(name.table)),
+        rows=tuple((f"{table.catalog}.{table.schema}", table.table, False) for table in tables if fits(table.table)),
     )
 
 
@@ -63,7 +63,7 @@ def _schemas(client: DeltaClient, words: Words) -> Answer:
 
 def _catalogs(client: DeltaClient, words: Words) -> Answer:
     fits = _filter(words)
-    names = _unique(name.catalog for name in client.registry.list_tables() if fits(name.catalog))
+    names = _unique(table.catalog for table in client.registry.list_tables() if fits(table.catalog))
     return Answer(columns={"catalog": "string"}, rows=tuple((name,) for name in names))
 
 

@@ -50,8 +50,8 @@ def build_maintenance_sweep(
     Raises:
         InvalidArgumentError: ``selectors`` is a text, a selector does not have three parts, or there is none.
     """
-    parsed_selectors = tuple(_selector(text) for text in listed(selectors, name="selectors"))
-    if not parsed_selectors or budget_seconds <= 0:
+    parsed = tuple(_selector(text) for text in listed(selectors, name="selectors"))
+    if not parsed or budget_seconds <= 0:
         raise InvalidArgumentError(
             "A maintenance sweep needs at least one selector and a budget of more than 0 seconds."
         )
@@ -67,11 +67,7 @@ def build_maintenance_sweep(
             spark=lambda: getattr(context.resources, spark).spark_session,
             deadline=time.monotonic() + budget_seconds,
         )
-        names = sorted(
-            str(identifier)
-            for identifier in client.registry.list_tables()
-            if _matches(str(identifier), parsed_selectors)
-        )
+        names = sorted(table for table in map(str, client.registry.list_tables()) if _matches(table, parsed))
         run.run(_from_last(names, _last_table(context)))
         run.finish(num_tables=len(names))
 
