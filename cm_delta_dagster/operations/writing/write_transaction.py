@@ -254,10 +254,6 @@ class WriteTransaction:
         filled = fill_missing(frame, self.layout)
         return self.add_rows(filled.frame, guard, spec=WriteSpec(numbered=filled.numbered), gathering=gathering)
 
-    def move_rows(self, frame: DataFrame) -> WrittenFiles:
-        """As :meth:`add_rows`, for rows of the table that stay as they are."""
-        return self.add_rows(frame, spec=WriteSpec(checked=False))
-
     @property
     def records_changes(self) -> bool:
         """Whether the change feed of the table is enabled."""

@@ -100,13 +100,6 @@ def spark_location(location: str, places: HadoopOptions) -> str:
     return places.spark_prefix.rstrip("/") if location == places.prefix.rstrip("/") else location
 
 
-def catalog_location(spelled: str, places: HadoopOptions) -> str:
-    """The inverse of :func:`spark_location`, for what Spark returns; the scheme of S3 is always ``s3``."""
-    if spelled.startswith(places.spark_prefix):
-        return places.prefix + spelled[len(places.spark_prefix) :]
-    return spelled
-
-
 def _s3(bucket: str, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if not bucket:
         raise InvalidArgumentError("The location names no bucket; write it as s3://bucket/path.")

@@ -24,7 +24,6 @@ from cm_delta_dagster.spark.stores.google_connector import connector_settings
 from cm_delta_dagster.spark.stores.hadoop_options import (
     ENVIRONMENT_CHAIN,
     HadoopOptions,
-    catalog_location,
     check_bucket,
     hadoop_options,
     spark_location,
@@ -113,12 +112,8 @@ class SparkStorage:
         """A location of the catalog as Spark opens it."""
         return location if self.places is None else spark_location(location, self.places)
 
-    def catalog_location(self, spelled: str) -> str:
-        """A location that Spark returned, as the catalog has it."""
-        return spelled if self.places is None else catalog_location(spelled, self.places)
-
     def catalog_column(self, spelled: Column) -> Column:
-        """The same for a column of locations."""
+        """A column of locations that Spark returned, as the catalog has them; the scheme of S3 is always ``s3``."""
         if self.places is None or self.places.prefix == self.places.spark_prefix:
             return spelled
         own = self.places.spark_prefix

@@ -35,11 +35,6 @@ class Curve:
     bits: int
     steps: tuple[int, ...] = ()
 
-    @property
-    def index_bits(self) -> int:
-        """Bits of a place on the curve."""
-        return self.dimensions * self.bits
-
     def places(self, ranges: Sequence[Integers]) -> Integers:
         """Places of many rows; ``ranges`` has one array for each column."""
         place = np.zeros(len(ranges[0]), dtype=np.int64)
