@@ -70,6 +70,7 @@ def affected(changed: Iterable[str], graph: ModuleGraph) -> list[str]:
 
 def _nodes(graph: ModuleGraph, path: str) -> Iterator[str]:
     """The nodes of the graph that a changed file is, or that read it."""
+    path = path.removesuffix("i") if path.endswith(".pyi") else path
     name = module_name(path)
     if path.endswith("/conftest.py"):
         yield from (name, f"{name}:file")

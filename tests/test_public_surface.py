@@ -1,5 +1,6 @@
 """The names that users rely on, and what importing them costs."""
 
+import ast
 import dataclasses
 import importlib
 import inspect
@@ -60,6 +61,22 @@ def test_every_error_of_the_surface_belongs_to_one_tree() -> None:
 
 def test_the_package_says_that_it_is_typed() -> None:
     assert (resources.files("cm_delta_dagster") / "py.typed").is_file()
+
+
+def test_type_checkers_take_each_name_of_the_stub_for_exported() -> None:
+    """They do so for ``import <name> as <name>``, the only form that the package reads."""
+    stub = ast.parse((resources.files("cm_delta_dagster") / "__init__.pyi").read_text())
+    names = [
+        (alias.name, alias.asname) for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    ]
+    assert len(names) == len(stub.body)
+    assert sorted(names) == [(name, name) for name in cm_delta_dagster.__all__]
+
+
+def test_a_star_import_has_every_name() -> None:
+    namespace: dict[str, object] = {}
+    exec("from cm_delta_dagster import *", namespace)
+    assert set(cm_delta_dagster.__all__) <= set(namespace)
 
 
 @pytest.mark.parametrize(

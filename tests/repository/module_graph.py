@@ -2,8 +2,8 @@
 
 A module uses what it imports, also inside of functions, and the modules that its string literals name: the argument of
 ``import_module``, ``python -m``, a program as text, the name of a file. Imports for type checkers only do not count, since they do
-not run; a package whose ``__getattr__`` imports names on first use lists them there, and a user of such a name uses the module
-that defines it. Importing a module also runs the ``__init__.py`` of its packages; what these import does not count.
+not run; a package that imports names on first use lists them in its stub ``__init__.pyi``, and a user of such a name uses the
+module that defines it. Importing a module also runs the ``__init__.py`` of its packages; what these import does not count.
 
 A test also uses the fixtures that it requests, each with what its own code names, and not the whole ``conftest.py``.
 """
@@ -47,7 +47,13 @@ class ModuleGraph:
     def modules(self) -> Mapping[str, Source]:
         files = [file for package in PACKAGES for file in sorted((self.root / package).rglob("*.py"))]
         paths = {file.relative_to(self.root).as_posix(): file for file in files}
-        return {module_name(path): read_source(path, file.read_text()) for path, file in paths.items()}
+        stubs = {path: file.with_suffix(".pyi") for path, file in paths.items()}
+        return {
+            module_name(path): read_source(
+                path, file.read_text(), stub=stubs[path].read_text() if stubs[path].exists() else None
+            )
+            for path, file in paths.items()
+        }
 
     @cached_property
     def documents(self) -> Mapping[str, str]:

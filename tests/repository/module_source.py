@@ -36,10 +36,9 @@ class Source:
 
     Attributes:
         path: relative to the root of the repository.
-        bindings: module and name behind each name that an import at module level binds; of a lazy package, also the names that it
-            lists for type checkers.
+        bindings: module and name behind each name that an import at module level binds; of a lazy package, those of its stub.
         definitions: functions, classes and assignments at module level, of a ``conftest.py``.
-        is_lazy: whether its ``__getattr__`` imports names on first use.
+        is_lazy: whether it imports the names of its stub on first use.
     """
 
     name: str
@@ -64,17 +63,16 @@ def module_name(path: str) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def read_source(path: str, text: str) -> Source:
-    """The source of the module whose file has this path and text."""
+def read_source(path: str, text: str, *, stub: str | None = None) -> Source:
+    """The source of the module whose file, and the stub beside it, have this path and text."""
     tree = ast.parse(text)
-    is_lazy = any(isinstance(node, _Function) and node.name == "__getattr__" for node in tree.body)
     return Source(
         name=module_name(path),
         path=path,
         whole=read_part(tree),
-        bindings=dict(_bindings(tree, with_type_checking=is_lazy)),
+        bindings=dict(_bindings(tree if stub is None else ast.parse(stub))),
         definitions=dict(_definitions(tree)) if path.endswith("conftest.py") else {},
-        is_lazy=is_lazy,
+        is_lazy=stub is not None,
     )
 
 
@@ -122,7 +120,7 @@ def read_part(tree: ast.AST) -> Part:
     )
 
 
-def running_nodes(tree: ast.AST, *, with_type_checking: bool = False, with_functions: bool = True) -> Iterator[ast.AST]:
+def running_nodes(tree: ast.AST, *, with_functions: bool = True) -> Iterator[ast.AST]:
     """All nodes below ``tree`` but docstrings, those that only a type checker reads, and optionally those in functions.
 
     A node comes before the nodes below it.
@@ -130,9 +128,7 @@ def running_nodes(tree: ast.AST, *, with_type_checking: bool = False, with_funct
     left = list(ast.iter_child_nodes(tree))
     while left:
         match left.pop():
-            case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")) as child if (
-                not with_type_checking
-            ):
+            case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")) as child:
                 left += child.orelse
             case ast.Expr(value=ast.Constant()):
                 pass
@@ -143,8 +139,8 @@ def running_nodes(tree: ast.AST, *, with_type_checking: bool = False, with_funct
                 left += ast.iter_child_nodes(child)
 
 
-def _bindings(tree: ast.Module, *, with_type_checking: bool) -> Iterator[tuple[str, tuple[str, str]]]:
-    for node in running_nodes(tree, with_type_checking=with_type_checking, with_functions=False):
+def _bindings(tree: ast.Module) -> Iterator[tuple[str, tuple[str, str]]]:
+    for node in running_nodes(tree, with_functions=False):
         match node:
             case ast.ImportFrom(module=str(module), names=names):
                 yield from ((name.asname or name.name, (module, name.name)) for name in names)

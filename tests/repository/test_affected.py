@@ -11,8 +11,9 @@ from tests.repository.module_graph import ModuleGraph
 from tests.repository.requirements import ROOT
 
 PLANTED: Mapping[str, str] = {
-    "cm_delta_dagster/__init__.py": "import typing\nif typing.TYPE_CHECKING:\n    from cm_delta_dagster.lazy import Lazy\n"
-    "    from cm_delta_dagster.other import Other\n_MODULES = {'Lazy': 'cm_delta_dagster.lazy'}\ndef __getattr__(name): ...\n",
+    "cm_delta_dagster/__init__.py": "def __getattr__(name): ...\n",
+    "cm_delta_dagster/__init__.pyi": "from cm_delta_dagster.lazy import Lazy as Lazy\n"
+    "from cm_delta_dagster.other import Other as Other\n",
     "cm_delta_dagster/lazy.py": "from cm_delta_dagster.deep import depth\nclass Lazy: ...\n",
     "cm_delta_dagster/other.py": "class Other: ...\n",
     "cm_delta_dagster/deep.py": "depth = 1\n",
@@ -108,6 +109,11 @@ def graph(planted: Path) -> ModuleGraph:
 )
 def test_a_change_touches_the_tests_that_use_the_file(graph: ModuleGraph, changed: str, names: set[str]) -> None:
     assert {Path(path).stem for path in affected([changed], graph)} == names | {"test_words"}
+
+
+def test_a_change_of_a_stub_touches_what_a_change_of_its_module_does(graph: ModuleGraph) -> None:
+    module = "cm_delta_dagster/__init__.py"
+    assert affected([f"{module}i"], graph) == affected([module], graph)
 
 
 @pytest.mark.parametrize("changed", ["pyproject.toml", "tests/conftest.py"])
