@@ -371,7 +371,7 @@ class CatalogUnavailableError(CatalogError):
 
 
 class CatalogVersionError(CatalogError):
-    """A newer release of this package migrated the catalog's database."""
+    """The catalog's database has a schema of a newer release, or one of before that this release does not migrate."""
 
 
 class PermissionDeniedError(CatalogError):

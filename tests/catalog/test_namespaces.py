@@ -1,11 +1,7 @@
 """A catalog of the revision before principals and roles had namespaces: whose its names are after the migration."""
 
 import json
-import re
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -19,26 +15,15 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CommitRefusedError
 from tests.contracts.catalog_bench import NAME
 from tests.support.commit_builder import ADD, commit_of
-from tests.support.database_roles import create_role, raw_client
+from tests.support.old_catalogs import NOW_MS, make_old_catalog
 
-DATABASES = Path(__file__).parent / "databases"
-OLD_ROLES = ("lake_owner", "load_orders", "steward_rosa", "report_reader", "alter_ana")
-NOW_MS = 1_795_817_800_000
-"""A moment after the databases were made, before their request for approval expires."""
 STAFF = TableIdentifier("main", "staff", "salaries")
 
 
 @pytest.fixture
 def old_url(catalog_url: str) -> str:
     """URL of a catalog of revision 0013, in which the same calls were made on both databases."""
-    if catalog_url.startswith("sqlite"):
-        with closing(sqlite3.connect(catalog_url.removeprefix("sqlite:///"))) as database:
-            database.executescript((DATABASES / "revision_0013_sqlite.sql").read_text())
-        return catalog_url
-    owner = create_role(catalog_url, "lake_owner")
-    text = (DATABASES / "revision_0013_postgres.sql").read_text()
-    with raw_client(catalog_url, "postgres") as client:
-        client.execute(re.sub(r"(OWNER TO|; Owner:) lake_owner", rf"\1 {owner}", text))
+    make_old_catalog(catalog_url, "0013")
     return catalog_url
 
 

@@ -1,8 +1,6 @@
 """Roles of PostgreSQL: what they need to use a catalog, as whom they act, and who migrates it."""
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,14 +19,11 @@ from cm_delta_dagster.errors import CommitRefusedError, OperationRefusedError, P
 from tests.contracts.catalog_bench import NAME, OTHER, create
 from tests.support.commit_builder import ADD, REMOVE, commit_of
 from tests.support.database_roles import create_role, raw_client, url_as
+from tests.support.old_catalogs import NOW_MS, make_old_postgres_catalog
 
 pytestmark = pytest.mark.postgres
 
 DOCS = Path(__file__).parents[2] / "docs" / "permissions.md"
-OLD_DATABASE = Path(__file__).parent / "databases" / "revision_0013_postgres.sql"
-OLD_ROLES = ("lake_owner", "load_orders", "steward_rosa", "report_reader", "alter_ana")
-OLD_NOW_MS = 1_795_817_800_000
-"""A moment after the old database was made, before its request for approval expires."""
 STAFF = TableIdentifier("main", "staff", "salaries")
 
 
@@ -105,18 +100,6 @@ def test_the_stated_principal_counts_and_else_the_role_that_logs_in(postgres_url
         assert [entry.principal for entry in owner.feed(after=1, limit=9)] == ["ana"]
 
 
-@contextmanager
-def old_database(url: str) -> Iterator[dict[str, str]]:
-    """Fill the database with the catalog that the previous revision made. Yields its roles by their names then."""
-    roles = {name: create_role(url, name) for name in OLD_ROLES}
-    text = OLD_DATABASE.read_text()
-    for name, role in roles.items():
-        text = re.sub(rf"\b{name}\b", role, text)
-    with raw_client(url, "postgres") as client:
-        client.execute(text)
-        yield roles
-
-
 _RIGHTS = sa.text(
     "SELECT c.relname, a.grantee::regrole::text, a.privilege_type FROM pg_class c LEFT JOIN pg_attribute t ON t.attrelid = c.oid, "
     "LATERAL (SELECT * FROM aclexplode(c.relacl) UNION ALL SELECT * FROM aclexplode(t.attacl)) a "
@@ -136,47 +119,43 @@ def of_database(url: str, query: sa.TextClause) -> list[str]:
 
 def test_the_owner_of_the_tables_migrates_an_enforced_catalog(postgres_url: str) -> None:
     """Functions and policies are gone, no role has a right more than before, and nothing else has changed."""
-    with old_database(postgres_url) as roles:
-        assert len(of_database(postgres_url, _ENFORCEMENT)) > 50
-        writer = url_as(postgres_url, roles["load_orders"])
-        for _ in range(2):
-            with (
-                SqlCatalog(writer) as catalog,
-                pytest.raises(
-                    PermissionDeniedError, match=r"The owner of the tables has to migrate: .*`cm-delta tables`"
-                ) as caught,
-            ):
-                catalog.list_tables()
-            assert f"{roles['lake_owner']}, or a member of it" in str(caught.value)
-        counts = {name: of_database(postgres_url, sa.text(f"SELECT count(*) FROM {name}")) for name in METADATA.tables}
-        with SqlCatalog(
-            url_as(postgres_url, roles["lake_owner"]), warehouse="memory://w", now_ms=lambda: OLD_NOW_MS
-        ) as owner:
-            assert owner.list_tables() == (NAME, STAFF)
-            assert of_database(postgres_url, _ENFORCEMENT) == [] == of_database(postgres_url, _RIGHTS)
-            after = {
-                name: of_database(postgres_url, sa.text(f"SELECT count(*) FROM {name}")) for name in METADATA.tables
-            }
-            assert after == counts
-            caller = owner.whoami()
-            assert caller.grants_enabled and caller.principal == roles["lake_owner"]
-            assert [one.name for one in owner.commit_rules("main.sales")] == ["columns", "keep"]
-            principals = (roles["load_orders"],), tuple(sorted(("pipelines", roles["steward_rosa"])))
-            assert {one.name: one.members for one in owner.roles()} == dict(
-                zip(("pipelines", "everything"), principals, strict=True)
-            )
-            (waiting,) = owner.approvals()
-            assert waiting.requested_by == roles["load_orders"]
-            assert [one.version for one in owner.feed(after=0, limit=99)] == [0, 0, 1, 1, 2]
-        with SqlCatalog(writer) as catalog, pytest.raises(PermissionDeniedError, match="permission denied for table"):
+    roles = make_old_postgres_catalog(postgres_url, "0013", rename_rows=True)
+    assert len(of_database(postgres_url, _ENFORCEMENT)) > 50
+    writer = url_as(postgres_url, roles["load_orders"])
+    for _ in range(2):
+        with (
+            SqlCatalog(writer) as catalog,
+            pytest.raises(
+                PermissionDeniedError, match=r"The owner of the tables has to migrate: .*`cm-delta tables`"
+            ) as caught,
+        ):
             catalog.list_tables()
-        grant_as_documented(postgres_url, roles["load_orders"], "load_orders")
-        with SqlCatalog(writer, now_ms=lambda: OLD_NOW_MS) as catalog:
-            orders = catalog.load_table(NAME).table_id
-            assert isinstance(catalog.commit(orders, commit_of(3, ADD)), Ratified)
-            staff = catalog.load_table(STAFF).table_id
-            with pytest.raises(CommitRefusedError, match="privilege append on"):
-                catalog.commit(staff, commit_of(2, ADD))
+        assert f"{roles['lake_owner']}, or a member of it" in str(caught.value)
+    counts = {name: of_database(postgres_url, sa.text(f"SELECT count(*) FROM {name}")) for name in METADATA.tables}
+    with SqlCatalog(url_as(postgres_url, roles["lake_owner"]), warehouse="memory://w", now_ms=lambda: NOW_MS) as owner:
+        assert owner.list_tables() == (NAME, STAFF)
+        assert of_database(postgres_url, _ENFORCEMENT) == [] == of_database(postgres_url, _RIGHTS)
+        after = {name: of_database(postgres_url, sa.text(f"SELECT count(*) FROM {name}")) for name in METADATA.tables}
+        assert after == counts
+        caller = owner.whoami()
+        assert caller.grants_enabled and caller.principal == roles["lake_owner"]
+        assert [one.name for one in owner.commit_rules("main.sales")] == ["columns", "keep"]
+        principals = (roles["load_orders"],), tuple(sorted(("pipelines", roles["steward_rosa"])))
+        assert {one.name: one.members for one in owner.roles()} == dict(
+            zip(("pipelines", "everything"), principals, strict=True)
+        )
+        (waiting,) = owner.approvals()
+        assert waiting.requested_by == roles["load_orders"]
+        assert [one.version for one in owner.feed(after=0, limit=99)] == [0, 0, 1, 1, 2]
+    with SqlCatalog(writer) as catalog, pytest.raises(PermissionDeniedError, match="permission denied for table"):
+        catalog.list_tables()
+    grant_as_documented(postgres_url, roles["load_orders"], "load_orders")
+    with SqlCatalog(writer, now_ms=lambda: NOW_MS) as catalog:
+        orders = catalog.load_table(NAME).table_id
+        assert isinstance(catalog.commit(orders, commit_of(3, ADD)), Ratified)
+        staff = catalog.load_table(STAFF).table_id
+        with pytest.raises(CommitRefusedError, match="privilege append on"):
+            catalog.commit(staff, commit_of(2, ADD))
 
 
 def test_rights_that_were_granted_without_enforcement_stay(postgres_url: str) -> None:

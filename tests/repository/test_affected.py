@@ -186,8 +186,8 @@ def repository() -> ModuleGraph:
         ("cm_delta_dagster/cli/clone_command.py", {"cli/test_clone_command.py"}, {"spark/read/test_scan.py"}),
         ("cm_delta_dagster/protocol/features/expressions.py", {"operations/tables/test_constraints.py"}, set()),
         (
-            "cm_delta_dagster/catalog/sql/database/migrations/env.py",
-            {"catalog/sql/database/test_database.py", "api/test_clones.py"},
+            "cm_delta_dagster/catalog/sql/database/migrations/from_0013.py",
+            {"catalog/sql/database/test_migrations.py", "api/test_clones.py"},
             set(),
         ),
         (

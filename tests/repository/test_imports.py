@@ -30,7 +30,6 @@ _STORAGE = ("cm_delta_dagster.storage",)
 _FRAMES = ("cm_delta_dagster.api", "cm_delta_dagster.operations.reading")
 ALLOWED = {
     "adlfs": _STORAGE,
-    "alembic": _SQL,
     "dagster": _DAGSTER,
     "dagster_pyspark": _DAGSTER,
     "duckdb": _FRAMES,
@@ -160,4 +159,4 @@ def test_protocol_code_has_no_io_clock_or_randomness() -> None:
 def test_the_part_for_dagster_imports_no_library_that_only_some_assets_need():
     program = "import sys, cm_delta_dagster.orchestration; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert not {"alembic", "duckdb", "pandas", "polars"} & set(done.stdout.split())
+    assert not {"duckdb", "pandas", "polars"} & set(done.stdout.split())

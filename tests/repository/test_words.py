@@ -81,12 +81,8 @@ def _files() -> Iterator[Path]:
     yield from sorted(file for file in ROOT.iterdir() if file.suffix in _SUFFIXES)
     for folder in _FOLDERS:
         for file in sorted((ROOT / folder).rglob("*")):
-            # Migrations stay as they were run. This file holds the list, and two checkers are copied unchanged.
-            ours = (
-                "versions" not in file.parts
-                and file != Path(__file__)
-                and file.name not in ("check.py", "check_dml.py")
-            )
+            # This file holds the list, and two checkers are copied unchanged.
+            ours = file != Path(__file__) and file.name not in ("check.py", "check_dml.py")
             if ours and (file.suffix in _SUFFIXES or folder == ".ci"):
                 yield file
 

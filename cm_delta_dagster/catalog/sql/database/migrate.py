@@ -1,32 +1,39 @@
-"""Creates or migrates the schema of a catalog database. The revisions are in ``migrations``.
-
-A database without a catalog gets the newest schema directly: going through all revisions takes ten times as long.
-"""
+"""Creates the schema of a catalog database, or migrates that of an earlier release. The steps are in ``migrations``."""
 
 import uuid
+from collections.abc import Callable, Mapping
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 from sqlalchemy.schema import CreateIndex, CreateTable
 
+from cm_delta_dagster.catalog.sql.database import owning_role
 from cm_delta_dagster.catalog.sql.database.schema import FEED_COUNTER, IDENTITY, METADATA
 from cm_delta_dagster.deferred_module import DeferredModule
 from cm_delta_dagster.errors import CatalogVersionError
 
 if TYPE_CHECKING:
-    from alembic import command, config, script
-else:  # Only an older database needs Alembic.
-    command = DeferredModule("alembic.command")
-    config = DeferredModule("alembic.config")
-    script = DeferredModule("alembic.script")
+    from cm_delta_dagster.catalog.sql.database.migrations import from_0004, from_0013, from_0014
+else:  # Only an older database needs them.
+    from_0004 = DeferredModule("cm_delta_dagster.catalog.sql.database.migrations.from_0004")
+    from_0013 = DeferredModule("cm_delta_dagster.catalog.sql.database.migrations.from_0013")
+    from_0014 = DeferredModule("cm_delta_dagster.catalog.sql.database.migrations.from_0014")
 
 VERSION_TABLE = "cm_delta_alembic_version"
+"""Earlier releases migrated with Alembic; its table stays, so that every release refuses what a newer one has migrated."""
 HEAD = "0015"
 """Newest revision of this release; a constant, so that the check of an up-to-date database is one query."""
 
+REFUSED = ("0001", "0002", "0003", *(f"{number:04}" for number in range(5, 13)))
+"""Revisions that no release had and from which this one does not migrate."""
+COMMIT_FOR_REFUSED = "23c63dea"
+"""A commit of this package that migrates from them, to 0015."""
+
 _ADVISORY_LOCK = 4_862_170_233_771
+_HAS_OTHER_OWNER = sa.text(
+    "SELECT pg_catalog.pg_get_userbyid(relowner) <> :owner FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(:table)"
+)
 _READ_VERSION = sa.text(f"SELECT version_num FROM {VERSION_TABLE}")
 
 
@@ -55,7 +62,7 @@ def upgrade(connection: sa.Connection, *, url: str) -> None:
         url: the catalog's URL without password, for messages.
 
     Raises:
-        CatalogVersionError: the database has a revision that this release does not know.
+        CatalogVersionError: the database has a revision that this release does not know, or from which it does not migrate.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
@@ -66,16 +73,44 @@ def upgrade(connection: sa.Connection, *, url: str) -> None:
 
 
 def _migrate(connection: sa.Connection, *, url: str) -> None:
-    settings = alembic_config()
-    known = {revision.revision for revision in script.ScriptDirectory.from_config(settings).walk_revisions()}
-    unknown = sorted(revisions(connection) - known)
-    if unknown:
-        raise CatalogVersionError(
-            f"The catalog {url} has schema revision {', '.join(unknown)}, which this release does not know (its own is {HEAD}): a "
-            "newer release of cm-delta-dagster migrated it. Nothing was changed. Upgrade the package here."
+    """Run the steps from the database's revision to ``HEAD``."""
+    steps: Mapping[str, tuple[str, Callable[[sa.Connection], None]]] = {
+        "0004": (HEAD, from_0004.upgrade),
+        "0013": ("0014", from_0013.upgrade),
+        "0014": ("0015", from_0014.upgrade),
+    }
+    revision = ", ".join(sorted(revisions(connection)))
+    if revision not in steps:
+        raise CatalogVersionError(_refusal(revision, tuple(steps), url=url))
+    while revision != HEAD:
+        revision, upgrade_from = steps[revision]
+        upgrade_from(connection)
+    if connection.dialect.name == "postgresql":
+        _hand_over(connection)
+    connection.exec_driver_sql(f"UPDATE {VERSION_TABLE} SET version_num = '{HEAD}'")
+
+
+def _hand_over(connection: sa.Connection) -> None:
+    """Tables that a member of the owning role has added belong to the owning role, like the others."""
+    owner = owning_role.of(connection)
+    assert owner is not None
+    name = connection.dialect.identifier_preparer.quote(owner.name)
+    for table in METADATA.tables:
+        if connection.execute(_HAS_OTHER_OWNER, {"table": table, "owner": owner.name}).scalar_one():
+            connection.exec_driver_sql(f"ALTER TABLE {table} OWNER TO {name}")
+
+
+def _refusal(revision: str, known: tuple[str, ...], *, url: str) -> str:
+    if revision in REFUSED:
+        return (
+            f"The catalog {url} has schema revision {revision}, which this release does not migrate: no release had it. Nothing "
+            f"was changed. Install commit {COMMIT_FOR_REFUSED} of this package, open the catalog once, e.g. by `cm-delta "
+            f"tables`, and use this release again. This release itself migrates the revisions {', '.join(known)}."
         )
-    settings.attributes["connection"] = connection
-    command.upgrade(settings, "head")
+    return (
+        f"The catalog {url} has schema revision {revision or 'none'}, which this release does not know (its own is {HEAD}): a "
+        "newer release of cm-delta-dagster migrated it. Nothing was changed. Upgrade the package here."
+    )
 
 
 def create(connection: sa.Connection) -> None:
@@ -89,7 +124,7 @@ def create(connection: sa.Connection) -> None:
 
 @cache
 def _definitions(dialect_name: str) -> tuple[str, ...]:
-    """The statements that create all tables and indexes, and the table of the revision as Alembic defines it."""
+    """The statements that create all tables and indexes, and the table of the revision."""
     dialect = sa.dialects.registry.load(dialect_name)()
     tables = METADATA.sorted_tables
     indexes = sorted((index for table in tables for index in table.indexes), key=lambda index: str(index.name))
@@ -99,12 +134,3 @@ def _definitions(dialect_name: str) -> tuple[str, ...]:
         f"CONSTRAINT {VERSION_TABLE}_pkc PRIMARY KEY (version_num))"
     )
     return (*(str(element.compile(dialect=dialect)) for element in elements), version)
-
-
-def alembic_config() -> "config.Config":
-    """Alembic's configuration in memory."""
-    settings = config.Config()
-    # Alembic reads the option with ConfigParser's interpolation.
-    settings.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
-    settings.set_main_option("path_separator", "os")
-    return settings

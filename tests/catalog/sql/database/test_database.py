@@ -1,43 +1,27 @@
-"""Connections, migrations and errors of the SQL catalog."""
+"""Connections and errors of the SQL catalog."""
 
 import pickle
 import subprocess
 import sys
 import threading
-import warnings
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from alembic import command
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 
-from cm_delta_dagster.catalog.approvals import ApprovalRequest
-from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
-from cm_delta_dagster.catalog.ratification import Ratified
 from cm_delta_dagster.catalog.sql import IfMissing, SqlCatalog
 from cm_delta_dagster.catalog.sql.database.commit_locks import AdvisoryCommitLocks
 from cm_delta_dagster.catalog.sql.database.database import Database
-from cm_delta_dagster.catalog.sql.database.migrate import HEAD, VERSION_TABLE, alembic_config
-from cm_delta_dagster.catalog.sql.database.migrate import create as create_schema
-from cm_delta_dagster.catalog.sql.database.schema import METADATA
+from cm_delta_dagster.catalog.sql.database.migrate import HEAD, VERSION_TABLE
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import (
     CatalogError,
     CatalogNotFoundError,
     CatalogUnavailableError,
     CatalogVersionError,
-    CommitRefusedError,
     InvalidArgumentError,
     PermissionDeniedError,
 )
-from tests.contracts.catalog_bench import create, proposal
-from tests.support.commit_builder import REMOVE, commit_of
 from tests.support.waiting import until
 
 NAME = TableIdentifier("main", "sales", "orders")
@@ -47,151 +31,6 @@ def execute(url: str, statement: str) -> None:
     engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
     with engine.begin() as connection:
         connection.execute(sa.text(statement))
-
-
-def test_the_migrations_create_the_tables_that_the_code_uses(catalog_url: str) -> None:
-    with SqlCatalog(catalog_url) as catalog:
-        catalog.list_tables()
-    engine = sa.create_engine(catalog_url, poolclass=sa.pool.NullPool)
-    with engine.connect() as connection, warnings.catch_warnings():
-        context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
-        assert compare_metadata(context, METADATA) == []
-
-
-def test_a_new_database_is_what_the_migrations_make(catalog_url: str) -> None:
-    """It is created directly."""
-    engine = sa.create_engine(catalog_url, poolclass=sa.pool.NullPool)
-    described = []
-    for make in (_through_every_revision, create_schema):
-        with engine.connect() as connection:
-            make(connection)
-            described.append(_described(connection))
-            connection.rollback()  # Both databases undo definitions.
-            METADATA.drop_all(connection)
-            connection.exec_driver_sql(f"DROP TABLE IF EXISTS {VERSION_TABLE}")
-            connection.commit()
-    assert described[0] == described[1]
-    assert len(described[0]) == len(METADATA.tables) + 1
-
-
-def _through_every_revision(connection: sa.Connection) -> None:
-    config = alembic_config()
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")
-
-
-def _described(connection: sa.Connection) -> dict[str, object]:
-    """Of each table its columns, keys, constraints, indexes and rows; without the order of columns and the id of the catalog."""
-    inspector = sa.inspect(connection)
-    found: dict[str, object] = {}
-    for name in inspector.get_table_names():
-        columns = {column["name"]: {**column, "type": str(column["type"])} for column in inspector.get_columns(name)}
-        table = sa.Table(name, sa.MetaData(), autoload_with=connection)
-        rows = [{**row._mapping, "catalog_id": None} for row in connection.execute(sa.select(table))]
-        found[name] = (
-            columns,
-            inspector.get_pk_constraint(name),
-            sorted(inspector.get_foreign_keys(name), key=str),
-            sorted(inspector.get_unique_constraints(name), key=str),
-            sorted(inspector.get_check_constraints(name), key=str),
-            sorted(_as_texts(index) for index in inspector.get_indexes(name)),
-            rows,
-        )
-    return found
-
-
-def _as_texts(index: Mapping[str, Any]) -> list[str]:
-    options = {name: str(value) for name, value in index.get("dialect_options", {}).items()}
-    return [str(index["name"]), str(index["column_names"]), str(index["unique"]), str(options)]
-
-
-def test_the_newest_revision_is_the_one_that_the_code_expects() -> None:
-    assert ScriptDirectory.from_config(alembic_config()).get_heads() == [HEAD]
-
-
-def test_a_database_of_the_first_release_is_migrated_with_its_tables(catalog_url: str) -> None:
-    with SqlCatalog(catalog_url, warehouse="memory://w") as catalog:
-        catalog.create_staging_table(NAME)
-    config = alembic_config()
-    engine = sa.create_engine(catalog_url, poolclass=sa.pool.NullPool)
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.downgrade(config, "0001")
-    with SqlCatalog(catalog_url) as catalog:
-        first = catalog.feed_page(after=0, limit=1)
-        assert first.catalog_id and catalog.pinned_version("t", owner="run") is None
-    with engine.connect() as connection:
-        assert connection.execute(sa.text("SELECT count(*) FROM cm_delta_tables")).scalar_one() == 1
-
-
-def test_pins_of_the_former_revision_hold_for_every_principal(catalog_url: str) -> None:
-    with SqlCatalog(catalog_url, warehouse="file:///w") as catalog:
-        table = create(catalog, TableIdentifier("main", "sales", "a")).table_id
-        catalog.pin_version(table, 0, owner="run")
-        caller = catalog.whoami().principal
-    execute(catalog_url, f"INSERT INTO cm_delta_version_pins VALUES ('run', '{table}', 5, {2**50}, 'other')")
-    config = alembic_config()
-    engine = sa.create_engine(catalog_url, poolclass=sa.pool.NullPool)
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.downgrade(config, "0012")
-        assert connection.execute(sa.text("SELECT version FROM cm_delta_version_pins")).scalars().all() == [5]
-    with SqlCatalog(catalog_url, warehouse="file:///w") as catalog:
-        assert catalog.pinned_version(table, owner="run") == 5 == catalog.pin_version(table, 0, owner="run")
-        assert catalog.whoami().principal == caller
-    with engine.connect() as connection, warnings.catch_warnings():
-        context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
-        assert compare_metadata(context, METADATA) == []
-        keys = sa.inspect(connection).get_pk_constraint("cm_delta_version_pins")["constrained_columns"]
-        assert keys == ["owner", "table_id", "principal"]
-
-
-def test_a_feed_with_deleted_entries_survives_the_former_revision(catalog_url: str) -> None:
-    with SqlCatalog(catalog_url, warehouse="file:///w") as catalog:
-        tables = [create(catalog, TableIdentifier("main", "sales", name)).table_id for name in ("a", "b")]
-        for table in tables:
-            catalog.commit(table, proposal(1))
-        assert catalog.delete_old_entries(before_ms=2**50) == 4
-        catalog.commit(tables[0], proposal(2))
-        before = catalog.feed(after=0, limit=9)
-    config = alembic_config()
-    engine = sa.create_engine(catalog_url, poolclass=sa.pool.NullPool)
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.downgrade(config, "0010")
-        found = connection.execute(sa.text("SELECT position FROM cm_delta_commits ORDER BY position")).scalars().all()
-        assert found == [-4, -3, -2, -1, 5]
-    with SqlCatalog(catalog_url, warehouse="file:///w") as catalog:
-        assert catalog.feed(after=0, limit=9) == before and catalog.latest_feed_position() == 5
-        catalog.commit(tables[1], proposal(2))
-        assert [entry.position for entry in catalog.feed(after=5, limit=9)] == [6]
-
-
-def test_a_request_of_the_former_revision_covers_no_rule(catalog_url: str) -> None:
-    demand = CommitRule(
-        scope="main", name="keep", kind=CommitRuleKind.APPEND_ONLY, on_violation=OnViolation.APPROVAL, reason="kept"
-    )
-    one = commit_of(1, REMOVE)
-    with SqlCatalog(catalog_url, warehouse="memory://w") as catalog:
-        table_id = create(catalog).table_id
-        catalog.set_commit_rule(demand)
-        waiting = catalog.request_approval(table_id, one, ApprovalRequest(intent="{}"))
-    assert waiting is not None
-    approved = replace(one, approval_id=waiting.approval_id)
-    config = alembic_config()
-    engine = sa.create_engine(catalog_url, poolclass=sa.pool.NullPool)
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.downgrade(config, "0011")
-        names = {column["name"] for column in sa.inspect(connection).get_columns("cm_delta_approvals")}
-        assert "rules" not in names and "what" in names
-    with SqlCatalog(catalog_url, warehouse="memory://w") as catalog:
-        assert catalog.approvals() == (waiting,)
-        with pytest.raises(CommitRefusedError, match="Reject the request and run the write again"):
-            catalog.commit(table_id, approved)
-        assert catalog.approvals() == (waiting,) and catalog.get_ratified_commits(table_id).latest_version == 0
-        catalog.remove_commit_rule("main", "keep")
-        assert isinstance(catalog.commit(table_id, approved), Ratified)
 
 
 def test_a_database_of_a_newer_release_is_refused_unchanged(catalog_url: str) -> None:

@@ -8,7 +8,7 @@ from cm_delta_dagster.catalog.sql.database.migrate import HEAD, VERSION_TABLE
 from cm_delta_dagster.errors import PermissionDeniedError
 from tests.support.database_roles import create_role, url_as
 
-_OLDER = f"UPDATE {VERSION_TABLE} SET version_num = '0012'"
+_OLDER = f"UPDATE {VERSION_TABLE} SET version_num = '0013'"
 
 
 @pytest.mark.postgres

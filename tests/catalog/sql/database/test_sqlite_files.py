@@ -159,7 +159,7 @@ def test_a_read_that_would_miss_commits_raises_an_error(directory: Path, tmp_pat
 def test_who_migrates_an_older_catalog_on_a_read_only_file_system_is_named(directory: Path, tmp_path: Path) -> None:
     make_table(directory, tmp_path / "w")
     with closing(sqlite3.connect(directory / "catalog.db")) as connection:
-        connection.execute(f"UPDATE {migrate.VERSION_TABLE} SET version_num = '0012'")
+        connection.execute(f"UPDATE {migrate.VERSION_TABLE} SET version_num = '0013'")
         connection.commit()
     owner = (directory / "catalog.db").owner()
     refusal = pytest.raises(

@@ -1,1 +1,4 @@
-"""Alembic environment of the catalog database."""
+"""How databases of earlier releases become ones of this release, a module for each revision that is taken in.
+
+``migrate`` lists them. A new database never goes through them: it is created from ``schema``.
+"""

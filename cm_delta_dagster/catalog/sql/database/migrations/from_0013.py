@@ -1,12 +1,6 @@
-"""Functions, policies and row-level security of earlier releases, by which PostgreSQL enforced grants, are gone."""
+"""From revision 0013 to 0014: functions, policies and row-level security, by which PostgreSQL enforced grants, are dropped."""
 
 import sqlalchemy as sa
-from alembic import op
-
-revision = "0014"
-down_revision = "0013"
-branch_labels = None
-depends_on = None
 
 _SCHEMA = sa.text(
     "SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
@@ -34,9 +28,8 @@ _FUNCTIONS = sa.text(
 )
 
 
-def upgrade() -> None:
-    """Every role could read the rows that the policies showed it: nobody but the owner keeps a right that they restricted."""
-    connection = op.get_bind()
+def upgrade(connection: sa.Connection) -> None:
+    """Every role could read the rows that the policies showed it: only the owner keeps rights that they restricted."""
     if connection.dialect.name != "postgresql":
         return
     schema = connection.execute(_SCHEMA).scalar_one()
@@ -46,7 +39,3 @@ def upgrade() -> None:
         for statement in connection.execute(statements, {"of_schema": schema}).scalars().all():
             connection.exec_driver_sql(statement)
     connection.execute(_SET_SEARCH_PATH, {"names": names})
-
-
-def downgrade() -> None:
-    """Only the owner of the tables has rights afterwards, if grants were enabled."""

@@ -1,1 +1,0 @@
-"""Revisions of the catalog database."""
