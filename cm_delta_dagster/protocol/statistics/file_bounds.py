@@ -24,7 +24,7 @@ from cm_delta_dagster.protocol.predicates.predicates import (
     StartsWith,
 )
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
-from cm_delta_dagster.protocol.schema.types import DataType, DecimalType, PrimitiveType
+from cm_delta_dagster.protocol.schema.types import TIMESTAMP, DataType, DecimalType, PrimitiveType
 from cm_delta_dagster.protocol.statistics.literals import aligned, comparable, literal_of
 from cm_delta_dagster.protocol.statistics.stats_json import ParsedStatistics
 
@@ -159,6 +159,8 @@ def _loosened(bounds: pa.Array, column: DataColumn, direction: int) -> pa.Array:
             singles = bounds.to_numpy(zero_copy_only=False).astype(np.float32)
             moved = np.nextafter(singles, np.float32(direction * math.inf)).astype(np.float64)
         return pa.array(moved, mask=bounds.is_null().to_numpy(zero_copy_only=False))
+    if column.type == TIMESTAMP:
+        bounds = _with_seconds_of_offset(bounds, direction)
     if direction > 0 and isinstance(column.type, PrimitiveType):
         if column.type.name.startswith("timestamp"):
             return _widened(bounds)
@@ -179,6 +181,17 @@ def _loosened_decimals(bounds: pa.Array, direction: int) -> pa.Array:
     wide = pa.decimal256(70, bounds.type.scale)
     move = pc.add if direction > 0 else pc.subtract
     return move(bounds.cast(wide), margin.cast(wide, safe=False))
+
+
+_WHOLE_MINUTES_FROM = 63_936_000_000_000
+"""8 January 1972 in microseconds: since then the offsets of all time zones from UTC are whole minutes."""
+
+_MINUTE = 60_000_000
+
+
+def _with_seconds_of_offset(micros: pa.Array, direction: int) -> pa.Array:
+    """Older bounds moved by a minute: some writers write local times with hours and minutes of the offset, -07:52 for -07:52:58."""
+    return pc.if_else(pc.less(micros, _WHOLE_MINUTES_FROM), pc.add(micros, direction * _MINUTE), micros)
 
 
 def _widened(micros: pa.Array) -> pa.Array:

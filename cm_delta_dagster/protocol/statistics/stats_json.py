@@ -177,10 +177,14 @@ def _clean(value: Any, kind: pa.DataType) -> Any:
     return _clean_decimal(value, kind)
 
 
+_MAX_EXACT_DOUBLE = 2**53
+
+
 def _clean_integer(value: Any) -> int | None:
-    if not isinstance(value, int | Decimal) or not -(2**63) <= value < 2**63:
-        return None
-    return int(value) if value == int(value) else None
+    if isinstance(value, Decimal):
+        # Written as a double, which holds larger integers only rounded.
+        return int(value) if abs(value) <= _MAX_EXACT_DOUBLE and value == int(value) else None
+    return value if isinstance(value, int) and -(2**63) <= value < 2**63 else None
 
 
 def _is_utf8(text: str) -> bool:

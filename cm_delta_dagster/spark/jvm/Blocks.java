@@ -246,7 +246,7 @@ final class Block {
         return column(FIXED - 3 + which);
     }
 
-    /** 0: lower bounds, 1: upper bounds, 2: one for files without a null, two for files of nulls only. */
+    /** 0: lower bounds, 1: upper bounds, 2: one for files without a null, and two for files of nulls only. */
     Column statistics(int number, int which) {
         return column(FIXED + numPartitions + 3 * number + which);
     }

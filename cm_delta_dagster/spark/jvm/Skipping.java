@@ -214,7 +214,7 @@ final class Bounds {
     boolean[] nulls(boolean isNullWanted) {
         boolean[] excluded = new boolean[nulls.length];
         for (int i = 0; i < excluded.length; i++) {
-            excluded[i] = nulls.longs[i] == (isNullWanted ? 1 : 2);
+            excluded[i] = (nulls.longs[i] & (isNullWanted ? 1 : 2)) != 0;
         }
         return excluded;
     }

@@ -33,6 +33,7 @@ MAX_COLUMNS = 32
 
 _FAST = 1
 _NO_NULL, _ONLY_NULLS = 1, 2
+"""Bits of one number; a file without rows has both."""
 
 
 def skipping_columns(layout: TableLayout) -> Mapping[ColumnPath, DataColumn]:
@@ -148,8 +149,8 @@ def _bounds(files: pa.Table, columns: Mapping[ColumnPath, DataColumn]) -> list[p
     unknown = pa.nulls(files.num_rows, pa.int64())
     for column in columns.values():
         bounds = FileBounds.of(parsed, column)
-        nulls = pc.if_else(pc.fill_null(bounds.has_only_nulls, False), _ONLY_NULLS, 0)
-        nulls = pc.if_else(pc.fill_null(bounds.has_no_null, False), _NO_NULL, nulls)
+        without = pc.if_else(pc.fill_null(bounds.has_no_null, False), _NO_NULL, 0)
+        nulls = pc.add(without, pc.if_else(pc.fill_null(bounds.has_only_nulls, False), _ONLY_NULLS, 0))
         lower, upper = bounds.lower, bounds.upper
         arrays += [unknown if lower is None else lower, unknown if upper is None else upper, nulls]
     return arrays
