@@ -10,6 +10,7 @@ from cm_delta_dagster.catalog.commit_policy import (
     CommitPolicy,
 )
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
+from cm_delta_dagster.protocol.commits.proposal_checks.content import CheckedContent
 
 CACHED_CONTENT_BYTES = 16 * 1024
 """Size of the largest commit whose content a catalog keeps after publication."""
@@ -77,6 +78,7 @@ class CommitProposal:
         approval_id: the request whose approval lets the commit pass; the catalog closes it with the ratification.
         content_to_check: the whole commit, for the checks of the catalog, which does not store it. None: the checks see
             ``content``; without both they assume that the commit does whatever they refuse.
+        checked: what the catalog has parsed of the content; only the catalog sets it.
         lease_token: fencing token of the maintenance lease under which the commit was made; the proposal is refused unless that
             lease is still held. None for commits that need no lease.
     """
@@ -94,6 +96,7 @@ class CommitProposal:
     sha256: str | None = None
     approval_id: str | None = None
     content_to_check: bytes | None = field(default=None, repr=False)
+    checked: CheckedContent | None = field(default=None, repr=False, compare=False)
     lease_token: int | None = None
 
 

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
-from tests.support.foreign_commits import refused_below
+from cm_delta_dagster.protocol.actions.commit_json import decode_commit
+from cm_delta_dagster.protocol.commits.commit_validation import FlawFoundError
+from cm_delta_dagster.protocol.commits.proposal_checks.content import checked
+from tests.support.foreign_commits import as_proposal, commits_below, refused_below
 
 REFUSED = {
     "delta-rs/data_err_logs__table_e": "uses the features catalogOwned",
@@ -24,3 +27,16 @@ def test_every_commit_of_a_golden_table_passes_unless_the_table_is_broken(golden
     assert {table: REFUSED.get(table, "") in why for table, why in by_table.items()} == dict.fromkeys(REFUSED, True), (
         by_table
     )
+
+
+def test_checked_content_has_the_actions_that_readers_decode(golden_root: Path) -> None:
+    number = 0
+    for _, data in commits_below(golden_root):
+        proposal = as_proposal(data)
+        try:
+            content = checked(proposal)
+        except FlawFoundError:
+            continue
+        assert content.actions(version=7) == decode_commit(proposal, version=7)
+        number += 1
+    assert number > 1000

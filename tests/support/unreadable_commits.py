@@ -210,6 +210,7 @@ def _cases() -> Iterator[UnreadableCommit]:
     # A remove may repeat them, because the file could not be removed otherwise.
     for action in ("add", "cdc"):
         yield _case(action, "path NUL", WORKS, path='"a%00b"')
+        yield _case(action, "path NUL unescaped", WORKS, path='"a\\u0000b"')
         yield _case(action, "path a directory", WORKS, path='"a/"')
         yield _case(action, "path of the log", WORKS, path='"_delta_log/x"')
         yield _case(action, "size negative", WORKS, size="-1")

@@ -8,7 +8,7 @@ ignored. ``checkpointMetadata`` and ``sidecar`` occur only in JSON checkpoints; 
 import json
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -196,29 +196,36 @@ def _decode_large(data: bytes, *, version: int) -> CommitActions:
     if files is None:
         return _decode_lines(data.split(b"\n"), version=version)
     rest = _decode_lines(files.others, version=version)
-    adds = pa.concat_tables([files.adds, rest.adds])
-    removes = pa.concat_tables([files.removes, rest.removes])
+    return _with_files(rest, files.adds, files.removes)
+
+
+def commit_actions(
+    actions: Iterable[tuple[str, dict[str, Any]]], *, adds: pa.Table, removes: pa.Table, version: int
+) -> CommitActions:
+    """The actions of a commit whose lines are parsed already. Raises CorruptLogError as :func:`decode_commit`.
+
+    Args:
+        actions: names and fields of the actions that are not in ``adds`` and ``removes``.
+    """
+    fields_of: dict[str, list[dict[str, Any]]] = {}
+    for name, fields in actions:
+        fields_of.setdefault(name if name in _KNOWN_ACTIONS else _OTHER_LINES, []).append(fields)
+    rest = _assemble(fields_of, version)
+    return _with_files(rest, adds, removes) if adds.num_rows or removes.num_rows else rest
+
+
+def _with_files(rest: CommitActions, adds: pa.Table, removes: pa.Table) -> CommitActions:
+    """The actions of a commit, with the file actions that are columns already."""
+    adds = pa.concat_tables([adds, rest.adds])
+    removes = pa.concat_tables([removes, rest.removes])
     for name, table in (("add", adds), ("remove", removes)):
         try:
             check_files(table)
             if table is adds:
                 one_vector_a_path(table)
         except FieldError as error:
-            raise _malformed(version, name, error) from error
-    return CommitActions(
-        version=version,
-        commit_info=rest.commit_info,
-        protocol=rest.protocol,
-        metadata=rest.metadata,
-        transactions=rest.transactions,
-        domains=rest.domains,
-        adds=adds,
-        removes=removes,
-        cdc=rest.cdc,
-        checkpoint_metadata=rest.checkpoint_metadata,
-        sidecars=rest.sidecars,
-        has_other_lines=rest.has_other_lines,
-    )
+            raise _malformed(rest.version, name, error) from error
+    return replace(rest, adds=adds, removes=removes)
 
 
 def _decode_lines(lines: Iterable[bytes], *, version: int) -> CommitActions:

@@ -4,8 +4,11 @@
 known field is declared. The keys of ``partitionValues`` and ``tags`` are read from sample lines and declared as strings.
 """
 
+import contextlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +17,7 @@ import pyarrow.json as pa_json
 
 from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, REMOVE_SCHEMA, STRING_MAP
 
+_SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType({"add": ADD_SCHEMA, "remove": REMOVE_SCHEMA})
 _BLOCK_BYTES = 4 * 1024 * 1024
 _SAMPLES = 64
 _MAPS = ("partitionValues", "tags")
@@ -87,15 +91,21 @@ def _strict(lines: "_Lines", action: str, schema: pa.Schema) -> tuple[pa.Table, 
     chosen = lines.is_add | lines.is_remove
     is_column = np.zeros(len(chosen), dtype=bool)
     pending = [np.flatnonzero(chosen)]
-    keys = _first_keys(lines, skips_malformed=True) if len(pending[0]) else None
+    if not len(pending[0]):
+        return schema.empty_table(), is_column
+    keys, fields = _first_keys(lines, skips_malformed=True) or {}, _first_fields(lines, action)
     tables: list[pa.Table] = []
     num_refused = 0
-    while pending and keys is not None:
+    while pending:
         numbers = pending.pop()
-        files = _strict_range(lines.only(numbers), keys, action, schema)
+        files = _strict_range(lines.only(numbers), keys, action, pa.schema(fields))
         if files is not None:
             tables.append(files)
             is_column[numbers] = True
+            continue
+        if len(fields) < len(schema):
+            fields = list(schema)
+            pending.append(numbers)
             continue
         num_refused += 1
         if len(numbers) > _FEW_LINES and num_refused <= _MAX_REFUSED:
@@ -103,11 +113,21 @@ def _strict(lines: "_Lines", action: str, schema: pa.Schema) -> tuple[pa.Table, 
     return pa.concat_tables(tables) if tables else schema.empty_table(), is_column
 
 
-def _strict_range(lines: "_Lines", keys: "_MapKeys", action: str, schema: pa.Schema) -> pa.Table | None:
-    """These lines as columns; None if a line is not as for :func:`_strict`."""
+def _first_fields(lines: "_Lines", action: str) -> list[pa.Field]:
+    """The fields of the action that some lines have; usually those of all lines."""
+    schema = _SCHEMAS[action]
+    names: set[str] = set()
+    for line in lines.samples(lines.is_add | lines.is_remove):
+        with contextlib.suppress(ValueError, KeyError, AttributeError, RecursionError):
+            names |= json.loads(line)[action].keys()
+    return [field for field in schema if field.name in names]
+
+
+def _strict_range(lines: "_Lines", keys: "_MapKeys", action: str, fields: pa.Schema) -> pa.Table | None:
+    """These lines as columns; None if a line is not as for :func:`_strict`, or has another field than ``fields``."""
     try:
-        table = _read(lines.files(), keys, longest_line=lines.longest, unknown="error")
-        files = _extract(table, action, schema, lines.nulls)
+        table = _read(lines.files(), keys, {action: fields}, longest_line=lines.longest, unknown="error")
+        files = _extract(table, action, _SCHEMAS[action], lines.nulls)
         files.validate(full=True)
     except (pa.ArrowException, KeyError, ValueError):
         return None
@@ -125,7 +145,7 @@ def _file_actions(lines: "_Lines") -> tuple[pa.Table, pa.Table] | None:
     files = lines.files()
     try:
         for _ in range(3):
-            table = _read(files, keys, longest_line=lines.longest)
+            table = _read(files, keys, _SCHEMAS, longest_line=lines.longest)
             if table.num_rows != lines.num_files or table.column_names != list(keys):
                 return None
             more = _undeclared_keys(table, keys)
@@ -236,8 +256,14 @@ def _first_keys(lines: _Lines, *, skips_malformed: bool = False) -> _MapKeys | N
     return keys
 
 
-def _read(files: pa.Buffer, keys: _MapKeys, *, longest_line: int, unknown: str = "infer") -> pa.Table:
-    schemas = {"add": ADD_SCHEMA, "remove": REMOVE_SCHEMA}
+def _read(
+    files: pa.Buffer,
+    keys: _MapKeys,
+    schemas: Mapping[str, pa.Schema],
+    *,
+    longest_line: int,
+    unknown: str = "infer",
+) -> pa.Table:
     # Each declared field costs time for every line, even if the line does not have it.
     schema = pa.schema(
         [

@@ -45,6 +45,9 @@ _SUSPECT = (
     r"|^([A-Za-z][A-Za-z0-9+.\-]*:)?(/+[^/]*)?(/|\.|%2[Ee])*$"
 )
 """What paths with a flaw match, and some others."""
+_SUSPECT_NAMES = r"^[./]*[%_]|/$"
+_SUSPECT_PLAIN = ((pc.starts_with, "_"), (pc.match_substring, "\0"))
+"""Paths of the log, of directories and with U+0000 match, and some others."""
 _HIVE_UNSAFE = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 _HIVE_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 _SLASH, _DOT, _COLON, _PERCENT = b"/.:%"
@@ -142,9 +145,14 @@ def first_flaw(paths: pa.ChunkedArray | pa.Array) -> tuple[int, str] | None:
 
 
 def suspect_paths(paths: pa.ChunkedArray) -> pa.Array:
-    """Those of the paths that may have a flaw."""
+    """Those of the paths that may have a flaw, or name a directory, a file of the log or U+0000."""
     special = _special_paths(paths)
-    return special.filter(_are_suspect(special))
+    return pa.concat_arrays(
+        [
+            special.filter(pc.or_(_are_suspect(special), pc.match_substring_regex(special, _SUSPECT_NAMES))),
+            *(_combined(paths.filter(chosen(paths, text))) for chosen, text in _SUSPECT_PLAIN),
+        ]
+    )
 
 
 def _special_paths(paths: pa.ChunkedArray) -> pa.Array:

@@ -1,16 +1,17 @@
 """The checks of a proposed commit refuse the same commits in columns and line by line."""
 
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 from cm_delta_dagster.errors import IllegalCommitError
-from cm_delta_dagster.protocol.actions.commit_json import LARGE_COMMIT_BYTES
+from cm_delta_dagster.protocol.actions.commit_json import LARGE_COMMIT_BYTES, decode_commit
 from cm_delta_dagster.protocol.actions.json_columns import strict_file_actions
 from cm_delta_dagster.protocol.commits.proposal_checks.content import check_content
 from cm_delta_dagster.protocol.commits.proposal_checks.file_columns import suspect_statistics
-from tests.support.unreadable_commits import CASES, REFUSED, Reading, UnreadableCommit, line_of
+from tests.support.unreadable_commits import CASES, REFUSED, Reading, UnreadableCommit, line_of, vector_of
 
 GOOD = UnreadableCommit(name="", action="", field="", reading=Reading.WORKS)
 MANY = tuple(
@@ -43,7 +44,26 @@ def _data(line: str, *, good: tuple[str, ...]) -> bytes:
 def test_many_valid_files_are_checked_in_columns() -> None:
     data = GOOD.data(txn_id="t", timestamp_ms=1, good=MANY)
     assert len(data) > LARGE_COMMIT_BYTES
-    assert check_content(data).absolute_paths == ()
+    content = check_content(data)
+    assert content.absolute_paths == ()
+    assert content.actions(version=3) == decode_commit(data, version=3)
+
+
+def test_odd_lines_are_among_the_actions_of_large_content() -> None:
+    data = _data(line_of("add", newField="1"), good=(*MANY, line_of("txn"), '{"future":{}}'))
+    actions = check_content(data).actions(version=3)
+    expected = decode_commit(data, version=3)
+    assert actions.adds.sort_by("path") == expected.adds.sort_by("path")
+    assert actions.removes == expected.removes
+    assert replace(actions, adds=expected.adds) == expected
+
+
+@pytest.mark.parametrize("field", ["tags", "clusteringProvider", "deletionVector", "stats"])
+def test_a_field_that_few_lines_have_is_checked_in_columns(field: str) -> None:
+    texts = {"tags": '{"a":"b"}', "clusteringProvider": '"c"', "deletionVector": vector_of(), "stats": None}
+    lines = [*MANY[:1400], line_of("add", **{field: texts[field]}), *MANY[1400:]]
+    files = strict_file_actions(_data(line_of("txn"), good=tuple(lines)))
+    assert len(files.others) - 2 <= (64 if field == "tags" else 0)
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.name)

@@ -68,13 +68,17 @@ class CommitContext:
     @cached_property
     def data(self) -> bytes | None:
         """The bytes of the commit, as :func:`checked_bytes`."""
-        return checked_bytes(self.proposal)
+        checked = self.proposal.checked
+        return checked_bytes(self.proposal) if checked is None else checked.data
 
     @cached_property
     def decoded(self) -> CommitActions | CorruptLogError | None:
         """The actions of the commit, or why it cannot be read; None as for :attr:`data`."""
+        version, checked = self.proposal.version, self.proposal.checked
         try:
-            return None if self.data is None else decode_commit(self.data, version=self.proposal.version)
+            if checked is not None:
+                return checked.actions(version=version)
+            return None if self.data is None else decode_commit(self.data, version=version)
         except CorruptLogError as error:
             return error
 

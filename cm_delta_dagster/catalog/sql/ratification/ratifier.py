@@ -33,7 +33,7 @@ class Ratifier:
 
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
         """Ratify one proposal, after its content was checked."""
-        validation.check(self._database, {table_id: proposal})
+        proposal = validation.check(self._database, {table_id: proposal})[table_id]
         now_ms = self._now_ms()
         is_fit = self._database.shared.has_single_statement_commit and single_statement.can_ratify(proposal)
         is_tried = is_fit and not self._skips.skips_next(table_id)
@@ -56,7 +56,7 @@ class Ratifier:
 
     def commit_together(self, proposals: Mapping[str, CommitProposal]) -> MultiTableOutcome:
         """Ratify one proposal for each table, or none, after their content was checked."""
-        validation.check(self._database, proposals)
+        proposals = validation.check(self._database, proposals)
         now_ms = self._now_ms()
         if self._database.shared.has_single_statement_commit:
             try:

@@ -6,6 +6,7 @@ already, so that a refusal would not keep readers from it.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import sqlalchemy as sa
 
@@ -25,22 +26,25 @@ _SMALL_BYTES = 64 * 1024
 _COMMITS = (Privilege.APPEND, Privilege.MODIFY, Privilege.ALTER, Privilege.MAINTAIN)
 
 
-def check(database: CallerDatabase, proposals: Mapping[str, CommitProposal]) -> None:
+def check(database: CallerDatabase, proposals: Mapping[str, CommitProposal]) -> Mapping[str, CommitProposal]:
     """Check the content of proposals by the ids of their tables.
 
     A caller that may not commit to the table at all is refused first, and only small content is parsed for it.
+
+    Returns:
+        The proposals with what was parsed of them.
 
     Raises:
         IllegalCommitError: names the action and the field. Nothing was ratified.
         CommitRefusedError: the caller has no privilege to commit to the table.
     """
-    for table_id, proposal in proposals.items():
-        data = checked_bytes(proposal)
-        if data is not None:
-            _check_one(database, table_id, proposal, data)
+    return {table_id: _checked(database, table_id, proposal) for table_id, proposal in proposals.items()}
 
 
-def _check_one(database: CallerDatabase, table_id: str, proposal: CommitProposal, data: bytes) -> None:
+def _checked(database: CallerDatabase, table_id: str, proposal: CommitProposal) -> CommitProposal:
+    data = checked_bytes(proposal)
+    if data is None:
+        return replace(proposal, checked=None)
     is_small = len(data) < _SMALL_BYTES
 
     def require_privilege() -> None:
@@ -56,6 +60,7 @@ def _check_one(database: CallerDatabase, table_id: str, proposal: CommitProposal
         if is_small:
             require_privilege()
         raise
+    return replace(proposal, checked=content)
 
 
 def check_initial(initial: InitialCommit | None) -> None:

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from cm_delta_dagster.errors import CorruptLogError, IllegalCommitError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.actions.action_fields import protocol_of
-from cm_delta_dagster.protocol.actions.commit_json import LARGE_COMMIT_BYTES
-from cm_delta_dagster.protocol.actions.file_columns import DELETION_VECTOR_TYPE
+from cm_delta_dagster.protocol.actions.commit_json import LARGE_COMMIT_BYTES, CommitActions, commit_actions
+from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, DELETION_VECTOR_TYPE, REMOVE_SCHEMA
 from cm_delta_dagster.protocol.actions.json_columns import strict_file_actions
 from cm_delta_dagster.protocol.actions.paths import absolute_paths_of, is_absolute_path
 from cm_delta_dagster.protocol.commits.commit_validation import (
@@ -53,10 +53,24 @@ class CheckedContent:
     """What of a commit without flaws the catalog compares with the state of the table.
 
     Attributes:
+        data: the bytes of the commit.
+        parsed: its lines.
         absolute_paths: paths of files, and of deletion vectors of adds, that do not begin at the root of the table, as in the log.
     """
 
+    data: bytes
+    parsed: ProposedContent
     absolute_paths: tuple[str, ...] = ()
+
+    def actions(self, *, version: int) -> CommitActions:
+        """The actions of the commit, as :func:`~cm_delta_dagster.protocol.actions.commit_json.decode_commit` returns them."""
+        files = self.parsed.files
+        return commit_actions(
+            ((name, dict(fields)) for _, name, fields in self.parsed.actions),
+            adds=files["add"] if "add" in files else ADD_SCHEMA.empty_table(),
+            removes=files["remove"] if "remove" in files else REMOVE_SCHEMA.empty_table(),
+            version=version,
+        )
 
 
 ContentCheck: TypeAlias = Callable[[ProposedContent], CommitFlaw | None]
@@ -84,7 +98,7 @@ def checked(data: bytes) -> CheckedContent:
         flaw = check(content)
         if flaw is not None:
             raise FlawFoundError(flaw)
-    return CheckedContent(absolute_paths=_absolute_paths(content))
+    return CheckedContent(data=data, parsed=content, absolute_paths=_absolute_paths(content))
 
 
 def _illegal(flaw: CommitFlaw) -> IllegalCommitError:

@@ -14,8 +14,6 @@ from cm_delta_dagster.protocol.actions.file_columns import dv_ids
 from cm_delta_dagster.protocol.actions.paths import suspect_paths
 from cm_delta_dagster.protocol.commits.proposal_rules import FOREIGN_RULES
 
-_SUSPECT_NAMES = r"^[./]*[%_]|/$|%00"
-"""What paths of the log, of directories and with U+0000 match, and some others."""
 _FEW = 64
 _RANGES = 16
 _MAX_REFUSED = 64
@@ -47,7 +45,6 @@ def _suspects(field: pa.Field, column: pa.ChunkedArray) -> Iterator[object]:
         yield from column.drop_null().to_pylist()
     elif field.name == "path":
         yield from suspect_paths(column).to_pylist()
-        yield from column.filter(pc.match_substring_regex(column, _SUSPECT_NAMES)).to_pylist()
     elif field.name == "stats":
         yield from suspect_statistics(column.drop_null())
 
@@ -70,16 +67,17 @@ def suspect_statistics(texts: pa.ChunkedArray) -> Iterator[str]:
 
 def _are_statistics(texts: pa.ChunkedArray) -> bool:
     """Whether the texts are JSON objects whose number of rows is one; false too if that must be found out one by one."""
-    if any(pc.max(pc.count_substring(texts, bracket)).as_py() > _MAX_BRACKETS for bracket in "[{"):
+    lengths = pc.binary_length(texts)
+    long = texts.filter(pc.greater(lengths, _MAX_BRACKETS))
+    if len(long) and any(pc.max(pc.count_substring(long, bracket)).as_py() > _MAX_BRACKETS for bracket in "[{"):
         return False
     if not pc.all(pc.starts_with(texts, "{")).as_py():
         return False
     lines = pc.binary_join(pa.ListArray.from_arrays([0, len(texts)], _combined(texts)), "\n")[0].as_buffer()
-    longest = pc.max(pc.binary_length(texts)).as_py()
     try:
         rows = pa_json.read_json(
             pa.BufferReader(lines),
-            read_options=pa_json.ReadOptions(block_size=max(1 << 20, 2 * longest)),
+            read_options=pa_json.ReadOptions(block_size=max(1 << 20, 2 * pc.max(lengths).as_py())),
             parse_options=pa_json.ParseOptions(
                 explicit_schema=pa.schema({"numRecords": pa.int64()}), unexpected_field_behavior="ignore"
             ),
