@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from cm_delta_dagster.cli.commands import COMMANDS
+from cm_delta_dagster.cli.command_table import MODULES, summaries
+from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.operations.recovery.display_text import printable
 
 _BEFORE = ("--catalog", "--storage-option")
@@ -21,32 +22,29 @@ _METHODS = {
 
 
 class CommandGroup(click.Group):
-    """The commands of ``COMMANDS``. It makes errors printable, and says where an option or a command belongs that is not known
-    where it is given.
+    """The commands of the table. It turns errors of this package into messages and makes them printable, and says where an option
+    or a command belongs that is not known where it is given.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(COMMANDS)
+        return sorted(MODULES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        entry = COMMANDS.get(cmd_name)
-        if entry is None:
+        if cmd_name not in MODULES:
             return None
-        module = importlib.import_module(f"cm_delta_dagster.cli.{entry.module}")
-        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
+        command: click.Command = getattr(importlib.import_module(MODULES[cmd_name]), cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        longest = max(map(len, COMMANDS))
-        limit = formatter.width - 6 - longest
+        limit = formatter.width - 6 - max(map(len, MODULES))
         with formatter.section("Commands"):
-            formatter.write_dl([(name, _shortened(COMMANDS[name].summary, limit)) for name in sorted(COMMANDS)])
+            formatter.write_dl([(name, _shortened(text, limit)) for name, text in sorted(summaries().items())])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0] if args else ""
-        if name in COMMANDS or name.startswith("-"):
+        if name in MODULES or name.startswith("-"):
             return super().resolve_command(ctx, args)
         if name in _METHODS:
             ctx.fail(
@@ -54,26 +52,24 @@ class CommandGroup(click.Group):
                 f"connect(...).table(NAME).{_METHODS[name]}(). In Dagster, use the jobs that docs/maintenance.md describes. "
                 "`cm-delta sql` runs VACUUM and OPTIMIZE; `cm-delta policy` says what maintenance is allowed."
             )
-        ctx.fail(f"There is no command {name!r}. The commands are {', '.join(sorted(COMMANDS))}.")
+        ctx.fail(f"There is no command {name!r}. The commands are {', '.join(sorted(MODULES))}.")
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return self._invoke(ctx)
+            return super().invoke(ctx)
+        except CmDeltaError as error:
+            raise click.ClickException(printable(str(error))) from error
         except click.ClickException as error:
-            error.message = printable(error.message)  # type: ignore[misc]  # Final in the annotations of click only.
+            error.message = printable(_message(error, ctx))  # type: ignore[misc]  # Final in the annotations of click only.
             raise
 
-    def _invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except click.NoSuchOption as error:
-            if error.option_name in _BEFORE and error.ctx is not ctx:
-                raise click.UsageError(
-                    f"{error.option_name} belongs before the command: cm-delta {error.option_name} ... "
-                    f"{error.ctx.info_name if error.ctx is not None else 'COMMAND'} ...",
-                    error.ctx,
-                ) from error
-            raise
+
+def _message(error: click.ClickException, group: click.Context) -> str:
+    """The message of the error; for an option of the group that comes after the command, where it belongs."""
+    if isinstance(error, click.NoSuchOption) and error.option_name in _BEFORE and error.ctx not in (None, group):
+        command = error.ctx.info_name if error.ctx is not None else ""
+        return f"{error.option_name} belongs before the command: cm-delta {error.option_name} ... {command} ..."
+    return error.message
 
 
 def _shortened(summary: str, limit: int) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from cm_delta_dagster.cli.command_group import CommandGroup
-from cm_delta_dagster.cli.options import CommandOptions, parse_storage_options, parse_tags
-from cm_delta_dagster.cli.output import make_warnings_printable
+from cm_delta_dagster.cli.options import PROPERTY, CommandOptions, parse_storage_options
+from cm_delta_dagster.cli.printer import make_warnings_printable
 from cm_delta_dagster.client.commits.context import CommitContext
 from cm_delta_dagster.version import __version__
 
@@ -38,18 +38,23 @@ from cm_delta_dagster.version import __version__
     "PostgreSQL the role that logs in.",
 )
 @click.option(
-    "--tag", "tags", multiple=True, metavar="KEY=VALUE", help="Tag of the commits of the command; may be repeated."
+    "--tag",
+    "tags",
+    multiple=True,
+    type=PROPERTY,
+    metavar="KEY=VALUE",
+    help="Tag of the commits of the command; may be repeated.",
 )
 @click.option("--user-metadata", help="User metadata of the commits of the command.")
 @click.version_option(__version__, prog_name="cm-delta")
 @click.pass_context
-def main(context: click.Context, /, **given: Any) -> None:
+def main(context: click.Context, /, **values: Any) -> None:
     """Catalog-managed Delta tables."""
     make_warnings_printable()
-    options = parse_storage_options(given["storage_options"], os.environ.get("CM_DELTA_STORAGE_OPTIONS"))
-    recorded = CommitContext(tags=parse_tags(given["tags"]), user_metadata=given["user_metadata"])
+    options = parse_storage_options(values["storage_options"], os.environ.get("CM_DELTA_STORAGE_OPTIONS"))
+    recorded = CommitContext(tags=dict(values["tags"]), user_metadata=values["user_metadata"])
     context.obj = CommandOptions(
-        url=given["url"], storage_options=options, principal=given["principal"], context=recorded
+        url=values["url"], storage_options=options, principal=values["principal"], context=recorded
     )
 
 

@@ -1,6 +1,7 @@
-"""The options before the command."""
+"""Types of options, and the options before the command."""
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -9,6 +10,9 @@ from typing import Any
 import click
 
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+
+_DAY_MS = 24 * 60 * 60 * 1000
+_MAX_DAYS = 100 * 366
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +23,55 @@ class CommandOptions:
     storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     principal: str | None = None
     context: CommitContext = NO_CONTEXT
+
+
+class DaysRange(click.FloatRange):
+    """A number of days from 0 to a hundred years, which the command gets in milliseconds; NaN is refused, too."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, max=_MAX_DAYS)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        days = super().convert(value, param, ctx)
+        if math.isnan(days):
+            self.fail(f"{value!r} is not a number of days.", param, ctx)
+        return round(days * _DAY_MS)
+
+
+DAYS = DaysRange()
+
+
+def days_of(milliseconds: int) -> float:
+    """The default of an option, from a duration."""
+    return milliseconds / _DAY_MS
+
+
+class Pair(click.ParamType):  # type: ignore[type-arg]  # Generic since a recent click only.
+    """A text of two parts, which are not empty.
+
+    Args:
+        form: how the text is written, e.g. ``KEY=VALUE``.
+        example: a text that is right.
+        is_last: the last ``=`` separates the parts, since the first part can have some.
+        may_be_empty: the second part may be empty.
+    """
+
+    name = "pair"
+
+    def __init__(self, form: str, example: str = "", *, is_last: bool = False, may_be_empty: bool = False) -> None:
+        self.name = form
+        self._advice = f", e.g. {example}" if example else ""
+        self._is_last = is_last
+        self._may_be_empty = may_be_empty
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        key, separator, rest = value.rpartition("=") if self._is_last else value.partition("=")
+        if not separator or not key or not (rest or self._may_be_empty):
+            self.fail(f"{value!r} is not {self.name}{self._advice}.", param, ctx)
+        return key, rest
+
+
+PROPERTY = Pair("KEY=VALUE", may_be_empty=True)
 
 
 def parse_storage_options(pairs: Iterable[str], environment: str | None) -> dict[str, Any]:
@@ -37,17 +90,6 @@ def parse_storage_options(pairs: Iterable[str], environment: str | None) -> dict
             raise click.UsageError("--storage-option takes KEY=VALUE, e.g. endpoint_url=https://host.")
         options[key] = _decoded(separator[1:] + value, key)
     return options
-
-
-def parse_tags(pairs: Iterable[str]) -> dict[str, str]:
-    """Tags of ``KEY=VALUE`` pairs. Raises click.UsageError for a pair without ``=``."""
-    tags: dict[str, str] = {}
-    for pair in pairs:
-        key, separator, value = pair.partition("=")
-        if not separator or not key:
-            raise click.UsageError(f"--tag takes KEY=VALUE, e.g. owner=etl; given was {pair!r}.")
-        tags[key] = value
-    return tags
 
 
 def _decoded_environment(text: str) -> dict[str, Any]:

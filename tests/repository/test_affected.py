@@ -183,7 +183,7 @@ def repository() -> ModuleGraph:
             {"orchestration/sensor/test_sensors.py", "definitions/test_demo.py"},
             {"operations/writing/test_merge.py", "protocol/log/test_checkpoints.py", "spark/read/test_scan.py"},
         ),
-        ("cm_delta_dagster/cli/clone_command.py", {"cli/test_clone_command.py"}, {"spark/read/test_scan.py"}),
+        ("cm_delta_dagster/cli/commands/rewriting.py", {"cli/commands/test_clone.py"}, {"spark/read/test_scan.py"}),
         ("cm_delta_dagster/protocol/features/expressions.py", {"operations/tables/test_constraints.py"}, set()),
         (
             "cm_delta_dagster/catalog/sql/database/migrations/from_0013.py",

@@ -10,6 +10,7 @@ from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
+import click
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,8 +18,10 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.cli.commands.reading import rows_of
 from cm_delta_dagster.cli.main import main
-from cm_delta_dagster.cli.rows import Rows, echo_rows
+from cm_delta_dagster.cli.printer import output, show_rows
+from cm_delta_dagster.cli.values import Rows
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
@@ -110,7 +113,13 @@ def test_reading_commands_do_not_load_spark(url: str) -> None:
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 8), done.stderr
 
 
-def test_values_of_every_kind_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def shown(rows: Rows, *options: str, limit: int) -> str:
+    """What a command prints that shows the rows."""
+    command = click.command()(output("rows", with_csv=True)(lambda: show_rows(rows, limit=limit)))
+    return CliRunner().invoke(command, options).stdout
+
+
+def test_values_of_every_kind_are_shown() -> None:
     rows = Rows(
         columns=("number", "text", "nested", "map", "bytes", "float", "number"),
         rows=(
@@ -118,26 +127,23 @@ def test_values_of_every_kind_are_shown(capsys: pytest.CaptureFixture[str]) -> N
             (None, "", {}, [], None, 0.1, 22),
         ),
     )
-    echo_rows(rows, limit=5, as_json=False, as_csv=False)
-    lines = capsys.readouterr().out.splitlines()
+    lines = shown(rows, limit=5).splitlines()
     assert "a\\tbxxx" in lines[2] and "..." in lines[2] and lines[2].endswith("nan       1")
     assert lines[3].split()[0] == "NULL" and lines[3].endswith("0.1      22")
-    echo_rows(rows, limit=1, as_json=False, as_csv=True)
-    assert '"{""day"": ""2026-01-01""}","{""k"": 1}",AA==,nan,1' in capsys.readouterr().out
+    assert '"{""day"": ""2026-01-01""}","{""k"": 1}",AA==,nan,1' in shown(rows, "--csv", limit=1)
 
 
-def test_times_that_python_does_not_have_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_times_that_python_does_not_have_are_shown() -> None:
     """Years after 9999 and before 1, also inside of other values."""
     day = pa.array([2_932_897 + 30, None], pa.int32()).cast(pa.date32())
     moment = pa.array([-62_135_596_800_000_000 - 1, 0], pa.timestamp("us", "UTC"))
     entry = pa.MapArray.from_arrays(pa.array([0, 1, 1], pa.int32()), pa.array(["k"]), day[:1])
     nested = pa.StructArray.from_arrays([pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), day)], ["days"])
-    rows = Rows.of_arrow(pa.table({"day": day, "moment": moment, "entry": entry, "nested": nested}))
-    echo_rows(rows, limit=5, as_json=True, as_csv=False)
-    shown = json.loads(capsys.readouterr().out)
-    assert shown[0]["day"] == "10000-01-31" and shown[0]["entry"] == {"k": "10000-01-31"}
-    assert shown[0]["moment"].startswith("0000-12-31 23:59:59.999999") and shown[1]["moment"].startswith("1970-01-01")
-    assert [row["nested"] for row in shown] == [{"days": ["10000-01-31"]}, {"days": [None]}]
+    rows = rows_of(pa.table({"day": day, "moment": moment, "entry": entry, "nested": nested}))
+    first, second = json.loads(shown(rows, "--json", limit=5))
+    assert first["day"] == "10000-01-31" and first["entry"] == {"k": "10000-01-31"}
+    assert first["moment"].startswith("0000-12-31 23:59:59.999999") and second["moment"].startswith("1970-01-01")
+    assert [first["nested"], second["nested"]] == [{"days": ["10000-01-31"]}, {"days": [None]}]
 
 
 def test_registered_names_are_read_without_spark(url: str, tmp_path: Path) -> None:

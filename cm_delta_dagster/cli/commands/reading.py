@@ -1,7 +1,7 @@
 """Commands of ``cm-delta`` that read tables without Spark, and ``cm-delta sql``, which also writes."""
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -10,8 +10,8 @@ import click
 import pyarrow as pa
 
 from cm_delta_dagster.cli.client import open_client
-from cm_delta_dagster.cli.output import say
-from cm_delta_dagster.cli.rows import Rows, echo_rows, limit_option, output_options
+from cm_delta_dagster.cli.printer import Form, chosen_form, output, say, show_rows
+from cm_delta_dagster.cli.values import Rows
 from cm_delta_dagster.operations.arguments import as_predicate
 from cm_delta_dagster.operations.reading.history import history as commits_of
 from cm_delta_dagster.operations.reading.read_arrow import read_batches
@@ -64,35 +64,38 @@ def _engine(name: str | None, family: Family) -> SqlEngine:
     raise click.ClickException(f"No engine for this SQL statement is installed: install {needed}.")
 
 
+def _limit(default: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The option ``--limit``."""
+    return click.option(
+        "--limit", default=default, show_default=True, type=click.IntRange(min=1), help="How many rows to show."
+    )
+
+
 @click.command()
 @click.argument("statement")
 @click.option("--engine", type=click.Choice(list(ENGINES)), help="What runs it. Default: the first that is able to.")
 @click.option("--warehouse", help="Directory or URI in which CREATE TABLE places tables.")
-@limit_option(1000)
-@output_options
-@click.pass_context
+@_limit(1000)
+@output("an array with an object for each row: the columns of the result", with_csv=True)
 def sql(
-    context: click.Context,
-    /,
     statement: str,
     engine: str | None,
     warehouse: str | None,
     limit: int,
-    **output: bool,
 ) -> None:
     """Run the SQL STATEMENT over tables catalog.schema.table, and print its rows.
 
     A statement that writes, such as INSERT, MERGE or ALTER TABLE, is carried out; Spark runs it.
     """
-    with open_client(context, warehouse) as client:
+    with open_client(warehouse) as client:
         family = read_statement(statement).family
         if family is Family.CREATE and warehouse is None:
             raise click.UsageError("CREATE TABLE needs --warehouse: the directory or URI of new tables.")
         chosen = _engine(engine, family)
         run = getattr(importlib.import_module(chosen.module), chosen.function)
         table = run(client, statement, limit=limit + 1)
-    if table.num_columns or any(output.values()):
-        echo_rows(Rows.of_arrow(table), limit=limit, **output)
+    if table.num_columns or chosen_form() is not Form.TEXT:
+        show_rows(rows_of(table), limit=limit)
     else:
         say("Done.")
 
@@ -102,87 +105,80 @@ def sql(
 @click.option("--version", type=click.IntRange(min=0), help="Version to read. Default: the latest.")
 @click.option("--where", default=None, help="Condition in SQL, e.g. \"day = DATE '2026-01-01'\".")
 @click.option("--column", "columns", multiple=True, help="Column to show; may be repeated. Default: all.")
-@limit_option(10)
-@output_options
-@click.pass_context
+@_limit(10)
+@output("an array with an object for each row: the columns of the table", with_csv=True)
 def head(
-    context: click.Context,
-    /,
     name: str,
     version: int | None,
     where: str | None,
     columns: tuple[str, ...],
     limit: int,
-    **output: bool,
 ) -> None:
     """Print the first rows of the table NAME (catalog.schema.table)."""
     with (
-        open_client(context) as client,
+        open_client() as client,
         read_batches(readable_table(client, name), columns=columns or None, where=where, version=version) as batches,
     ):
         taken: list[pa.RecordBatch] = []
         for batch in batches:
             taken.append(batch)
-            if sum(one.num_rows for one in taken) > limit:
+            if sum(map(len, taken)) > limit:
                 break
         table = pa.Table.from_batches(taken, schema=batches.schema).slice(0, limit + 1)
-    echo_rows(Rows.of_arrow(table), limit=limit, **output)
+    show_rows(rows_of(table), limit=limit)
 
 
 @click.command()
 @click.argument("name")
 @click.option("--version", type=click.IntRange(min=0), help="Version to show. Default: the latest.")
-@output_options
-@click.pass_context
-def schema(context: click.Context, /, name: str, version: int | None, **output: bool) -> None:
+@output("an array with an object for each column: column, type, nullable, partition, comment", with_csv=True)
+def schema(name: str, version: int | None) -> None:
     """Print the columns of the table NAME (catalog.schema.table)."""
-    with open_client(context) as client:
+    with open_client() as client:
         snapshot = readable_table(client, name).snapshot(version=version)
     partitions = {name.lower() for name in snapshot.partition_columns}
     rows = tuple(
         (item.name, column_type(item), item.nullable, item.name.lower() in partitions, comment_of(item))
         for item in snapshot.schema.fields
     )
-    found = Rows(columns=("column", "type", "nullable", "partition", "comment"), rows=rows)
-    echo_rows(found, limit=max(1, len(rows)), **output)
+    columns = ("column", "type", "nullable", "partition", "comment")
+    show_rows(Rows(columns=columns, rows=rows), limit=len(rows))
 
 
 @click.command()
 @click.argument("name")
 @click.option("--version", type=click.IntRange(min=0), help="Version to show. Default: the latest.")
 @click.option("--where", default=None, help="Only files that may hold a row that satisfies this SQL condition.")
-@limit_option(1000)
-@output_options
-@click.pass_context
-def files(
-    context: click.Context, /, name: str, version: int | None, where: str | None, limit: int, **output: bool
-) -> None:
+@_limit(1000)
+@output("an array with an object for each file: path, partition, bytes, rows, deleted_rows, modified", with_csv=True)
+def files(name: str, version: int | None, where: str | None, limit: int) -> None:
     """Print the data files of the table NAME (catalog.schema.table) with sizes and row counts."""
-    with open_client(context) as client:
+    with open_client() as client:
         snapshot = readable_table(client, name).snapshot(version=version)
-        found = snapshot.matching_files(as_predicate(where, snapshot.schema, zone=snapshot.time_zone))
-    found = found.slice(0, limit + 1)
-    deleted = [None if vector is None else vector["cardinality"] for vector in found["deletionVector"].to_pylist()]
+        adds = snapshot.matching_files(as_predicate(where, snapshot.schema, zone=snapshot.time_zone))
+    adds = adds.slice(0, limit + 1)
+    deleted = [None if vector is None else vector["cardinality"] for vector in adds["deletionVector"].to_pylist()]
     columns: dict[str, list[Any]] = {
-        "path": found["path"].to_pylist(),
-        "partition": [dict(values or ()) for values in found["partitionValues"].to_pylist()],
-        "bytes": found["size"].to_pylist(),
-        "rows": num_records(found["stats"]).to_pylist(),
+        "path": adds["path"].to_pylist(),
+        "partition": [dict(values or ()) for values in adds["partitionValues"].to_pylist()],
+        "bytes": adds["size"].to_pylist(),
+        "rows": num_records(adds["stats"]).to_pylist(),
         "deleted_rows": deleted,
-        "modified": [_time(moment) for moment in found["modificationTime"].to_pylist()],
+        "modified": [_time(moment) for moment in adds["modificationTime"].to_pylist()],
     }
     rows = tuple(zip(*columns.values(), strict=True))
-    echo_rows(Rows(columns=tuple(columns), rows=rows), limit=limit, **output)
+    show_rows(Rows(columns=tuple(columns), rows=rows), limit=limit)
 
 
 @click.command()
 @click.argument("name")
-@limit_option(20)
-@output_options
-@click.pass_context
-def history(context: click.Context, /, name: str, limit: int, **output: bool) -> None:
+@_limit(20)
+@output(
+    "an array with an object for each commit: version, timestamp, operation, parameters, metrics, engine", with_csv=True
+)
+def history(name: str, limit: int) -> None:
     """Print the commits of the table NAME (catalog.schema.table) from its log, newest first, with what they did."""
-    with open_client(context) as client:
+    with open_client() as client:
         entries = commits_of(readable_table(client, name), limit=limit + 1)
     rows = []
     for entry in entries:
@@ -197,9 +193,38 @@ def history(context: click.Context, /, name: str, limit: int, **output: bool) ->
             )
         rows.append((entry.version, _time(entry.timestamp_ms), *rest))
     columns = ("version", "timestamp", "operation", "parameters", "metrics", "engine")
-    echo_rows(Rows(columns=columns, rows=tuple(rows)), limit=limit, **output)
+    show_rows(Rows(columns=columns, rows=tuple(rows)), limit=limit)
 
 
 def _time(epoch_ms: int) -> str:
     text = utc_text(epoch_ms)
     return f"{text[:-1]}+00:00" if text.endswith("Z") else text
+
+
+def rows_of(table: pa.Table) -> Rows:
+    """The rows of an Arrow table, whose column names may repeat."""
+    columns = [_values(column) for column in table.columns]
+    return Rows(columns=tuple(table.column_names), rows=tuple(zip(*columns, strict=True)))
+
+
+def _values(column: pa.ChunkedArray) -> list[Any]:
+    """The values of a column; maps as dicts."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):  # Python has no dates and times before the year 1 and after 9999.
+        values = column.cast(_with_times_as_text(column.type)).to_pylist()
+    if pa.types.is_map(column.type):
+        return [None if value is None else dict(value) for value in values]
+    return values
+
+
+def _with_times_as_text(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_temporal(kind):
+        return pa.string()
+    if pa.types.is_map(kind):
+        return pa.map_(_with_times_as_text(kind.key_type), _with_times_as_text(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return pa.list_(_with_times_as_text(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([item.with_type(_with_times_as_text(item.type)) for item in kind])
+    return kind

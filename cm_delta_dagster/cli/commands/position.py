@@ -3,13 +3,14 @@
 import click
 
 from cm_delta_dagster.cli.client import open_client
-from cm_delta_dagster.cli.output import say
-from cm_delta_dagster.cli.rows import Rows, echo_rows, output_options
+from cm_delta_dagster.cli.printer import Form, chosen_form, output, say, show, show_rows
+from cm_delta_dagster.cli.values import Rows
 from cm_delta_dagster.operations.tables.change_positions import change_positions, set_change_position
 
 _asset = click.option(
     "--asset", default=None, metavar="KEY", help="Key of the asset, a/b. Default: the only one recorded."
 )
+_output = output("an object: asset, input, read_up_to")
 
 
 @click.group()
@@ -17,15 +18,14 @@ def position() -> None:
     """Show and set how far an asset stored in a table has read the changes of its inputs."""
 
 
-@position.command()
+@position.command("show")
 @click.argument("name")
-@output_options
-@click.pass_context
-def show(context: click.Context, /, name: str, **output: bool) -> None:
+@output("an array with an object for each: asset, input, read_up_to, latest, unread_versions", with_csv=True)
+def show_positions(name: str) -> None:
     """Print the positions that the table NAME (catalog.schema.table) records, one for each asset and input."""
-    with open_client(context) as client:
-        found = change_positions(client, client.table(name))
-    if not found and not any(output.values()):
+    with open_client() as client:
+        positions = change_positions(client, client.table(name))
+    if not positions and chosen_form() is Form.TEXT:
         say(f"{name} records no position: no asset that is stored in it has an input with `changes`.")
         return
     rows = tuple(
@@ -36,10 +36,10 @@ def show(context: click.Context, /, name: str, **output: bool) -> None:
             item.latest,
             None if item.latest is None else item.latest - item.version,
         )
-        for item in found
+        for item in positions
     )
     columns = ("asset", "input", "read_up_to", "latest", "unread_versions")
-    echo_rows(Rows(columns=columns, rows=rows), limit=max(1, len(rows)), **output)
+    show_rows(Rows(columns=columns, rows=rows), limit=len(rows))
 
 
 @position.command("set")
@@ -47,26 +47,27 @@ def show(context: click.Context, /, name: str, **output: bool) -> None:
 @click.argument("upstream", metavar="INPUT")
 @click.argument("version", type=click.IntRange(min=0))
 @_asset
-@click.pass_context
-def set_(context: click.Context, name: str, upstream: str, version: int, asset: str | None) -> None:
+@_output
+def set_(name: str, upstream: str, version: int, asset: str | None) -> None:
     """Let the asset in the table NAME continue after VERSION of the table INPUT.
 
     A lower version makes it read changes again, a higher one skip changes.
     """
-    _set(context, name, upstream, version, asset)
+    _set(name, upstream, version, asset)
 
 
 @position.command()
 @click.argument("name")
 @click.argument("upstream", metavar="INPUT")
 @_asset
-@click.pass_context
-def skip(context: click.Context, name: str, upstream: str, asset: str | None) -> None:
+@_output
+def skip(name: str, upstream: str, asset: str | None) -> None:
     """Skip all changes of the table INPUT that the asset in the table NAME has not read."""
-    _set(context, name, upstream, None, asset)
+    _set(name, upstream, None, asset)
 
 
-def _set(context: click.Context, name: str, upstream: str, version: int | None, asset: str | None) -> None:
-    with open_client(context) as client:
-        found = set_change_position(client, client.table(name), upstream=upstream, version=version, consumer=asset)
-    say(f"{found.read.consumer} continues after version {found.version} of {found.table}.")
+def _set(name: str, upstream: str, version: int | None, asset: str | None) -> None:
+    with open_client() as client:
+        done = set_change_position(client, client.table(name), upstream=upstream, version=version, consumer=asset)
+    value = {"asset": done.read.consumer, "input": done.table, "read_up_to": done.version}
+    show(value, f"{done.read.consumer} continues after version {done.version} of {done.table}.")

@@ -6,7 +6,7 @@ from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKin
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.cli.catalog import open_catalog
 from cm_delta_dagster.cli.client import open_client
-from cm_delta_dagster.cli.output import say
+from cm_delta_dagster.cli.printer import aligned, output, show
 from cm_delta_dagster.operations.tables.set_commit_mode import choose_commit_policy
 
 
@@ -17,36 +17,36 @@ def commit_mode() -> None:
 
 @commit_mode.command("show")
 @click.argument("name", default="")
-@click.pass_context
-def show_commit_mode(context: click.Context, name: str) -> None:
+@output("an array with an object for each scope that has a mode, or for the table: scope, mode")
+def show_commit_mode(name: str) -> None:
     """List the mode of every scope that has one, or the mode of the table NAME (catalog.schema.table)."""
-    with open_catalog(context) as catalog:
+    with open_catalog() as catalog:
         if name:
-            say(str(catalog.load_table(TableIdentifier.parse(name)).ratified.commit_policy))
+            mode = str(catalog.load_table(TableIdentifier.parse(name)).ratified.commit_policy)
+            show([{"scope": name, "mode": mode}], mode)
             return
-        for rule in catalog.commit_policies():
-            say(f"{rule.scope}: {rule.policy}")
-        say("Without a mode commits are staged.")
+        modes = [{"scope": rule.scope, "mode": str(rule.policy)} for rule in catalog.commit_policies()]
+    show(modes, *(aligned(modes, "scope mode") if modes else ()), "Without a mode commits are staged.")
 
 
 @commit_mode.command("set")
 @click.argument("scope")
 @click.argument("mode", type=click.Choice(["staged", "inline", "auto", "put_if_absent"]))
 @click.option("--inline-max-bytes", type=click.IntRange(min=0), help="For auto: size of the largest inline commit.")
-@click.pass_context
-def set_commit_mode(context: click.Context, scope: str, mode: str, inline_max_bytes: int | None) -> None:
+@output("an object: scope, mode")
+def set_commit_mode(scope: str, mode: str, inline_max_bytes: int | None) -> None:
     """Set MODE for SCOPE (catalog, catalog.schema or catalog.schema.table); repeat it to complete a switch that failed."""
-    with open_client(context) as client:
+    with open_client() as client:
         chosen = CommitPolicy(kind=CommitPolicyKind(mode), inline_max_bytes=inline_max_bytes)
         choose_commit_policy(client, scope=scope, policy=chosen)
-    say(f"The commit mode of {scope} is {chosen}.")
+    show({"scope": scope, "mode": str(chosen)}, f"The commit mode of {scope} is {chosen}.")
 
 
 @commit_mode.command("reset")
 @click.argument("scope")
-@click.pass_context
-def reset_commit_mode(context: click.Context, scope: str) -> None:
+@output("an object: scope, mode")
+def reset_commit_mode(scope: str) -> None:
     """Remove the mode of SCOPE: the wider scope, or the default, decides again."""
-    with open_client(context) as client:
+    with open_client() as client:
         choose_commit_policy(client, scope=scope, policy=None)
-    say(f"There is no commit mode for {scope} now.")
+    show({"scope": scope, "mode": None}, f"There is no commit mode for {scope} now.")

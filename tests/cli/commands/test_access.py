@@ -48,7 +48,8 @@ def test_grants_are_enabled_granted_listed_and_revoked(run: Runner) -> None:
     assert json.loads(run("roles", "--json").output) == [{"name": "loaders", "members": ["bob", "carl"]}]
     granted = run("grant", "append,maintain", "main.sales", "loaders", "--reason", "nightly")
     assert granted.output.splitlines() == [
-        "SCOPE       GRANTEE  PRIVILEGE  GRANTED BY",
+        "scope       grantee  privilege  granted_by",
+        "----------  -------  ---------  ----------",
         "*           ana      own        ana",
         "main.sales  loaders  append     ana",
         "main.sales  loaders  maintain   ana",
@@ -61,7 +62,7 @@ def test_grants_are_enabled_granted_listed_and_revoked(run: Runner) -> None:
     assert [(one["scope"], one["privilege"]) for one in left] == [("*", "own"), ("main.sales", "append")]
     assert run("roles", "remove", "loaders", "carl").exit_code == 0
     assert run("roles", "drop", "loaders").exit_code == 0
-    assert run("grants").output.splitlines()[1:] == ["*      ana      own        ana"]
+    assert run("grants").output.splitlines()[2:] == ["*      ana      own        ana"]
     assert run("grants", "disable").output == "Grants are not enforced now.\n"
 
 
@@ -70,7 +71,7 @@ def test_owners_and_the_audit_are_shown(run: Runner) -> None:
     assert run("owner", NAME).output == "ana\n"
     assert run("owner", NAME, "bob", "--reason", "handed over").output == "bob\n"
     shown = run("audit", "--scope", "main").output.splitlines()
-    assert len(shown) == 2 and "transfer ownership" in shown[1] and shown[1].endswith("ana -> bob; handed over")
+    assert len(shown) == 3 and "transfer ownership" in shown[2] and shown[2].endswith("handed over  ana -> bob")
     entries = json.loads(run("audit", "--json").output)
     assert [entry["action"] for entry in entries] == ["grant", "enable grants", "transfer ownership"]
     assert run("audit", principal="bob").exit_code == 1

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import click
 
-from cm_delta_dagster.cli.output import say
-from cm_delta_dagster.errors import CmDeltaError
+from cm_delta_dagster.cli.printer import note, output, show
 from cm_delta_dagster.operations.maintenance.sizes import size_text
 from cm_delta_dagster.spark.stores.jars import OTHER_CLOUD, JarStore, MissingCloudError, fetch_jars, installed_versions
 
@@ -28,24 +27,24 @@ from cm_delta_dagster.spark.stores.jars import OTHER_CLOUD, JarStore, MissingClo
     metavar="VERSION",
     help=f"For s3: version of spark-hadoop-cloud, or none. Default: that of pyspark; {OTHER_CLOUD} if Maven does not have it.",
 )
+@output("an object: hadoop, jars")
 def spark_jars(directory: str, store: str, hadoop: str | None, cloud: str | None) -> None:
     """Copy the jars with which Spark reads and writes an object store into a directory, through Maven (mvn)."""
-    of = JarStore(store)
+    versions = installed_versions(hadoop=hadoop)
+    if cloud is not None:
+        versions = replace(versions, cloud=None if cloud == "none" else cloud)
     try:
-        versions = installed_versions(hadoop=hadoop)
-        if cloud is not None:
-            versions = replace(versions, cloud=None if cloud == "none" else cloud)
-        try:
-            jars = fetch_jars(Path(directory), versions, store=of)
-        except MissingCloudError:
-            if cloud is not None or versions.cloud == OTHER_CLOUD:
-                raise
-            say(f"Maven does not have spark-hadoop-cloud {versions.cloud}. Trying {OTHER_CLOUD}.", err=True)
-            versions = replace(versions, cloud=OTHER_CLOUD)
-            jars = fetch_jars(Path(directory), versions, store=of)
-    except CmDeltaError as error:
-        raise click.ClickException(str(error)) from error
+        jars = fetch_jars(Path(directory), versions, store=JarStore(store))
+    except MissingCloudError:
+        if cloud is not None or versions.cloud == OTHER_CLOUD:
+            raise
+        note(f"Maven does not have spark-hadoop-cloud {versions.cloud}. Trying {OTHER_CLOUD}.")
+        versions = replace(versions, cloud=OTHER_CLOUD)
+        jars = fetch_jars(Path(directory), versions, store=JarStore(store))
     size = size_text(sum(jar.stat().st_size for jar in jars))
-    say(f"{len(jars)} jars ({size}) for Hadoop {versions.hadoop} are in {directory}.")
-    say("Give them to Spark as spark.jars, a list with commas:")
-    say(f'  ",".join(map(str, Path("{Path(directory).absolute()}").glob("*.jar")))')
+    show(
+        {"hadoop": versions.hadoop, "jars": list(map(str, jars))},
+        f"{len(jars)} jars ({size}) for Hadoop {versions.hadoop} are in {directory}.",
+        "Give them to Spark as spark.jars, a list with commas:",
+        f'  ",".join(map(str, Path("{Path(directory).absolute()}").glob("*.jar")))',
+    )

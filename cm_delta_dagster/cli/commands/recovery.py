@@ -1,13 +1,15 @@
 """Commands of ``cm-delta`` that reconcile catalog and storage: ``recover``, ``relocate`` and ``backup``."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from cm_delta_dagster.catalog.sql import IfMissing
 from cm_delta_dagster.cli.client import open_client, open_planning_client
-from cm_delta_dagster.cli.output import say
+from cm_delta_dagster.cli.options import Pair
+from cm_delta_dagster.cli.printer import output, say, show
 from cm_delta_dagster.client.warehouse import absolute_location
 from cm_delta_dagster.operations.maintenance.sizes import size_text
 from cm_delta_dagster.operations.recovery.display_text import counted
@@ -32,19 +34,22 @@ _MAX_LOCATIONS = 5
     "--name",
     "names",
     multiple=True,
+    type=Pair("LOCATION=catalog.schema.table", is_last=True),
     metavar="LOCATION=NAME",
     help="With --warehouse: the name of a table; may be repeated.",
 )
 @click.option("--apply", "apply_it", is_flag=True, help="Carry the plan out; without it, only show the plan.")
-@click.pass_context
+@output(
+    "an object with the attributes of RecoveryPlan, or with --apply of RecoveryResult; with --warehouse of WarehousePlan and "
+    "AdoptionResult"
+)
 def recover(
-    context: click.Context,
     name: str,
     every: bool,
     warehouse: str | None,
     keep: str | None,
     take_staged: tuple[str, ...],
-    names: tuple[str, ...],
+    names: tuple[tuple[str, str], ...],
     apply_it: bool,
 ) -> None:
     """Record commits that storage holds and the catalog does not know: of the table NAME, of --all, or of a --warehouse."""
@@ -53,63 +58,58 @@ def recover(
     if warehouse is None:
         if names:
             raise click.UsageError("--name goes with --warehouse.")
-        _recover_tables(context, name, KeptHistory(keep) if keep else None, take_staged, apply_it=apply_it)
+        _recover_tables(name, KeptHistory(keep) if keep else None, take_staged, apply_it=apply_it)
         return
     if keep:
         raise click.UsageError("--keep is for tables that the catalog knows, and does not go with --warehouse.")
-    _recover_warehouse(context, warehouse, dict(map(_location_and_name, names)), take_staged, apply_it=apply_it)
+    _recover_warehouse(warehouse, dict(names), take_staged, apply_it=apply_it)
 
 
-def _recover_tables(
-    context: click.Context, name: str, keep: KeptHistory | None, take_staged: tuple[str, ...], *, apply_it: bool
-) -> None:
-    with open_client(context) as client:
+def _recover_tables(name: str, keep: KeptHistory | None, take_staged: tuple[str, ...], *, apply_it: bool) -> None:
+    with open_client() as client:
         plan = plan_recovery(client, tables=[name] if name else None, keep=keep, take_staged=take_staged)
-        for table in plan.tables:
-            for line in explain(table):
-                say(line)
+        say(*(line for table in plan.tables for line in explain(table)))
         is_damaged = any(table.problem is not None for table in plan.tables)
         if not apply_it:
             advice = " --apply carries out the plan." if any(table.changes_anything for table in plan.tables) else ""
-            say(f"{counted(plan.num_commits, 'commit')} would be recorded; nothing was changed.{advice}")
-            context.exit(1 if is_damaged else 0)
+            show(plan, f"{counted(plan.num_commits, 'commit')} would be recorded; nothing was changed.{advice}")
+            click.get_current_context().exit(1 if is_damaged else 0)
         if plan.undecided:
             raise click.ClickException("Nothing was changed: choose with --keep which history to keep.")
         if is_damaged and len(plan.tables) == 1:
-            raise click.ClickException("Nothing was changed.")  # The plan, which says why, was printed above.
+            raise click.ClickException(f"Nothing was changed. {plan.tables[0].problem}")
         result = apply_recovery(client, plan)
-    for done in result.tables:
-        if done.set_aside is not None:
-            say(f"{done.identifier}: commits that are not kept were set aside in {done.set_aside}.")
-    say(f"{counted(result.num_commits, 'commit')} recorded in the catalog.")
+    aside = (
+        f"{table.identifier}: commits that are not kept were set aside in {table.set_aside}."
+        for table in result.tables
+        if table.set_aside is not None
+    )
+    show(result, *aside, f"{counted(result.num_commits, 'commit')} recorded in the catalog.")
     if is_damaged:
-        context.exit(1)
+        click.get_current_context().exit(1)
 
 
-def _recover_warehouse(
-    context: click.Context, warehouse: str, names: dict[str, str], take_staged: tuple[str, ...], *, apply_it: bool
-) -> None:
+def _recover_warehouse(warehouse: str, names: dict[str, str], take_staged: tuple[str, ...], *, apply_it: bool) -> None:
     _require_directory(warehouse)
     if apply_it:
-        opened = open_client(context, warehouse, if_missing=IfMissing.CREATE)
+        opened = open_client(warehouse, if_missing=IfMissing.CREATE)
     else:
-        opened = open_planning_client(context, warehouse)
+        opened = open_planning_client(warehouse)
     with opened as client:
         plan = plan_warehouse_recovery(client, warehouse=warehouse, names=names, take_staged=take_staged)
-        for line in explain_adoption(plan):
-            say(line)
+        say(*explain_adoption(plan))
         if not apply_it:
+            advice = " --apply carries out the plan." if plan.tables else ""
+            done = f"{counted(len(plan.tables), 'table')} would be adopted; nothing was changed.{advice}"
             if plan.conflicts:
-                say(
+                done = (
                     f"{len(plan.conflicts)} of {counted(len(plan.tables), 'table')} undecided; nothing was changed, and --apply "
                     "adopts no table until all are decided."
                 )
-                context.exit(1)
-            advice = " --apply carries out the plan." if plan.tables else ""
-            say(f"{counted(len(plan.tables), 'table')} would be adopted; nothing was changed.{advice}")
-            return
-        done = recover_warehouse(client, plan)
-    say(f"{counted(len(done.tables), 'table')} adopted. Set maintenance rules and commit modes again.")
+            show(plan, done)
+            click.get_current_context().exit(1 if plan.conflicts else 0)
+        result = recover_warehouse(client, plan)
+    show(result, f"{counted(len(result.tables), 'table')} adopted. Set maintenance rules and commit modes again.")
 
 
 def _require_directory(warehouse: str) -> None:
@@ -122,45 +122,41 @@ def _require_directory(warehouse: str) -> None:
         )
 
 
-def _location_and_name(text: str) -> tuple[str, str]:
-    location, equals, name = text.rpartition("=")
-    if not equals or not location:
-        raise click.UsageError(f"{text!r} is not LOCATION=catalog.schema.table.")
-    return location, name
-
-
 @click.command()
 @click.argument("scope", default="")
 @click.option("--from", "moved_from", required=True, help="Former location of the warehouse.")
 @click.option("--to", "moved_to", required=True, help="Its location now.")
 @click.option("--apply", "apply_it", is_flag=True, help="Change the catalog; without it, only show the plan.")
-@click.pass_context
-def relocate(context: click.Context, scope: str, moved_from: str, moved_to: str, apply_it: bool) -> None:
+@output("an object with the attributes of RelocationPlan")
+def relocate(scope: str, moved_from: str, moved_to: str, apply_it: bool) -> None:
     """Change the locations of tables after a warehouse moved: of all tables, or of SCOPE (catalog or catalog.schema)."""
-    with open_client(context) as client:
+    with open_client() as client:
         plan = plan_relocation(client, moved_from=moved_from, moved_to=moved_to, scope=scope)
         if not plan.moves:
             _refuse_empty(plan, known_locations(client, scope), scope)
-        for move in plan.moves:
-            say(f"{move.state:<8} {move.identifier}: {move.moved_from} -> {move.moved_to}")
-            if move.detail:
-                say(f"         {move.detail}")
-            if move.is_still_there:
-                say(f"         {move.moved_from} also holds a log: remove the copy that is no longer used.")
+        say(*_explained(plan))
         if not apply_it:
+            done = f"{counted(len(plan.moves), 'table')} would be relocated; nothing was changed. --apply carries out the plan."
             if plan.refused:
-                say(
+                done = (
                     f"{len(plan.refused)} of {counted(len(plan.moves), 'table')} not found at the new location; nothing was "
                     "changed, and --apply relocates no table until all are found. Copy the files there, or name a SCOPE without "
                     "these tables."
                 )
-                context.exit(1)
-            say(
-                f"{counted(len(plan.moves), 'table')} would be relocated; nothing was changed. --apply carries out the plan."
-            )
-            return
+            show(plan, done)
+            click.get_current_context().exit(1 if plan.refused else 0)
         moves = apply_relocation(client, plan)
-    say(f"{counted(len(moves), 'table')} relocated. Connect with warehouse={plan.moved_to!r} from now on.")
+    done = f"{counted(len(moves), 'table')} relocated. Connect with warehouse={plan.moved_to!r} from now on."
+    show(replace(plan, moves=moves), done)
+
+
+def _explained(plan: RelocationPlan) -> Iterator[str]:
+    for move in plan.moves:
+        yield f"{move.state:<8} {move.identifier}: {move.moved_from} -> {move.moved_to}"
+        if move.detail:
+            yield f"         {move.detail}"
+        if move.is_still_there:
+            yield f"         {move.moved_from} also holds a log: remove the copy that is no longer used."
 
 
 def _refuse_empty(plan: RelocationPlan, locations: Sequence[str], scope: str) -> None:
@@ -178,9 +174,12 @@ def _refuse_empty(plan: RelocationPlan, locations: Sequence[str], scope: str) ->
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.pass_context
-def backup(context: click.Context, file: Path) -> None:
+@output("an object: file, num_bytes")
+def backup(file: Path) -> None:
     """Copy the catalog's database, which may be in use, to the new FILE, and verify the copy."""
-    with open_client(context) as client:
+    with open_client() as client:
         size = client.recovery.back_up(file.absolute())
-    say(f"Copied the catalog to {file} ({size_text(size)}). Now copy the storage: it must not be older than this file.")
+    done = (
+        f"Copied the catalog to {file} ({size_text(size)}). Now copy the storage: it must not be older than this file."
+    )
+    show({"file": file.absolute(), "num_bytes": size}, done)

@@ -1,0 +1,1 @@
+"""The commands of ``cm-delta``, by area. A command gives values to the printer."""

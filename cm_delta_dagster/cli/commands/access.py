@@ -1,0 +1,183 @@
+"""Commands of ``cm-delta`` for grants, roles, owners of tables and the audit."""
+
+import click
+
+from cm_delta_dagster.catalog.access import Privilege
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.cli.catalog import open_catalog
+from cm_delta_dagster.cli.printer import output, show, show_records
+
+_reason = click.option("--reason", default="", help="Reason, for the audit.")
+_lock_out = click.option("--lock-out", is_flag=True, help="Also if no principal owns all tables afterwards.")
+_PRIVILEGES = ", ".join(privilege.value for privilege in Privilege)
+
+
+class _Privileges(click.ParamType):  # type: ignore[type-arg]  # Generic since a recent click only.
+    """Privileges with commas between them, in upper or lower case."""
+
+    name = "privileges"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Privilege, ...]:
+        try:
+            return tuple(Privilege(name.strip().lower()) for name in str(value).split(","))
+        except ValueError:
+            self.fail(f"{value!r} is not a list of privileges; the privileges are {_PRIVILEGES}.", param, ctx)
+
+
+_privileges = click.argument("privileges", metavar="PRIVILEGE[,PRIVILEGE]", type=_Privileges())
+_grants = output("an array with the attributes of each Grant in the scope")
+_role = output("an object: role, members")
+
+
+@click.command()
+@output("an object with the attributes of Caller")
+def whoami() -> None:
+    """Show the principal of this command, its roles, and whether grants are enforced."""
+    with open_catalog() as catalog:
+        caller = catalog.whoami()
+    show(
+        caller,
+        f"principal: {'no principal (state one with --principal)' if caller.principal is None else caller.principal}",
+        f"roles:     {', '.join(caller.roles) or 'none'}",
+        f"grants:    {'enforced' if caller.grants_enabled else 'not enforced: everybody may do everything'}",
+    )
+
+
+@click.command()
+@_privileges
+@click.argument("scope")
+@click.argument("to")
+@_reason
+@_grants
+def grant(privileges: tuple[Privilege, ...], scope: str, to: str, reason: str) -> None:
+    """Grant PRIVILEGE (read, append, modify, alter, maintain, own) on SCOPE to the principal or role TO.
+
+    SCOPE is * for all tables, catalog, catalog.schema or catalog.schema.table. TO can be public for everybody.
+    """
+    with open_catalog() as catalog:
+        catalog.grant(privileges, scope, to, reason=reason)
+    _show_grants(scope)
+
+
+@click.command()
+@_privileges
+@click.argument("scope")
+@click.argument("principal")
+@_reason
+@_lock_out
+@_grants
+def revoke(privileges: tuple[Privilege, ...], scope: str, principal: str, reason: str, lock_out: bool) -> None:
+    """Delete the grants of PRIVILEGE on exactly SCOPE to PRINCIPAL."""
+    with open_catalog() as catalog:
+        catalog.revoke(privileges, scope, principal, reason=reason, lock_out=lock_out)
+    _show_grants(scope)
+
+
+@click.group(invoke_without_command=True)
+@click.option("--scope", default="", help="Only grants that apply in this scope.")
+@_grants
+@click.pass_context
+def grants(context: click.Context, scope: str) -> None:
+    """List grants, or enable and disable their enforcement."""
+    if context.invoked_subcommand is None:
+        _show_grants(scope)
+
+
+def _show_grants(scope: str) -> None:
+    with open_catalog() as catalog:
+        show_records(catalog.grants(scope), "scope grantee privilege granted_by", empty="No grant applies.")
+
+
+@grants.command("enable")
+@click.option("--owner", help="Principal that owns all tables. Default: the principal of this command.")
+@_lock_out
+@output("an object: grants_enabled")
+def enable_grants(owner: str | None, lock_out: bool) -> None:
+    """Enforce grants: a principal may do what it was granted, and what it may do as the owner of a table."""
+    with open_catalog() as catalog:
+        catalog.enable_grants(owner=owner, lock_out=lock_out)
+    show({"grants_enabled": True}, "Grants are enforced now.")
+
+
+@grants.command("disable")
+@output("an object: grants_enabled")
+def disable_grants() -> None:
+    """Stop the enforcement; grants and roles stay."""
+    with open_catalog() as catalog:
+        catalog.disable_grants()
+    show({"grants_enabled": False}, "Grants are not enforced now.")
+
+
+@click.group(invoke_without_command=True)
+@output("an array with the attributes of each Role")
+@click.pass_context
+def roles(context: click.Context) -> None:
+    """List roles with their members, or change them."""
+    if context.invoked_subcommand is None:
+        with open_catalog() as catalog:
+            show_records(catalog.roles(), "name members", empty="There is no role.")
+
+
+@roles.command("add")
+@click.argument("role")
+@click.argument("members", nargs=-1, required=True)
+@_reason
+@_role
+def add_to_role(role: str, members: tuple[str, ...], reason: str) -> None:
+    """Add principals or roles to ROLE, which is created if it does not exist."""
+    with open_catalog() as catalog:
+        catalog.add_to_role(role, members, reason=reason)
+    show({"role": role, "members": members}, f"{', '.join(members)}: now in the role {role}.")
+
+
+@roles.command("remove")
+@click.argument("role")
+@click.argument("members", nargs=-1, required=True)
+@_reason
+@_lock_out
+@_role
+def remove_from_role(role: str, members: tuple[str, ...], reason: str, lock_out: bool) -> None:
+    """Remove members of ROLE."""
+    with open_catalog() as catalog:
+        catalog.remove_from_role(role, members, reason=reason, lock_out=lock_out)
+    show({"role": role, "members": members}, f"{', '.join(members)}: not in the role {role} any more.")
+
+
+@roles.command("drop")
+@click.argument("role")
+@_reason
+@_lock_out
+@output("an object: role")
+def drop_role(role: str, reason: str, lock_out: bool) -> None:
+    """Delete ROLE with its grants."""
+    with open_catalog() as catalog:
+        catalog.drop_role(role, reason=reason, lock_out=lock_out)
+    show({"role": role}, f"The role {role} is deleted.")
+
+
+@click.command()
+@click.argument("name")
+@click.argument("to", required=False)
+@_reason
+@output("an object: name, owner")
+def owner(name: str, to: str | None, reason: str) -> None:
+    """Show the owner of the table NAME, or make the principal or role TO its owner."""
+    with open_catalog() as catalog:
+        table_id = catalog.load_table(TableIdentifier.parse(name)).table_id
+        if to is not None:
+            catalog.transfer_table(table_id, to, reason=reason)
+        current = catalog.table_owner(table_id)
+    show({"name": name, "owner": current}, current or "none")
+
+
+@click.command()
+@click.option("--scope", default="", help="Only entries of this catalog, schema or table.")
+@click.option("--after", type=click.IntRange(min=0), help="Only entries with a larger id, and of these the oldest.")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(min=1), help="How many to show at most.")
+@output("an array with the attributes of each AuditEntry")
+def audit(scope: str, after: int | None, limit: int) -> None:
+    """Show who changed grants, roles and rules, and what was refused: the newest entries, in the order of time."""
+    with open_catalog() as catalog:
+        entries = catalog.audit(scope=scope, after=after, limit=limit)
+    columns = "entry_id at_ms principal outcome action scope reason change"
+    show_records(entries, columns, change=lambda entry: " -> ".join(filter(None, (entry.before, entry.after))))

@@ -1,0 +1,139 @@
+"""Commands of ``cm-delta`` for commit rules, and for commits that wait for an approval."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
+from cm_delta_dagster.catalog.rules.kinds import KINDS
+from cm_delta_dagster.cli.catalog import open_catalog
+from cm_delta_dagster.cli.client import open_client
+from cm_delta_dagster.cli.options import Pair
+from cm_delta_dagster.cli.printer import output, show, show_records
+from cm_delta_dagster.operations.tables.approve_commit import approve_commit
+
+_KINDS = "\b\n" + "\n".join(f"{kind.kind.value}({', '.join(kind.takes)}): {kind.summary}" for kind in KINDS.values())
+_NUMBERS = {"rows": int, "files": int, "fraction": float}
+_TEXTS = ("pattern",)
+
+
+@click.group()
+def rules() -> None:
+    """Show and set commit rules: what all commits to a table, a schema or a catalog must satisfy."""
+
+
+@rules.command("list")
+@click.argument("scope", default="")
+@output("an array with the attributes of each CommitRule")
+def list_rules(scope: str) -> None:
+    """List the rules that apply at or below SCOPE; all without SCOPE."""
+    with open_catalog() as catalog:
+        applying = catalog.commit_rules(scope)
+    empty = f"No commit rule applies to {scope}." if scope else "No commit rule is set."
+    show_records(applying, "scope name kind arguments on_violation reason", empty=empty)
+
+
+@rules.command("add", epilog=f"Kinds, with their arguments:\n\n{_KINDS}")
+@click.argument("scope")
+@click.argument("kind", type=click.Choice([kind.value for kind in CommitRuleKind]))
+@click.argument(
+    "arguments", nargs=-1, type=Pair("KEY=VALUE", "columns=id,day or fraction=0.4"), metavar="[KEY=VALUE]..."
+)
+@click.option("--name", help="Shown in refusals; by default the kind.")
+@click.option(
+    "--approval", is_flag=True, help="Keep violating commits until an owner approves them, instead of refusing them."
+)
+@click.option("--reason", default="", help="Shown in refusals.")
+@click.option("--contact", default="", help="Whom to ask; by default the principal who sets the rule.")
+@click.option(
+    "--confirm",
+    is_flag=True,
+    help="Set the rule although it locks everybody out, or names what the table does not have.",
+)
+@output("an object: scope, name, kind")
+def add_rule(**values: Any) -> None:
+    """Set a rule of KIND for SCOPE; names in a VALUE are separated by commas, e.g. columns=id,day."""
+    rule = CommitRule(
+        scope=values["scope"],
+        name=values["name"] or values["kind"],
+        kind=CommitRuleKind(values["kind"]),
+        arguments=_arguments(values["arguments"]),
+        on_violation=OnViolation.APPROVAL if values["approval"] else OnViolation.REFUSE,
+        reason=values["reason"],
+        contact=values["contact"],
+    )
+    with open_catalog() as catalog:
+        stored = catalog.set_commit_rule(rule, confirmed=values["confirm"], may_replace=bool(values["name"]))
+    show({"scope": rule.scope, "name": rule.name, "kind": rule.kind}, f"The rule {stored} is set.")
+
+
+@rules.command("remove")
+@click.argument("scope")
+@click.argument("name")
+@click.option("--reason", default="", help="Recorded in the audit.")
+@output("an object: scope, name")
+def remove_rule(scope: str, name: str, reason: str) -> None:
+    """Remove the rule NAME of SCOPE."""
+    with open_catalog() as catalog:
+        catalog.remove_commit_rule(scope, name, reason=reason)
+    show({"scope": scope, "name": name}, f"{scope} has no rule {name!r} any more.")
+
+
+@click.command()
+@click.argument("scope", default="")
+@click.option("--all", "with_closed", is_flag=True, help="Also those that were decided or expired.")
+@output("an array with the attributes of each Approval")
+def approvals(scope: str, with_closed: bool) -> None:
+    """List the commits that wait for an approval, of all tables or those in SCOPE."""
+    with open_catalog() as catalog:
+        requests = catalog.approvals(scope, with_closed=with_closed)
+    columns = "approval_id state identifier operation requested_by requested_ms expires_ms reason what"
+    show_records(requests, columns, empty="No commit waits for an approval.")
+
+
+@click.command()
+@click.argument("approval_id")
+@output("an object: approval_id, version, repeated")
+def approve(approval_id: str) -> None:
+    """Commit what waits as APPROVAL_ID, rebased on the latest version; a repeated call does nothing."""
+    with open_client() as client:
+        done = approve_commit(client, approval_id)
+    earlier = " already" if done.repeated else ""
+    show(
+        {"approval_id": approval_id, "version": done.version, "repeated": done.repeated},
+        f"The commit is{earlier} version {done.version} of {done.approval.identifier}.",
+    )
+
+
+@click.command()
+@click.argument("approval_id")
+@click.option("--reason", required=True, help="Why; the writer reads it.")
+@output("an object: approval_id")
+def reject(approval_id: str, reason: str) -> None:
+    """Close the request APPROVAL_ID without a commit."""
+    with open_catalog() as catalog:
+        closed = catalog.reject_approval(approval_id, reason=reason)
+    done = f"The request {approval_id} for {closed.operation} on {closed.identifier} is rejected."
+    show({"approval_id": approval_id}, done)
+
+
+def _arguments(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    arguments: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in arguments:
+            raise click.UsageError(f"{key} is given twice; separate several names by commas, e.g. columns=id,day.")
+        arguments[key] = _argument(key, value)
+    return arguments
+
+
+def _argument(key: str, value: str) -> Any:
+    if key in _TEXTS:
+        return value
+    number = _NUMBERS.get(key)
+    if number is None:
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    try:
+        return number(value)
+    except ValueError:
+        raise click.UsageError(f"{key} takes a number, and {value!r} is none.") from None
