@@ -116,14 +116,10 @@ def _may_hold(leaf: Predicate, chunk: _Chunk, kind: str) -> bool:
         case IsNotNull():
             return nulls is None or nulls < chunk.num_values
         case In(values=values) if statistics.has_min_max:
-            return any(_may_equal(value, statistics, kind) for value in values if value is not None)
+            return any(_may_compare(_Op.EQ, value, statistics, kind) for value in values if value is not None)
         case Comparison(operator=operator, value=value) if statistics.has_min_max and value is not None:
             return _may_compare(operator, value, statistics, kind)
     return True
-
-
-def _may_equal(value: Any, statistics: pq.Statistics, kind: str) -> bool:
-    return _may_compare(_Op.EQ, value, statistics, kind)
 
 
 def _may_compare(operator: ComparisonOperator, value: Any, statistics: pq.Statistics, kind: str) -> bool:

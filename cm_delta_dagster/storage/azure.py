@@ -134,10 +134,6 @@ class Azure(Backend):
         # pipe_file takes no metadata.
         sync(filesystem.loop, _upload_new, filesystem, path, data, write_id)
 
-    def write_id(self, filesystem: Any, path: str) -> str | None:
-        write_id = (filesystem.info(path).get("metadata") or {}).get(WRITE_ID)
-        return None if write_id is None else str(write_id)
-
     def codes_of(self, error: BaseException) -> tuple[str, ...]:
         if not type(error).__module__.startswith("azure"):
             return ()

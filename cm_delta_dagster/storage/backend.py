@@ -199,9 +199,10 @@ class Backend(ABC):
         """Whether each call of ``create`` sends one request, so that a refusal shows that nothing was written."""
         return False
 
-    @abstractmethod
     def write_id(self, filesystem: Any, path: str) -> str | None:
         """``WRITE_ID`` of an object; None if it has none."""
+        write_id = (filesystem.info(path).get("metadata") or {}).get(WRITE_ID)
+        return None if write_id is None else str(write_id)
 
     @abstractmethod
     def codes_of(self, error: BaseException) -> tuple[str, ...]:

@@ -60,10 +60,6 @@ class GoogleStorage(Backend):
         # aiohttp does not repeat POST.
         return isinstance(filesystem._request, partial)
 
-    def write_id(self, filesystem: Any, path: str) -> str | None:
-        write_id = (filesystem.info(path).get("metadata") or {}).get(WRITE_ID)
-        return None if write_id is None else str(write_id)
-
     def codes_of(self, error: BaseException) -> tuple[str, ...]:
         module = type(error).__module__
         if not module.startswith(("gcsfs", "google")):

@@ -111,12 +111,12 @@ class S3(Backend):
         return {"client_kwargs": client - {"service_name", "config"}, "config_kwargs": config | aio}
 
     def open(self, options: Mapping[str, Any]) -> Any:
-        given_config = options.get("config_kwargs") or {}
+        own_config = options.get("config_kwargs") or {}
         config = {
             "retries": _SEND_ONCE,
             "max_pool_connections": _CONNECTIONS,
             **_session_without_repeats(),
-            **given_config,
+            **own_config,
         }
         arguments = {**options, "config_kwargs": config, "use_listings_cache": False, "skip_instance_cache": True}
         filesystem = fsspec.filesystem("s3", **arguments)

@@ -134,7 +134,7 @@ def create_empty(
     def commit_empty(creation: CreateTransaction) -> None:
         creation.commit_empty(context)
 
-    table, _ = _create(client, _name(identifier), design, commit_empty)
+    table, _ = _create(client, TableIdentifier.of(identifier), design, commit_empty)
     return table
 
 
@@ -159,7 +159,7 @@ def create_table_as(
         CmDeltaError: any error of :func:`create_table` and ``write``. The table does not exist, except perhaps after a
             CommitStateUnknownError.
     """
-    return _create(client, _name(identifier), design, write)
+    return _create(client, TableIdentifier.of(identifier), design, write)
 
 
 def write_or_create(
@@ -178,7 +178,7 @@ def write_or_create(
         write: calls one operation on the table or the creation passed to it; called again if another client created the table
             meanwhile.
     """
-    name = _name(identifier)
+    name = TableIdentifier.of(identifier)
     try:
         table = client.table(name)
     except TableNotFoundError:
@@ -276,10 +276,6 @@ def check_partitioning(table: WriteTarget, partition_columns: Sequence[str]) -> 
             f"{list(partition_columns)}. Use its partitioning, or another table name. Its "
             f"columns:\n{schema_text(snapshot.schema)}"
         )
-
-
-def _name(identifier: TableIdentifier | str) -> TableIdentifier:
-    return TableIdentifier.of(identifier)
 
 
 def _create(

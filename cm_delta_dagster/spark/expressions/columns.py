@@ -9,14 +9,13 @@ from typing import TypeAlias
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
 from cm_delta_dagster.protocol.schema.char_types import CHAR_METADATA, CharWidths, char_width, char_widths
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import VOID, ArrayType, DataType, MapType, StructField, StructType
 from cm_delta_dagster.spark.expressions.nullability import non_null
-from cm_delta_dagster.spark.expressions.schema import quoted, spark_type, to_spark
+from cm_delta_dagster.spark.expressions.schema import quoted, spark_type
 
 Names: TypeAlias = Callable[[ColumnPath, StructField], str]
 """The name in the files of the field at a path."""
@@ -36,11 +35,6 @@ def stored_schema(schema: StructType, names: Names, trusted: frozenset[ColumnPat
     Columns that are not stored (void, or only void inside) are omitted.
     """
     return StructType(tuple(item for item in _stored_fields(schema, names, trusted, ()) if item is not None))
-
-
-def reader_schema(stored: StructType) -> T.StructType:
-    """The schema for Spark's Parquet reader."""
-    return to_spark(stored)
 
 
 def table_column(item: StructField, stored: StructField | None) -> Column:

@@ -12,8 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster.errors import StorageError
 from cm_delta_dagster.protocol.schema.types import StructField, StructType
-from cm_delta_dagster.spark.expressions.columns import reader_schema
-from cm_delta_dagster.spark.expressions.schema import nullable
+from cm_delta_dagster.spark.expressions.schema import nullable, to_spark
 from cm_delta_dagster.spark.read.footers import read_footer
 from cm_delta_dagster.spark.read.layout import PATTERN_LETTER
 from cm_delta_dagster.spark.stores.object_stores import SparkStorage
@@ -52,7 +51,7 @@ def load_files(
         StorageError: a file was cut short: Spark would read an empty file as no rows.
     """
     _check_lengths(store, locations, sizes)
-    reader = session.read.schema(reader_schema(stored)).options(**storage.options_for(locations), **READ_OPTIONS)
+    reader = session.read.schema(to_spark(stored)).options(**storage.options_for(locations), **READ_OPTIONS)
     # Names are escaped as glob patterns, which Spark expects. With the option ``__globPaths__`` each name that looks like a
     # pattern would match all given names.
     return reader.parquet(*(PATTERN_LETTER.sub(r"\\\g<0>", storage.location(name)) for name in locations.to_pylist()))
