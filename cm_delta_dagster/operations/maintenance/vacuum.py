@@ -320,7 +320,7 @@ def _delete(table: Table, draft: _DraftPlan, lease: MaintenanceLease) -> int:
                 remaining = _not_live(table, remaining, snapshot, draft.needed)
                 checked_version = snapshot.version
             batch, remaining = remaining[:_DELETES_PER_BATCH], remaining[_DELETES_PER_BATCH:]
-            for _ in pool.map(lambda path: _delete_one(table.store, f"{root}/{path}", lease), _inside(table, batch)):
+            for _ in pool.map(lambda path: _delete_file(table.store, f"{root}/{path}", lease), _inside(table, batch)):
                 deleted += 1
     return deleted
 
@@ -337,7 +337,7 @@ def _inside(table: Table, paths: Sequence[str]) -> list[str]:
     return [path for path in paths if places[path.rstrip("/").rpartition("/")[0]]]
 
 
-def _delete_one(store: Store, location: str, lease: MaintenanceLease) -> None:
+def _delete_file(store: Store, location: str, lease: MaintenanceLease) -> None:
     lease.check()
     store.delete(location)
     if location.startswith("file:"):

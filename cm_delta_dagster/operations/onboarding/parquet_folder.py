@@ -47,7 +47,7 @@ from cm_delta_dagster.protocol.schema.types import (
     data_type_text,
 )
 from cm_delta_dagster.protocol.statistics.statistics import StatisticsColumn, footer_statistics, statistics_columns
-from cm_delta_dagster.spark.read.footers import each_footer
+from cm_delta_dagster.spark.read.footers import iter_footers
 from cm_delta_dagster.storage.store import ObjectStatus, Store
 
 OPERATION = "CONVERT"
@@ -134,7 +134,7 @@ def read_folder(
     _refuse_links(store, location)
     files = list(_data_files(store, location))
     reader = _FolderReader(location, partitions)
-    footers = each_footer(store, (status for status, _ in files))
+    footers = iter_footers(store, (status for status, _ in files))
     done = 0
     for group in _groups(files):
         reader.add(group, footers)

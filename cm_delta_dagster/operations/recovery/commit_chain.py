@@ -33,7 +33,7 @@ from cm_delta_dagster.protocol.log.action_reconciliation import TableState, repl
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 from cm_delta_dagster.protocol.schema.types import parse_schema
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
-from cm_delta_dagster.storage.store import Store
+from cm_delta_dagster.storage.store import ObjectStatus, Store
 
 _SHOWN_TAGS = ("dagster/run_id", "dagster/asset_key")
 
@@ -46,6 +46,12 @@ class CommitFileContent:
     name: str
     data: bytes
     modification_time: int
+
+    @classmethod
+    def read(cls, store: Store, status: ObjectStatus, version: int) -> "CommitFileContent":
+        """The content of the object. Raises StorageError."""
+        data = store.read(status.location)
+        return cls(version=version, name=status.name, data=data, modification_time=status.modification_time)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +222,7 @@ def parsed(file: CommitFileContent) -> tuple[CommitActions, CommitInfo, int]:
     return commit, info, info.in_commit_timestamp
 
 
-def found_commit(file: CommitFileContent) -> FoundCommit:
+def describe_commit(file: CommitFileContent) -> FoundCommit:
     """Return the description of the commit in ``file``, without checking what it follows. Raises RefusedError."""
     return _description(*parsed(file))
 

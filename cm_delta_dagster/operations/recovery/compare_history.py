@@ -10,7 +10,7 @@ from cm_delta_dagster.client.snapshots.commit_reader import CatalogRecords, Comm
 from cm_delta_dagster.client.snapshots.commit_sources import is_ratified, ratified_source
 from cm_delta_dagster.client.snapshots.log_reader import LoadedState, load_state
 from cm_delta_dagster.errors import CorruptLogError, ProtocolError, StorageError
-from cm_delta_dagster.operations.recovery.commit_chain import Chain, CommitFileContent, RefusedError, found_commit
+from cm_delta_dagster.operations.recovery.commit_chain import Chain, CommitFileContent, RefusedError, describe_commit
 from cm_delta_dagster.operations.recovery.log_listing import (
     DirectoryListings,
     above,
@@ -210,10 +210,7 @@ class _LogComparison:
         rejected: list[RejectedCommit] = []
         for version in above(self._listing.published, chain.version):
             status = self._listing.published[version]
-            data = self._reader.store.read(status.location)
-            file = CommitFileContent(
-                version=version, name=status.name, data=data, modification_time=status.modification_time
-            )
+            file = CommitFileContent.read(self._reader.store, status, version)
             try:
                 if without_files is not None and without_files.version == version:
                     raise RefusedError(
@@ -226,7 +223,7 @@ class _LogComparison:
         return tuple(rejected)
 
     def _described(self, own: Sequence[RatifiedCommit]) -> tuple[FoundCommit, ...]:
-        return tuple(found_commit(own_file(self._reader, record)) for record in own)
+        return tuple(describe_commit(own_file(self._reader, record)) for record in own)
 
 
 def own_file(reader: CommitReader, record: RatifiedCommit) -> CommitFileContent:

@@ -11,7 +11,7 @@ from cm_delta_dagster.operations.recovery.commit_chain import (
     CommitFileContent,
     Link,
     RefusedError,
-    found_commit,
+    describe_commit,
 )
 from cm_delta_dagster.operations.recovery.plan import LostCommit, OvertakenCommit, StagedCandidate
 from cm_delta_dagster.protocol.actions.paths import resolve_path
@@ -83,12 +83,7 @@ def staged_candidates(
         file = parse_log_file(status.name)
         if not isinstance(file, StagedCommitFile) or file.version <= end:
             continue
-        content = CommitFileContent(
-            version=file.version,
-            name=status.name,
-            data=reader.store.read(status.location),
-            modification_time=status.modification_time,
-        )
+        content = CommitFileContent.read(reader.store, status, file.version)
         candidate = _candidate(chain, content, take=status.name in chosen, evidence_by_version=evidence_by_version)
         if candidate.commit is None or candidate.commit.txn_id not in recorded:
             candidates.append(candidate)
@@ -126,14 +121,9 @@ def overtaken_commits(
         stored = read_checksum(reader.store, reader.location, file.version)
         if stored is None or stored.txn_id is None or stored.txn_id in known:
             continue
-        content = CommitFileContent(
-            version=file.version,
-            name=status.name,
-            data=reader.store.read(status.location),
-            modification_time=status.modification_time,
-        )
+        content = CommitFileContent.read(reader.store, status, file.version)
         try:
-            commit = found_commit(content)
+            commit = describe_commit(content)
         except RefusedError:
             continue  # Incomplete: its writer was interrupted.
         if commit.txn_id == stored.txn_id:
@@ -147,7 +137,7 @@ def _candidate(
     problem = None
     taken = False
     try:
-        commit = found_commit(content)
+        commit = describe_commit(content)
     except RefusedError as error:
         return StagedCandidate(name=content.name, version=content.version, commit=None, problem=str(error))
     try:

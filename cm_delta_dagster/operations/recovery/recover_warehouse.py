@@ -283,13 +283,7 @@ def _checkpoints(listing: DirectoryListings) -> frozenset[int]:
 
 
 def _file(reader: CommitReader, listing: DirectoryListings, version: int) -> CommitFileContent:
-    status = listing.published[version]
-    return CommitFileContent(
-        version=version,
-        name=status.name,
-        data=reader.store.read(status.location),
-        modification_time=status.modification_time,
-    )
+    return CommitFileContent.read(reader.store, listing.published[version], version)
 
 
 def _table_id(first: CommitFileContent) -> str:

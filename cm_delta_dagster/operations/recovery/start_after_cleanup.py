@@ -89,12 +89,7 @@ def _start(
     file = None
     time, txn_id = stored.in_commit_timestamp, stored.txn_id
     if status is not None:
-        file = CommitFileContent(
-            version=version,
-            name=status.name,
-            data=reader.store.read(status.location),
-            modification_time=status.modification_time,
-        )
+        file = CommitFileContent.read(reader.store, status, version)
         _, info, time = parsed(file)
         if txn_id not in (None, info.txn_id):
             raise RefusedError(f"its version checksum names the transaction {txn_id}, and its commit {info.txn_id}.")

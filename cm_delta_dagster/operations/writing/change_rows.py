@@ -204,7 +204,7 @@ class RowChangeRun:
     def _find(self) -> FoundChanges:
         if not self.candidates.num_rows:
             return FoundChanges(files={}, num_ambiguous=0, num_partners=0 if self.query.inserts else None)
-        positions = self._found_here()
+        positions = self._positions_without_job()
         if positions is not None:
             return self.query.changes_at(positions)
         num_rows = logical_row_count(self.candidates)
@@ -219,7 +219,7 @@ class RowChangeRun:
             )
         return changes
 
-    def _found_here(self) -> dict[str, BitMap64] | None:
+    def _positions_without_job(self) -> dict[str, BitMap64] | None:
         """The positions of the rows that change by file key; None if a Spark job has to find them."""
         if self.condition is None:
             return None

@@ -19,7 +19,7 @@ from cm_delta_dagster.protocol.features.row_tracking import (
 from cm_delta_dagster.protocol.features.table_layout import ScanRequest
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count, num_records
-from cm_delta_dagster.spark.read.footers import each_footer
+from cm_delta_dagster.spark.read.footers import iter_footers
 from cm_delta_dagster.spark.read.rewrite import count_frame_rows
 from cm_delta_dagster.spark.read.scan import scan, scan_with_files
 from cm_delta_dagster.storage.store import ObjectStatus
@@ -98,5 +98,5 @@ def check_row_counts(table: WriteTarget, snapshot: Snapshot, files: pa.Table) ->
         for path, size in zip(files["path"].to_pylist(), files["size"].to_pylist(), strict=True)
     ]
     recorded = num_records(files["stats"]).to_pylist()
-    for file, footer, rows in zip(statuses, each_footer(table.store, statuses), recorded, strict=True):
+    for file, footer, rows in zip(statuses, iter_footers(table.store, statuses), recorded, strict=True):
         check_row_count(file.location, recorded=rows, found=footer.num_rows)

@@ -49,7 +49,7 @@ def mapped_rows(
         # The output was empty or None, so that nothing was committed.
         files = FileState.of(snapshot.files.slice(0, 0), snapshot.tombstones.slice(0, 0), location=snapshot.location)
         return snapshot.with_files(files), None
-    commit = max(commits.values(), key=lambda found_commit: found_commit.version)
+    commit = max(commits.values(), key=lambda candidate: candidate.version)
     if commit.operation == _MERGE:
         raise InvalidArgumentError(
             f"The input {context.name} is the output {name}, which was merged into {table.identifier}: the log does not say which "

@@ -30,7 +30,7 @@ def read_footers(store: Store, files: Sequence[ObjectStatus]) -> list[pq.FileMet
         return list(pool.map(lambda file: read_footer(store, file), files))
 
 
-def each_footer(store: Store, files: Iterable[ObjectStatus]) -> Iterator[pq.FileMetaData]:
+def iter_footers(store: Store, files: Iterable[ObjectStatus]) -> Iterator[pq.FileMetaData]:
     """Footer of each file, in order. A few are read ahead, so that memory does not grow with the number of files.
 
     Raises StorageError for a file that is not a Parquet file.
