@@ -12,6 +12,8 @@ in any release.
 
 from importlib import import_module
 
+from cm_delta_dagster.remedies import EntryPoint, register_words
+
 _STUB = __spec__.loader.get_data(f"{__path__[0]}/__init__.pyi").decode()
 _IMPORTS = [statement.replace("(", " ").split() for statement in f"\n{_STUB}".split("\nfrom ")[1:]]
 _MODULES = {name: module for module, _, name, *_ in _IMPORTS}
@@ -28,3 +30,14 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+_REMEDY_WORDS = {
+    EntryPoint.PYTHON: "cm_delta_dagster.api.remedy_words",
+    EntryPoint.SQL: "cm_delta_dagster.operations.sql.remedy_words",
+    EntryPoint.SHELL: "cm_delta_dagster.cli.remedy_words",
+}
+"""The modules that say for each entry point how to do what the remedy of an error says; imported for the first such error."""
+
+for _entry_point, _module in _REMEDY_WORDS.items():
+    register_words(_entry_point, lambda module=_module: import_module(module).WORDS)

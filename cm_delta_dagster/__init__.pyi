@@ -87,7 +87,6 @@ from cm_delta_dagster.errors import PermissionDeniedError as PermissionDeniedErr
 from cm_delta_dagster.errors import ProtocolError as ProtocolError
 from cm_delta_dagster.errors import PurgeRefusedError as PurgeRefusedError
 from cm_delta_dagster.errors import RecoveryError as RecoveryError
-from cm_delta_dagster.errors import Refusal as Refusal
 from cm_delta_dagster.errors import RetentionTooShortError as RetentionTooShortError
 from cm_delta_dagster.errors import SchemaMismatchError as SchemaMismatchError
 from cm_delta_dagster.errors import StorageError as StorageError
@@ -211,5 +210,7 @@ from cm_delta_dagster.protocol.schema.types import PrimitiveType as PrimitiveTyp
 from cm_delta_dagster.protocol.schema.types import StructField as StructField
 from cm_delta_dagster.protocol.schema.types import StructType as StructType
 from cm_delta_dagster.protocol.statistics.metadata_aggregates import MetadataAggregates as MetadataAggregates
+from cm_delta_dagster.refusals import Refusal as Refusal
+from cm_delta_dagster.remedies import Remedy as Remedy
 from cm_delta_dagster.storage.stores import Stores as Stores
 from cm_delta_dagster.version import __version__ as __version__

@@ -1,6 +1,7 @@
 """Every error this package raises, as one tree.
 
-A message says what happened, why, and what to do about it. Each layer maps the exceptions of its libraries to this tree::
+A message says what happened, why, and what to do about it; where that is a call or a command, the error has a remedy
+(:mod:`~cm_delta_dagster.remedies`) in its place. Each layer maps the exceptions of its libraries to this tree::
 
     CmDeltaError
     ├── InvalidArgumentError (also a ValueError)
@@ -58,42 +59,37 @@ A message says what happened, why, and what to do about it. Each layer maps the 
         └── EngineStoppedError
 """
 
-from dataclasses import dataclass
+from typing import Self
+
+from cm_delta_dagster.refusals import Refusal
+from cm_delta_dagster.remedies import EntryPoint, Remedy, advice
 
 
 class CmDeltaError(Exception):
-    """Root of every error that this package raises."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """Which rule of the catalog refused what.
+    """Root of every error that this package raises. Its text is the message and, in the words of the entry point, the remedy.
 
     Attributes:
-        what: what was refused, as the subject of a sentence, e.g. ``The commit of version 3 to main.sales.orders``.
-        reason: why, as a clause, e.g. ``it removes rows, which requires the privilege modify``.
-        rule: name of the rule, e.g. ``grants``.
-        scope: where the rule applies: a table, a schema, a catalog, or ``*`` for all of them.
-        set_by: principal that set the rule; None if it is not known.
-        ask: principals who can permit it.
-        table_id: id of the table; None if it concerns no single table.
+        remedy: what to do; None if the message says it, or if there is nothing to do.
+        entry_point: whose words the text has; None for those of the process.
     """
 
-    what: str
-    reason: str
-    rule: str
-    scope: str
-    set_by: str | None = None
-    ask: tuple[str, ...] = ()
-    table_id: str | None = None
+    remedy: Remedy | None = None
+    entry_point: EntryPoint | None = None
+
+    @property
+    def message(self) -> str:
+        """What happened and why, without the remedy."""
+        return super().__str__()
 
     def __str__(self) -> str:
-        set_by = "" if self.set_by is None else f", set by {self.set_by}"
-        ask = " or ".join(self.ask) or "an owner of the catalog"
-        return (
-            f"{self.what} was refused: {self.reason} (rule {self.rule} of {self.scope}{set_by}). Nothing was changed. "
-            f"Ask {ask} to permit it."
-        )
+        if self.remedy is None:
+            return self.message
+        return f"{self.message} {advice(self.remedy, self.entry_point)}"
+
+    def with_remedy(self, remedy: Remedy | None, *, table: object = None) -> Self:
+        """Set the remedy and return this error. ``table`` is the name of the table, for a remedy that does not have it."""
+        self.remedy = remedy if remedy is None or table is None else remedy.of_table(str(table))
+        return self
 
 
 class InvalidArgumentError(CmDeltaError, ValueError):

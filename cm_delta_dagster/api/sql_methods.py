@@ -11,6 +11,7 @@ from cm_delta_dagster.operations.sql.answers import Answer
 from cm_delta_dagster.operations.sql.descriptions import describe, read_description
 from cm_delta_dagster.operations.sql.listings import show
 from cm_delta_dagster.operations.sql.queries import StatementArguments, run_query
+from cm_delta_dagster.operations.sql.remedy_words import errors_in_sql
 from cm_delta_dagster.operations.sql.statements import Family, Statement, read_statement
 from cm_delta_dagster.operations.sql.writers import WRITERS, run_writer
 
@@ -39,8 +40,9 @@ class SqlMethods(ClientSession):
                 place, or what to use.
             CmDeltaError: a statement that writes raises what the method raises.
         """
-        read = read_statement(statement)
-        return _RUNNERS[read.family](self, read, args)
+        with errors_in_sql():
+            read = read_statement(statement)
+            return _RUNNERS[read.family](self, read, args)
 
 
 def _query(lake: ClientSession, statement: Statement, args: StatementArguments) -> DataFrame:

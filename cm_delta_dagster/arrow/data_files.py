@@ -82,7 +82,7 @@ class _FileErrors(AbstractContextManager[None]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if isinstance(error, CmDeltaError):
             if self._location not in str(error) and not isinstance(error, ObjectNotFoundError):
-                error.args = (f"{self._location}: {error}",)
+                error.args = (f"{self._location}: {error.message}",)
         elif isinstance(error, FileNotFoundError):
             raise ObjectNotFoundError(
                 f"The data file {self._location} is gone, although the table's log names it; nothing of it can be read. Restore "

@@ -13,6 +13,7 @@ from cm_delta_dagster.cli.command_group import CommandGroup
 from cm_delta_dagster.cli.options import PROPERTY, CommandOptions, parse_storage_options
 from cm_delta_dagster.cli.printer import make_warnings_printable
 from cm_delta_dagster.client.commits.context import CommitContext
+from cm_delta_dagster.remedies import EntryPoint, process_entry_point
 from cm_delta_dagster.version import __version__
 
 
@@ -50,6 +51,7 @@ from cm_delta_dagster.version import __version__
 @click.pass_context
 def main(context: click.Context, /, **values: Any) -> None:
     """Catalog-managed Delta tables."""
+    context.with_resource(process_entry_point(EntryPoint.SHELL))
     make_warnings_printable()
     options = parse_storage_options(values["storage_options"], os.environ.get("CM_DELTA_STORAGE_OPTIONS"))
     recorded = CommitContext(tags=dict(values["tags"]), user_metadata=values["user_metadata"])

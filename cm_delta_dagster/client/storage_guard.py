@@ -17,6 +17,7 @@ from cm_delta_dagster.client.snapshots.storage_check import (
 )
 from cm_delta_dagster.errors import TableStorageMissingError
 from cm_delta_dagster.protocol.log import log_files
+from cm_delta_dagster.remedies import RelocateTables
 from cm_delta_dagster.storage.store import StoreRegistry
 
 
@@ -66,9 +67,8 @@ class StorageGuard:
             if not is_moved:
                 raise
             raise TableStorageMissingError(
-                f"{error} A log is at {moved}, in the warehouse of this client: if that is the table, run `cm-delta relocate "
-                f"--from {old} --to {warehouse} --apply`."
-            ) from error
+                f"{error.message} A log is at {moved}, in the warehouse of this client, which may be the table."
+            ).with_remedy(RelocateTables(moved_from=old, moved_to=warehouse)) from error
 
     def refuse_if_known_behind(self) -> None:
         """Check again if this process has found that the catalog is behind the storage of this table.

@@ -413,9 +413,9 @@ class Table(VersionLookup):
                 if below
                 else "No older version can be read."
             )
-            raise CorruptLogError(
-                f"{self.identifier}: {error} {readable}", version=error.version, action=error.action, field=error.field
-            ) from error
+            text = f"{self.identifier}: {error.message} {readable}"
+            fault = CorruptLogError(text, version=error.version, action=error.action, field=error.field)
+            raise fault.with_remedy(error.remedy, table=self.identifier) from error
 
     def _read_with_retry(self, ratified: RatifiedCommits, version: int) -> LoadedState:
         try:

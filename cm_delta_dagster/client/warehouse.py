@@ -31,6 +31,7 @@ from cm_delta_dagster.protocol.log.markers import (
     decode_warehouse_marker,
     encode_marker,
 )
+from cm_delta_dagster.remedies import RecoverWarehouse, RelocateTables
 from cm_delta_dagster.storage.store import Store, StoreRegistry
 
 _log = logging.getLogger(__name__)
@@ -93,8 +94,8 @@ class WarehouseGuard:
             if foreign is not None and marker is None:
                 raise WarehouseMismatchError(
                     f"The warehouse {warehouse} holds tables, such as the one of {foreign}, and the catalog {identity.catalog_id} "
-                    f"has no tables. Nothing was written. {_CAUSES} {_remedy(warehouse)}"
-                )
+                    f"has no tables. Nothing was written. {_CAUSES}"
+                ).with_remedy(RecoverWarehouse(warehouse=warehouse))
         if marker is None:
             own = WarehouseMarker(catalog_id=identity.catalog_id)
             try:
@@ -113,8 +114,8 @@ class WarehouseGuard:
             raise TableStorageMissingError(
                 f"No table was created: the catalog has tables in the warehouse {warehouse}, such as the one at {expected[0]}, and "
                 "their logs are missing. Nothing was written. Likely causes: the volume is not mounted, or the warehouse was "
-                "moved (`cm-delta relocate` records the new location in the catalog)."
-            )
+                "moved."
+            ).with_remedy(RelocateTables())
 
     def _readable_locations(self, names: Iterable[TableIdentifier]) -> list[str]:
         """Locations of the tables that the caller may read. Others cannot be looked for, and do not keep it from creating one."""
@@ -139,23 +140,16 @@ class WarehouseGuard:
 
 _CAUSES = (
     "Either the URL of the catalog is mistyped, or the warehouse is another catalog's, or the database of its catalog was "
-    "lost."
+    "lost. Correct the URL or the warehouse."
 )
-
-
-def _remedy(warehouse: str) -> str:
-    return (
-        "Correct the URL or the warehouse; to bring the tables of a lost catalog into this one, run `cm-delta recover "
-        f"--warehouse {warehouse}`."
-    )
 
 
 def _compare(marker: WarehouseMarker, identity: CatalogIdentity, warehouse: str) -> None:
     if marker.catalog_id != identity.catalog_id:
         raise WarehouseMismatchError(
             f"The warehouse {warehouse} belongs to the catalog {marker.catalog_id}, and this is the catalog "
-            f"{identity.catalog_id}. Nothing was written. {_CAUSES} {_remedy(warehouse)}"
-        )
+            f"{identity.catalog_id}. Nothing was written. {_CAUSES}"
+        ).with_remedy(RecoverWarehouse(warehouse=warehouse))
 
 
 def read_warehouse_marker(store: Store, warehouse: str) -> WarehouseMarker | None:

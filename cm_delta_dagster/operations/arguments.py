@@ -118,8 +118,7 @@ def names_table(
         try:
             return operation(table, *arguments, **keywords)
         except CmDeltaError as error:
-            if str(table.identifier) not in str(error):
-                error.args = (f"{table.identifier}: {error}",)
+            _name_table(error, str(table.identifier), what=str(table.identifier))
             raise
 
     return named
@@ -137,11 +136,18 @@ def names_version(snapshot: Snapshot, *, store: Store | None = None) -> Iterator
     except CmDeltaError as error:
         if store is not None and isinstance(error, ObjectNotFoundError) and _has_lost_log(snapshot, store):
             missing = storage_missing(snapshot.location, snapshot.published_version)
-            raise TableStorageMissingError(f"{snapshot.identifier} version {snapshot.version}: {missing}") from error
+            text = f"{snapshot.identifier} version {snapshot.version}: {missing.message}"
+            raise TableStorageMissingError(text).with_remedy(missing.remedy) from error
         what = f"{snapshot.identifier} version {snapshot.version}"
-        if what not in str(error):
-            error.args = (f"{what}: {error}",)
+        _name_table(error, str(snapshot.identifier), what=what)
         raise
+
+
+def _name_table(error: CmDeltaError, table: str, *, what: str) -> None:
+    """Begin the message with ``what``, unless it contains that, and give the remedy the name of the table."""
+    if what not in error.message:
+        error.args = (f"{what}: {error.message}",)
+    error.with_remedy(error.remedy, table=table)
 
 
 def _has_lost_log(snapshot: Snapshot, store: Store) -> bool:

@@ -15,6 +15,7 @@ from cm_delta_dagster.errors import CatalogBehindStorageError
 from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
 from cm_delta_dagster.operations.recovery.recover_warehouse import plan_warehouse_recovery, recover_warehouse
 from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.remedies import RecoverTable
 from cm_delta_dagster.storage.stores import Stores
 from tests.support.actions import add_file
 from tests.support.lake import SCHEMA
@@ -77,8 +78,9 @@ def test_a_postgresql_catalog_is_dumped_restored_and_recovered(postgres_url: str
 
     client = connected()
     assert client.catalog.identity() == identity and [str(name) for name in client.catalog.list_tables()] == [NAME]
-    with pytest.raises(CatalogBehindStorageError, match="cm-delta recover"):
+    with pytest.raises(CatalogBehindStorageError, match="behind its storage") as refused:
         append(client.table(NAME), "fork.parquet")
+    assert refused.value.remedy == RecoverTable(table=NAME)
     assert recover(client, plan_recovery(client)).num_commits == 2
     files = client.table(NAME).snapshot().files["path"].to_pylist()
     assert sorted(files) == ["after-1.parquet", "after-2.parquet", "before.parquet"]

@@ -15,6 +15,7 @@ from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
+from cm_delta_dagster.remedies import DecideApproval
 from cm_delta_dagster.storage.store import Store
 
 
@@ -48,13 +49,13 @@ def approval_required(approval: Approval, *, is_repeated: bool) -> ApprovalRequi
     )
     return ApprovalRequiredError(
         f"{approval.operation} on {approval.identifier} waits for an approval, and nothing was committed: "
-        f"{'; '.join(approval.what)}. It is kept as request {approval.approval_id} until {utc_text(approval.expires_ms)}. Ask "
-        f"{ask} to run `cm-delta approve {approval.approval_id}`, or `cm-delta reject`; {retry}.",
+        f"{'; '.join(approval.what)}. It is kept as request {approval.approval_id} until {utc_text(approval.expires_ms)}; "
+        f"{retry}. Ask {ask} to decide about it.",
         approval_id=approval.approval_id,
         what=approval.what,
         ask=approval.contacts,
         is_repeated=is_repeated,
-    )
+    ).with_remedy(DecideApproval(approval_id=approval.approval_id))
 
 
 def read_parked(store: Store, location: str, parked: ParkedCommit) -> CommitActions:

@@ -18,6 +18,7 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.protocol.log import checkpoints, last_checkpoint, log_files, version_checksum
 from cm_delta_dagster.protocol.log.version_checksum import VersionChecksum
+from cm_delta_dagster.remedies import CheckTable
 from cm_delta_dagster.storage.parquet import encode_parquet
 from cm_delta_dagster.storage.store import Store
 
@@ -87,10 +88,9 @@ def refuse_contradiction(store: Store, snapshot: Snapshot) -> None:
         raise CorruptLogError(
             f"Version {snapshot.version} of {snapshot.identifier} differs from its checksum "
             f"{log_files.checksum_file_name(snapshot.version)} in {', '.join(wrong)}: a file of the log was altered after it "
-            "was written, or the checksum is wrong. Nothing was written and nothing deleted. `cm-delta doctor "
-            f"{snapshot.identifier}` says which.",
+            "was written, or the checksum is wrong. Nothing was written and nothing deleted.",
             version=snapshot.version,
-        )
+        ).with_remedy(CheckTable(table=str(snapshot.identifier)))
 
 
 def _require_published(store: Store, snapshot: Snapshot) -> None:

@@ -14,6 +14,7 @@ from cm_delta_dagster.errors import CatalogBehindStorageError, CorruptLogError, 
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
+from cm_delta_dagster.remedies import ChooseHistory
 from cm_delta_dagster.storage.store import Store
 
 
@@ -82,8 +83,7 @@ def _refuse_fork(target: str, version: int, found: bytes) -> None:
         f"{target} holds another commit than the one that the catalog ratified as version {version}: {info.operation} of "
         f"{utc_text(info.in_commit_timestamp)}, txnId {info.txn_id}. The table has two histories from version {version} on, as "
         "after its catalog was restored from a backup and then written to. Nothing was changed: the content of the catalog's "
-        "commit is kept in its staged file or in the catalog. `cm-delta recover` for this table shows both histories and keeps the "
-        "one that you choose.",
+        "commit is kept in its staged file or in the catalog.",
         latest_version=version,
         storage_version=version,
-    )
+    ).with_remedy(ChooseHistory())

@@ -35,6 +35,7 @@ from cm_delta_dagster.protocol.log.log_segment import (
     PublishedCommit,
     StagedCommit,
 )
+from cm_delta_dagster.remedies import CheckTable, RepairTable, advice
 from cm_delta_dagster.storage.local_store import LocalStore
 from cm_delta_dagster.storage.store import Store
 
@@ -314,10 +315,9 @@ class CommitReader:
     def _altered(self, source: PublishedCommit | StagedCommit, what: str) -> CorruptLogError:
         return CorruptLogError(
             f"{source.location} has {what} the commit that the catalog ratified as version {source.version}: the file was "
-            "altered or damaged after it was written, and no intact copy was found. Restore that file from a backup; "
-            "`cm-delta doctor` for this table says what else is wrong.",
+            "altered or damaged after it was written, and no intact copy was found. Restore that file from a backup.",
             version=source.version,
-        )
+        ).with_remedy(CheckTable())
 
     def _warn(self, version: int, what: str) -> None:
         """Log a warning, once for each version of a table and process."""
@@ -326,17 +326,19 @@ class CommitReader:
             _WARNED.add((self.location, version))
         if not known:
             _log.warning(
-                "Version %d of the table at %s is read from an intact copy: %s `cm-delta doctor --repair` for this table "
-                "puts it back.",
+                "Version %d of the table at %s is read from an intact copy: %s %s",
                 version,
                 self.location,
                 what,
+                advice(RepairTable()),
             )
 
 
 def _located(place: str, error: CorruptLogError, version: int) -> CorruptLogError:
     """``error`` with the place of the commit of ``version``."""
-    return CorruptLogError(f"{place} cannot be read: {error}", version=version, action=error.action, field=error.field)
+    return CorruptLogError(
+        f"{place} cannot be read: {error.message}", version=version, action=error.action, field=error.field
+    ).with_remedy(error.remedy)
 
 
 def interpreter_is_exiting() -> bool:

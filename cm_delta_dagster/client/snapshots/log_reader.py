@@ -38,6 +38,7 @@ from cm_delta_dagster.protocol.log.log_segment import (
 )
 from cm_delta_dagster.protocol.log.version_checksum import VersionChecksum, differences
 from cm_delta_dagster.protocol.log.version_checksum import decode as decode_checksum
+from cm_delta_dagster.remedies import CheckTable, RelocateTables
 from cm_delta_dagster.storage.store import ObjectStatus, Store
 
 _log = logging.getLogger(__name__)
@@ -233,7 +234,8 @@ def _refuse_gap(
             excluded_compactions=frozenset(item for item in unusable if isinstance(item, CompactedCommits)),
         )
     except CorruptLogError as error:
-        raise CorruptLogError(" ".join([str(error), *unusable.values()]), version=error.version) from error
+        text = " ".join([error.message, *unusable.values()])
+        raise CorruptLogError(text, version=error.version).with_remedy(error.remedy) from error
     raise AssertionError("a gap was found before")
 
 
@@ -241,9 +243,9 @@ def storage_missing(location: str, version: int) -> TableStorageMissingError:
     """The error for a table whose log is missing although ``version`` is published."""
     return TableStorageMissingError(
         f"The catalog knows version {version} of the table at {location} as published, and there is no log at that location. "
-        "Nothing was written. Likely causes: the volume is not mounted, the warehouse was moved (`cm-delta relocate` records "
-        "the new location in the catalog), or the directory was deleted (restore it from a backup)."
-    )
+        "Nothing was written. Likely causes: the volume is not mounted, the warehouse was moved, or the directory was deleted "
+        "(restore it from a backup)."
+    ).with_remedy(RelocateTables())
 
 
 def _refuse_contradiction(reader: CommitReader, segment: _Unproven, state: TableState, names: Iterable[str]) -> None:
@@ -269,10 +271,9 @@ def _refuse_contradiction(reader: CommitReader, segment: _Unproven, state: Table
             raise CorruptLogError(
                 f"Version {version} of the table at {reader.location} differs from its checksum "
                 f"{log_files.checksum_file_name(version)} in {', '.join(wrong)}: a commit of the log was altered after it was "
-                "written, or the checksum is wrong. `cm-delta doctor` for this table compares every commit with what "
-                "the catalog ratified.",
+                "written, or the checksum is wrong.",
                 version=version,
-            )
+            ).with_remedy(CheckTable())
         return
 
 

@@ -25,6 +25,7 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.log_files import CommitFile, parse_log_file
+from cm_delta_dagster.remedies import ChooseHistory, RecoverTable, RepairTable, TableRemedy
 from cm_delta_dagster.storage.store import Store
 
 _log = logging.getLogger(__name__)
@@ -62,21 +63,21 @@ class CatalogBehind:
                 f"has ratified other commits from version {self.first_version} on, up to version {self.latest_version}. The table "
                 "has two histories, as after its catalog was restored from a backup and then written to. "
             )
-            how = "shows both histories and keeps the one that you choose"
+            remedy: TableRemedy = ChooseHistory(table=str(identifier))
         else:
             what = (
                 f"does not know them: its latest version is {self.latest_version}. The usual causes are a catalog database that "
                 "was restored from a backup, and a writer by path that ignores that a catalog manages the table. "
             )
-            how = "shows which of these commits can be taken in, and takes them in with --apply"
+            remedy = RecoverTable(table=str(identifier))
         return CatalogBehindStorageError(
             f"The catalog is behind its storage: {location} holds {versions} of {identifier}, the first written "
             f"{since:%Y-%m-%d %H:%M:%S} UTC, and the catalog {what}Writes, publication and clean-up are refused; nothing was "
-            f"written and nothing deleted. `cm-delta recover {identifier}` {how}.",
+            f"written and nothing deleted.",
             identifier=str(identifier),
             latest_version=self.latest_version,
             storage_version=self.last_version,
-        )
+        ).with_remedy(remedy)
 
 
 class TablesBehind:
@@ -158,9 +159,8 @@ def refuse_missing(store: Store, identifier: object, location: str, *, published
     raise TableStorageMissingError(
         f"Nothing was written to {identifier}: its version {published_version} is published according to the catalog, and "
         f"{location} holds {held}. Either an older copy of the storage is mounted (a snapshot, a replica, another volume): mount "
-        f"the current one. Or that one file was lost: `cm-delta doctor {identifier} --repair` puts it back from an intact copy, "
-        "if there is one."
-    )
+        f"the current one. Or that one file was lost."
+    ).with_remedy(RepairTable(table=str(identifier)))
 
 
 def warn_behind(identifier: object, location: str, found: CatalogBehind) -> None:

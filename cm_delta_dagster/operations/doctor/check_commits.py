@@ -7,6 +7,7 @@ Compares the catalog's record of each commit with every copy of it. The result i
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cm_delta_dagster import remedies
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.table import Table
@@ -28,6 +29,7 @@ from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.cleanup import cut_off_timestamp
 from cm_delta_dagster.protocol.log.log_files import CommitFile
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
+from cm_delta_dagster.remedies import ChooseHistory
 
 _BACKUP = "No intact copy of it was found: restore the file from a backup."
 _CONTESTED = "The catalog has no digest of this commit, so the ratified copy is not known; none is changed."
@@ -212,8 +214,8 @@ class CommitCheck:
                 log_files.commit_file_name(version),
                 f"it is another commit (txnId {foreign}) than the one that the catalog ratified as version {version} "
                 f"(txnId {record.txn_id}): the table has two histories, as after the catalog was restored from a backup. "
-                f"Readers of the catalog see the ratified one. `cm-delta recover {self._table.identifier}` shows both and "
-                "keeps the one that you choose.",
+                f"Readers of the catalog see the ratified one. "
+                f"{remedies.advice(ChooseHistory(table=str(self._table.identifier)))}",
                 version,
             )
             return

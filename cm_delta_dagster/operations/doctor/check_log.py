@@ -5,6 +5,7 @@ Changes nothing.
 
 from collections.abc import Iterable
 
+from cm_delta_dagster import remedies
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.snapshots.log_reader import load_state, storage_missing
 from cm_delta_dagster.client.table import Table
@@ -19,13 +20,14 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.doctor.check_state import differing_parts
 from cm_delta_dagster.operations.doctor.commit_copies import read_copies, read_or_none
-from cm_delta_dagster.operations.doctor.findings import Finding, Findings, Problem, Repair, Severity
+from cm_delta_dagster.operations.doctor.findings import Finding, Findings, Problem, Repair, Severity, text_of
 from cm_delta_dagster.operations.doctor.observation import Observation, observe
 from cm_delta_dagster.operations.doctor.take_back import advice, plan_take_back
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.log import last_checkpoint, log_files
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState
 from cm_delta_dagster.protocol.log.log_files import CommitFile, CompactionFile, LastCheckpointFile, LogFile
+from cm_delta_dagster.remedies import RecoverTable
 
 _SHOWN = 5
 """Files that one finding names."""
@@ -58,7 +60,7 @@ def as_readers_load(table: Table, seen: Observation, findings: Findings) -> Tabl
     except CmDeltaError as error:
         if isinstance(error, StorageError) and not isinstance(error, ObjectNotFoundError | TableStorageMissingError):
             raise
-        message, repair, version = str(error), None, None
+        message, repair, version = text_of(error, table.identifier), None, None
         if isinstance(error, CorruptLogError) and error.action is not None:
             version = error.version
             known = any(finding.version == version and finding.repair is Repair.TAKE_BACK for finding in findings)
@@ -90,7 +92,7 @@ def above_latest(table: Table, seen: Observation) -> Iterable[Finding]:
             where=f"versions {first} to {last}" if last > first else f"version {first}",
             message=f"the log holds commits that continue the table, and the catalog's latest version is {seen.latest_after}: "
             "the catalog is older than its storage, as after it was restored from a backup. Readers of the catalog do not see "
-            f"these commits. `cm-delta recover {table.identifier}` plans to record them in the catalog.",
+            f"these commits. {remedies.advice(RecoverTable(table=str(table.identifier)))}",
             version=first,
         )
     unconnected = _commits_above(table, seen).difference(chain)
@@ -102,7 +104,7 @@ def above_latest(table: Table, seen: Observation) -> Iterable[Finding]:
             + (" and others" if len(unconnected) > _SHOWN else ""),
             message=f"these commits are above the catalog's latest version {seen.latest_after} and do not directly follow it: the "
             "catalog is older than its storage, and the commits in between were removed by log cleanup or lost. "
-            f"`cm-delta recover {table.identifier}` shows which commits can be recorded.",
+            f"{remedies.advice(RecoverTable(table=str(table.identifier)))}",
             version=min(unconnected),
         )
     for name, version in above.items():

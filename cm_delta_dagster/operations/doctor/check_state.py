@@ -15,6 +15,7 @@ version at which the log has two histories, derived files are not checked, since
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from cm_delta_dagster import remedies
 from cm_delta_dagster.catalog.ratification import RatifiedCommit
 from cm_delta_dagster.client.snapshots.checkpoint_reader import read_checkpoint
 from cm_delta_dagster.client.snapshots.log_reader import read_checksum
@@ -36,6 +37,7 @@ from cm_delta_dagster.protocol.log.action_reconciliation import TableState, repl
 from cm_delta_dagster.protocol.log.log_files import ChecksumFile, StagedCommitFile
 from cm_delta_dagster.protocol.log.version_checksum import VersionChecksum
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
+from cm_delta_dagster.remedies import RecoverTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,20 +291,21 @@ class StateCheck:
     def _add_second_history(self, version: int, name: str, txn_id: str | None, repair: Repair | None) -> None:
         staged = next((other for other in sorted(self._staged) if self._staged_txn_id(other, version) == txn_id), None)
         if staged is None:
-            advice = (
+            further = (
                 "no copy of it is left: write its rows again. A repair keeps this file under _delta_log/_set_aside."
             )
         else:
-            advice = (
-                f"its staged file {staged} exists. `cm-delta recover {self._table.identifier}` describes the commit and sets it "
-                "aside, so that vacuum keeps its data files; a repair of this file does so too."
+            further = (
+                f"its staged file {staged} exists. A recovery of the table describes the commit and sets it aside, so that vacuum "
+                "keeps its data files; a repair of this file does so too. "
+                f"{remedies.advice(RecoverTable(table=str(self._table.identifier)))}"
             )
         self._add(
             Severity.ERROR,
             Problem.SECOND_HISTORY,
             name,
             f"it is of the transaction {txn_id}, which was committed as version {version}, and the catalog has another commit of "
-            f"that version: it was restored from a backup and written to. Readers do not see the commit; {advice}",
+            f"that version: it was restored from a backup and written to. Readers do not see the commit; {further}",
             version,
             repair,
             (name,) if staged is None else (name, f"_staged_commits/{staged}"),

@@ -13,7 +13,7 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError
 from cm_delta_dagster.operations.arguments import ReportProgress
 from cm_delta_dagster.operations.doctor.check_table import CheckedTable, check_table
-from cm_delta_dagster.operations.doctor.findings import Depth, Finding, Repair, Severity, without_doctor_advice
+from cm_delta_dagster.operations.doctor.findings import Depth, Finding, Repair, Severity, text_of
 from cm_delta_dagster.operations.doctor.repair_plan import RepairPlan, RepairStep, make_plan
 from cm_delta_dagster.operations.doctor.repairs import Repairs
 
@@ -124,7 +124,7 @@ def _carry_out(
             repairs.carry_out(step)
             repaired.append(step.finding)
         except CmDeltaError as error:
-            failed.append(f"{step.finding.where}: {without_doctor_advice(str(error))}")
+            failed.append(f"{step.finding.where}: {text_of(error, table.identifier)}")
 
 
 def _check_consent(table: Table, plan: RepairPlan, take_back: Collection[int], *, repair: bool) -> None:

@@ -1,11 +1,10 @@
 """Findings of ``doctor`` and the repairs for them. Values only."""
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-_DOCTOR_ADVICE = re.compile(r"[;.]\s*`cm-delta doctor\b[^`]*`[^.;]*(?=[.;])")
-"""A clause of an error message that advises to run doctor."""
+from cm_delta_dagster.errors import CmDeltaError
+from cm_delta_dagster.remedies import CheckTable, RepairTable
 
 
 class Severity(StrEnum):
@@ -97,9 +96,11 @@ class Finding:
     files: tuple[str, ...] = ()
 
 
-def without_doctor_advice(message: str) -> str:
-    """Return ``message`` without the advice to run ``cm-delta doctor``."""
-    return _DOCTOR_ADVICE.sub("", message)
+def text_of(error: CmDeltaError, table: object) -> str:
+    """The text of an error about ``table``, without the advice to check or repair the table."""
+    if isinstance(error.remedy, CheckTable | RepairTable):
+        return error.message
+    return str(error.with_remedy(error.remedy, table=table))
 
 
 class Findings(list[Finding]):
@@ -121,7 +122,7 @@ class Findings(list[Finding]):
                 severity=severity,
                 problem=problem,
                 where=where,
-                message=without_doctor_advice(message),
+                message=message,
                 version=version,
                 repair=repair,
                 files=files if repair is not None else (),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from cm_delta_dagster.client.post_commit.publisher import publish_commits
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
+from cm_delta_dagster.remedies import CheckTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +50,8 @@ def publish(table: Table) -> PublishResult:
     except ObjectNotFoundError as error:
         raise CorruptLogError(
             f"{table.identifier} cannot be published: {error} The catalog ratified that commit, and neither it nor storage has its "
-            "content. Commits before it are published. Restore that file from a backup; `cm-delta doctor "
-            f"{table.identifier}` reports all problems of the table."
-        ) from error
+            "content. Commits before it are published. Restore that file from a backup."
+        ).with_remedy(CheckTable(table=str(table.identifier))) from error
 
 
 def _publish_pending(table: Table) -> PublishResult:
@@ -61,10 +61,9 @@ def _publish_pending(table: Table) -> PublishResult:
     if ratified.latest_version > (pending[-1] if pending else ratified.published_version):
         raise CorruptLogError(
             f"{table.identifier} cannot be published: the catalog calls {ratified.latest_version} its latest version and has no "
-            f"record of how it was committed. Nothing was written. Restore the catalog's database from a backup; `cm-delta doctor "
-            f"{table.identifier}` reports all problems of the table.",
+            "record of how it was committed. Nothing was written. Restore the catalog's database from a backup.",
             version=ratified.latest_version,
-        )
+        ).with_remedy(CheckTable(table=str(table.identifier)))
     published = publish_commits(
         table.reader,
         commits=ratified.unpublished,

@@ -15,6 +15,7 @@ from cm_delta_dagster.operations.sql.answers import Answer
 from cm_delta_dagster.operations.sql.descriptions import describe, read_description
 from cm_delta_dagster.operations.sql.listings import show
 from cm_delta_dagster.operations.sql.names import Name, readable_versions, resolve_readable, unknown_name
+from cm_delta_dagster.operations.sql.remedy_words import errors_in_sql
 from cm_delta_dagster.operations.sql.statements import Family, Statement, read_statement
 from cm_delta_dagster.operations.sql.table_references import find_references
 
@@ -33,7 +34,8 @@ def duckdb_rows(client: DeltaClient, statement: str, *, limit: int) -> pa.Table:
         raise InvalidArgumentError(
             "DuckDB runs only statements that read. Nothing was changed. Run the statement with Spark."
         )
-    return run(client, read, limit)
+    with errors_in_sql():
+        return run(client, read, limit)
 
 
 def _query(client: DeltaClient, statement: Statement, limit: int) -> pa.Table:

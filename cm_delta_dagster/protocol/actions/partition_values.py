@@ -318,8 +318,8 @@ def _parsed(text: str | None, data_type: DataType, zone: Zone) -> Any:
     except DisputedTimeError as error:
         raise UnsupportedFeatureError(
             f"The partition value {text!r} in the log is a time before 1970 without a time zone, and the rules of the zone "
-            f"{error.zone} at that time are not the same in Spark, Python and the operating system. Read the table with the offset "
-            "that its writer used, e.g. time_zone='+01:00'."
+            f"{error.zone} at that time are not the same in Spark, Python and the operating system. Read the table in a time zone "
+            "that is the offset of its writer, e.g. '+01:00'."
         ) from error
     if value is None:
         raise _no_value(text, data_type)

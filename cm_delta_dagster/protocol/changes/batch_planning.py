@@ -27,6 +27,7 @@ from cm_delta_dagster.protocol.changes.schema_compatibility import (
 )
 from cm_delta_dagster.protocol.changes.stream_offset import BEFORE_FIRST, StreamOffset
 from cm_delta_dagster.protocol.features.table_features import check_readable
+from cm_delta_dagster.remedies import ResumeArrowStream
 
 DEFAULT_MAX_FILES = 1000
 """Default limit of files per batch (``maxFilesPerTrigger``)."""
@@ -341,9 +342,9 @@ def _check_readable_by(
     if is_restarted:
         raise SchemaMismatchError(
             f"The stream of {table} is at version {current.version}, whose rows cannot be read with the schema of version "
-            f"{reading.version}: {reason}. To lose no row, read the rows before that change with stream_arrow from the offset "
-            f"{position.to_json()}, then start a new stream at the version of the change. Or start a new stream with a snapshot."
-        )
+            f"{reading.version}: {reason}. Start a new stream with a snapshot, or at the version of the change after the rows "
+            f"before it have been read from the offset {position.to_json()}."
+        ).with_remedy(ResumeArrowStream(offset=position.to_json()))
     raise SchemaMismatchError(
         f"Version {current.version} of {table} changes the schema incompatibly: {reason}. The stream has emitted all rows before "
         f"it. To continue with the new schema, restart the stream from its offset or from starting version {current.version}."

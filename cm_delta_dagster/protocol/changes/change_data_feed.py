@@ -25,6 +25,7 @@ from cm_delta_dagster.protocol.features.column_mapping import COLUMN_ID, PHYSICA
 from cm_delta_dagster.protocol.features.deletion_vectors import encode_inline
 from cm_delta_dagster.protocol.features.table_features import check_readable, is_active
 from cm_delta_dagster.protocol.schema.types import LONG, STRING, TIMESTAMP, StructField, StructType
+from cm_delta_dagster.remedies import SetTableProperty
 
 FEATURE = "changeDataFeed"
 
@@ -352,15 +353,14 @@ def _not_recorded(
         advice = f"Read the changes from version {active} on, at which it was active."
     else:
         advice = "Choose a range of versions at which it was active."
+    remedy = None
     if not _records_changes(latest):
-        advice += (
-            f" To record the changes of later commits, set the property: ALTER TABLE {table} SET TBLPROPERTIES "
-            "('delta.enableChangeDataFeed' = 'true')."
-        )
+        advice += " The changes of later commits are recorded once the property is set."
+        remedy = SetTableProperty(key="delta.enableChangeDataFeed", value="true")
     return InvalidArgumentError(
         f"The changes of {table} cannot be read: change data feed was not active at version {definition.version} "
         f"(delta.enableChangeDataFeed was not true, or the protocol did not list changeDataFeed). {advice}"
-    )
+    ).with_remedy(remedy)
 
 
 def _first_recorded(definition: VersionDefinition, commits: Iterable[Commit]) -> int | None:

@@ -73,7 +73,7 @@ def up_to_break(steps: Sequence[DefinitionStep], table: str) -> tuple[Sequence[D
     version = stopped_before.version
     raise ReplacedRowsError(
         f"The changes of version {version} of {table} cannot be read: it replaced the schema and deleted rows that the new schema "
-        f"cannot represent ({stopped_before.reason}). Read all rows of version {version} instead (version={version}), and the "
+        f"cannot represent ({stopped_before.reason}). Read all rows of version {version} instead, and the "
         f"changes from version {version + 1} on.",
         version=version,
     )

@@ -13,6 +13,7 @@ from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode,
 from cm_delta_dagster.protocol.features.table_features import supports
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import StructField, StructType
+from cm_delta_dagster.remedies import SetClusteringColumns
 
 FEATURE = "clustering"
 DOMAIN = "delta.clustering"
@@ -77,8 +78,8 @@ def clustering_columns(
         if names is None:
             raise CorruptLogError(
                 f"The domain {DOMAIN} names the clustering column {'.'.join(path)!r}, which the schema does not have; the log is "
-                "damaged. Set the clustering columns again: table.alter.cluster_by(...)."
-            )
+                "damaged."
+            ).with_remedy(SetClusteringColumns())
         found.append(names)
     return tuple(found)
 

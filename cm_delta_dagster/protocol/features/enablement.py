@@ -39,10 +39,11 @@ from cm_delta_dagster.protocol.features.protocol_evolution import (
     with_features,
 )
 from cm_delta_dagster.protocol.features.table_features import feature_list, supports
-from cm_delta_dagster.protocol.features.table_properties import FEATURE_PREFIX, TableProperties
+from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.features.type_widening import TYPE_CHANGES
 from cm_delta_dagster.protocol.schema.former_names import FORMER_NAMES
 from cm_delta_dagster.protocol.schema.types import StructField, StructType, parse_schema, schema_to_json, walk_fields
+from cm_delta_dagster.remedies import DropOrRenameColumn, EnableTableFeature, SetTableProperty
 
 COLUMN_MAPPING_MODE = "delta.columnMapping.mode"
 
@@ -152,8 +153,8 @@ def check_mapping_change(before: TableDefinition, wanted: TableDefinition) -> No
     if new is ColumnMappingMode.NONE:
         raise InvalidArgumentError(
             f"{COLUMN_MAPPING_MODE} cannot change from {old.value!r} to 'none' without Spark: the data files have physical names "
-            "and must be rewritten. Nothing was changed. Use table.alter.set_properties in Python."
-        )
+            "and must be rewritten. Nothing was changed."
+        ).with_remedy(SetTableProperty(key=COLUMN_MAPPING_MODE, value="none", rewrites_files=True))
     raise InvalidArgumentError(
         f"{COLUMN_MAPPING_MODE} cannot change from {old.value!r} to {new.value!r}: the data files of the table lack what the new "
         "mode needs. Nothing was changed. Set 'name' on a table without column mapping; set 'id' at creation."
@@ -181,9 +182,9 @@ def check_change_feed_columns(before: TableDefinition, after: TableDefinition) -
     if lost:
         raise InvalidArgumentError(
             f"Rows cannot be written in the commit that drops or renames the column {lost[0]!r}, because the change data feed of "
-            "the table is enabled. Nothing was written. Drop or rename the column first: table.alter.drop_column, "
-            "table.alter.rename_column; or disable the feed: delta.enableChangeDataFeed."
-        )
+            "the table is enabled. Nothing was written. Change the column in a commit of its own, or disable the feed "
+            "(delta.enableChangeDataFeed)."
+        ).with_remedy(DropOrRenameColumn(column=lost[0]))
 
 
 def _names_by_stored_path(table: TableDefinition) -> dict[tuple[str, ...], str]:
@@ -200,12 +201,10 @@ def check_enabled_by_hand(before: Protocol, after: Protocol) -> None:
     """
     added = {name for name in _ENABLED_BY_HAND if supports(after, name) and not supports(before, name)}
     if added:
-        first = min(added)
         raise InvalidArgumentError(
             f"The change needs the table features {feature_list(added)}, which the table does not have; clients that lack them "
-            f"could not open the table any more. Nothing was changed. Enable them first: table.alter.enable_feature({first!r}), "
-            f"or set the property {FEATURE_PREFIX}{first} = 'supported'."
-        )
+            f"could not open the table any more. Nothing was changed."
+        ).with_remedy(EnableTableFeature(feature=min(added)))
 
 
 def _with_ids(wanted: TableDefinition, new_name: NewName, *, files_exist: bool = False) -> TableDefinition:

@@ -29,6 +29,7 @@ from cm_delta_dagster.protocol.features.table_features import (
 from cm_delta_dagster.protocol.features.table_properties import CONSTRAINT_PREFIX, DELETION_VECTORS_KEY, TABLE_ID_KEY
 from cm_delta_dagster.protocol.schema.evolution import CURRENT_DEFAULT
 from cm_delta_dagster.protocol.schema.types import walk_fields
+from cm_delta_dagster.remedies import DropTableFeature, Remedy, RemoveClusteringColumns
 
 CHECKPOINT_PROTECTION = "checkpointProtection"
 DOMAIN_METADATA = "domainMetadata"
@@ -157,7 +158,7 @@ def _deletion_vectors(table: TableDefinition, files: FilesOfTable) -> TableDefin
         raise _refused(
             "deletionVectors",
             f"{files.deletion_vectors} files have a deletion vector",
-            "Rewrite these files with Spark: table.alter.drop_feature('deletionVectors') in Python.",
+            remedy=DropTableFeature(feature="deletionVectors"),
         )
     # delta-spark unsets the property, which means the same; new tables have it as "true", so that "false" is clearer.
     return table.with_properties(**{DELETION_VECTORS_KEY: "false"})
@@ -171,7 +172,7 @@ def _type_widening(table: TableDefinition, files: FilesOfTable) -> TableDefiniti
         raise _refused(
             "typeWidening",
             f"files may hold values of the earlier types of {', '.join(changed)}",
-            "Rewrite the files with Spark: table.alter.drop_feature('typeWidening') in Python.",
+            remedy=DropTableFeature(feature="typeWidening"),
         )
     plain = table.with_schema(strip_metadata(table.schema, (type_widening.TYPE_CHANGES,))) if changed else table
     return plain.with_properties(**{type_widening.ENABLED: None})
@@ -182,7 +183,7 @@ def _column_mapping(table: TableDefinition, files: FilesOfTable) -> TableDefinit
         raise _refused(
             "columnMapping",
             f"{COLUMN_MAPPING_MODE} is {table.mapping.value!r}, and the data files have physical names",
-            "Rewrite the files with Spark: table.alter.drop_feature('columnMapping') in Python.",
+            remedy=DropTableFeature(feature="columnMapping"),
         )
     plain = table.with_schema(strip_metadata(table.schema, (MAPPING_PREFIX,)))
     return plain.with_properties(**{COLUMN_MAPPING_MODE: None, MAX_COLUMN_ID: None})
@@ -190,9 +191,7 @@ def _column_mapping(table: TableDefinition, files: FilesOfTable) -> TableDefinit
 
 def _clustering(table: TableDefinition, files: FilesOfTable) -> TableDefinition:
     if files.is_clustered:
-        raise _refused(
-            "clustering", "the table has clustering columns", "Remove them first: table.alter.cluster_by(())."
-        )
+        raise _refused("clustering", "the table has clustering columns", remedy=RemoveClusteringColumns())
     return table
 
 
@@ -214,7 +213,7 @@ def _domain_metadata(table: TableDefinition, files: FilesOfTable) -> TableDefini
         raise _refused(
             DOMAIN_METADATA,
             f"the table has the metadata domains {', '.join(sorted(files.domains))}",
-            f"Remove them with the feature: table.alter.drop_feature({DOMAIN_METADATA!r}) in Python.",
+            remedy=DropTableFeature(feature=DOMAIN_METADATA),
         )
     return table
 
@@ -232,5 +231,6 @@ _REMOVALS: Mapping[str, _Removal] = {
 }
 
 
-def _refused(feature: str, reason: str, remedy: str) -> InvalidArgumentError:
-    return InvalidArgumentError(f"The feature {feature!r} cannot be dropped: {reason}. Nothing was changed. {remedy}")
+def _refused(feature: str, reason: str, advice: str = "", *, remedy: Remedy | None = None) -> InvalidArgumentError:
+    text = f"The feature {feature!r} cannot be dropped: {reason}. Nothing was changed. {advice}"
+    return InvalidArgumentError(text.rstrip()).with_remedy(remedy)

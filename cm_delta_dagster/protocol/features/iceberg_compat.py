@@ -35,6 +35,7 @@ from cm_delta_dagster.protocol.schema.types import (
     map_fields,
     walk_types,
 )
+from cm_delta_dagster.remedies import DropTableFeature, Remedy
 
 KEYS: Mapping[int, str] = {1: "delta.enableIcebergCompatV1", 2: "delta.enableIcebergCompatV2"}
 """The properties that enable the versions."""
@@ -92,7 +93,7 @@ def check_iceberg_compat(
         raise _refused(version, "the table has no column mapping", "Set delta.columnMapping.mode = 'name' first.")
     if version == 1 and lists_vectors:
         raise _refused(
-            version, "the table has the feature deletionVectors", "Drop it first: table.alter.drop_feature(...)."
+            version, "the table has the feature deletionVectors", remedy=DropTableFeature(feature="deletionVectors")
         )
     if writes_vectors:
         raise _refused(version, "deletion vectors are enabled", "Set delta.enableDeletionVectors = 'false'.")
@@ -154,7 +155,6 @@ def _nested_paths(data_type: DataType, path: str) -> Iterator[str]:
         yield from _nested_paths(below, f"{path}.{name}")
 
 
-def _refused(version: int, reason: str, remedy: str) -> InvalidArgumentError:
-    return InvalidArgumentError(
-        f"The table cannot have Iceberg compatibility V{version} ({KEYS[version]}): {reason}. Nothing was changed. {remedy}"
-    )
+def _refused(version: int, reason: str, advice: str = "", *, remedy: Remedy | None = None) -> InvalidArgumentError:
+    text = f"The table cannot have Iceberg compatibility V{version} ({KEYS[version]}): {reason}. Nothing was changed. {advice}"
+    return InvalidArgumentError(text.rstrip()).with_remedy(remedy)

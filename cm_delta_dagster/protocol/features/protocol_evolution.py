@@ -27,6 +27,7 @@ from cm_delta_dagster.protocol.features.table_features import (
 )
 from cm_delta_dagster.protocol.features.table_properties import FEATURE_PREFIX, TableProperties
 from cm_delta_dagster.protocol.schema.types import StructType, parse_schema
+from cm_delta_dagster.remedies import SetClusteringColumns
 
 _CATALOG_MANAGED_BOTH = (CATALOG_MANAGED, "vacuumProtocolCheck")
 _OTHER_NAMES: Mapping[str, str] = {
@@ -71,9 +72,9 @@ def requested_features(properties: Mapping[str, str]) -> frozenset[str]:
         )
     if "clustering" in names:
         raise InvalidArgumentError(
-            "The feature clustering cannot be requested by itself. Give clustering columns when the table is created "
-            "(cluster_by), or set them: table.alter.cluster_by(...)."
-        )
+            "The feature clustering cannot be requested by itself. Give clustering columns when the table is created, "
+            "or set them afterwards."
+        ).with_remedy(SetClusteringColumns())
     return frozenset(names) | _implied_features(properties)
 
 

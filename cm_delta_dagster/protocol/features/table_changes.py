@@ -34,6 +34,7 @@ from cm_delta_dagster.protocol.schema.types import (
     data_type_text,
     walk_fields,
 )
+from cm_delta_dagster.remedies import OverwriteWithSchema
 
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 INVARIANTS = "delta.invariants"
@@ -110,9 +111,9 @@ def change_type(table: TableDefinition, path: Sequence[str], wanted: ColumnType)
         )
     if before != VOID and not type_widening.may_widen(before, after):
         raise InvalidArgumentError(
-            f"{text}: only a wider type can hold every value that is stored. Nothing was changed. Overwrite the table with cast "
-            "rows and schema_mode=OVERWRITE, or add a column."
-        )
+            f"{text}: only a wider type can hold every value that is stored. Nothing was changed. Add a column, or overwrite the "
+            "table with cast rows and their schema."
+        ).with_remedy(OverwriteWithSchema())
     if before != VOID and not _is_true(table, type_widening.ENABLED):
         raise InvalidArgumentError(
             f"{text}: the table does not have {type_widening.ENABLED} = true. Nothing was changed. Set the property first; "
@@ -207,7 +208,7 @@ def _expressions(table: TableDefinition, path: Sequence[str]) -> Iterator[tuple[
             yield (
                 f"the invariant of column {path_text(place)!r}",
                 _invariant(str(item.metadata[INVARIANTS])),
-                "Overwrite the table with schema_mode=OVERWRITE, which removes invariants.",
+                "Overwrite the table with rows and their schema, which removes invariants.",
             )
 
 

@@ -17,6 +17,7 @@ from cm_delta_dagster.protocol.log.log_files import (
     log_directory,
     parse_log_file,
 )
+from cm_delta_dagster.remedies import RepairTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,11 +121,11 @@ def build_log_segment(
         base = "no checkpoint" if found is None else f"the checkpoint of version {found.version}"
         raise CorruptLogError(
             f"Version {version} of the table at {location} cannot be built: starting from {base}, the commits of "
-            f"{_ranges_text(missing)} are missing from _delta_log and from the catalog. If their staged files are still there, "
-            "`cm-delta doctor --repair` for this table puts them back; otherwise restore them from a backup, restore the "
-            "current storage if this is an older copy of it, or read a version that is complete. No older version is read instead.",
+            f"{_ranges_text(missing)} are missing from _delta_log and from the catalog. No older version is read instead. "
+            "If neither a staged file nor another copy is left, restore them from a backup, restore the current storage if this is "
+            "an older copy of it, or read a version that is complete.",
             version=missing[0].start,
-        )
+        ).with_remedy(RepairTable())
     return segment
 
 

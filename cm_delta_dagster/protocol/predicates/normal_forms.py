@@ -58,7 +58,7 @@ def check_predicate(value: object) -> None:
         if not isinstance(node, Leaf):
             raise InvalidArgumentError(
                 f'A condition is {node!r} of type {type(node).__name__}. Give SQL text such as "x > 1", a predicate value '
-                "such as Comparison(...), or, for to_df and for writes, a Column of pyspark."
+                "such as a Comparison, or, where Spark reads or writes, a Column of pyspark."
             )
         count += 1
     if count > MAX_COMPARISONS:

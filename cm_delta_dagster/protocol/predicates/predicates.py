@@ -131,7 +131,7 @@ def raw_sql(text: str) -> Opaque:
         InvalidArgumentError: ``text`` is not a str.
     """
     if not isinstance(text, str):
-        raise InvalidArgumentError(f"raw_sql takes the text of a condition; a {type(text).__name__} was given.")
+        raise InvalidArgumentError(f"A condition for Spark is of type {type(text).__name__}; give its SQL text.")
     # The line break ends a trailing comment before the closing bracket that is added later.
     return Opaque(text + "\n" if "--" in text else text)
 

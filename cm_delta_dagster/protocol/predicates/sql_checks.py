@@ -14,6 +14,7 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.predicates import literal_sql
 from cm_delta_dagster.protocol.predicates.sql_functions import CLOCK, DETERMINISTIC, OVER_ROWS, SYNTAX, VARYING, words
 from cm_delta_dagster.protocol.predicates.sql_lexer import Token, shown, token_word, tokens_of
+from cm_delta_dagster.remedies import PassUncheckedCondition
 
 _BEFORE_BRACKETS = words(
     """
@@ -45,9 +46,8 @@ def check_closed_text(tokens: Sequence[Token], text: str) -> None:
     reason = why_not_closed(tokens, text)
     if reason is not None:
         raise InvalidArgumentError(
-            f"The condition {shown(text)} {reason}. Check the names, or compute the value before the call. If your own program "
-            "wrote this text, raw_sql(...) passes it to Spark unchecked; never do that with text that a user entered."
-        )
+            f"The condition {shown(text)} {reason}. Check the names, or compute the value before the call."
+        ).with_remedy(PassUncheckedCondition())
 
 
 def why_not_closed(tokens: Sequence[Token], text: str) -> str | None:

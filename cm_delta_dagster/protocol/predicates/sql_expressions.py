@@ -61,6 +61,7 @@ from cm_delta_dagster.protocol.schema.types import (
     data_type_text,
     schema_text,
 )
+from cm_delta_dagster.remedies import PassUncheckedCondition
 
 _Op = ComparisonOperator
 
@@ -161,9 +162,8 @@ class ExpressionReader:
         """The columns that the text mentions; None if it defines names itself (lambdas)."""
         if root.find(exp.Query) is not None:
             raise InvalidArgumentError(
-                f"The condition {shown(text)} contains a query. Compute its result before the call, or use raw_sql(...) for "
-                "text that your own program wrote."
-            )
+                f"The condition {shown(text)} contains a query. Compute its result before the call."
+            ).with_remedy(PassUncheckedCondition())
         if root.find(exp.Lambda) is not None:
             return None
         found: set[str] = set()

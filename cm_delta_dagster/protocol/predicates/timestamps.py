@@ -84,7 +84,7 @@ def as_zone(zone: tzinfo | str | None) -> tzinfo | None:
     if isinstance(found, tzinfo) or zone is None:
         return found
     raise InvalidArgumentError(
-        f"time_zone is {zone!r}, which is not a time zone. Give the name of a region, as in 'Europe/Berlin', 'UTC', an offset "
+        f"{zone!r} is not a time zone. Give the name of a region, as in 'Europe/Berlin', 'UTC', an offset "
         "such as '+02:00', or a datetime.tzinfo."
     )
 

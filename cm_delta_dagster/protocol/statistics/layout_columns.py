@@ -10,6 +10,7 @@ from cm_delta_dagster.protocol.features.table_layout import TableLayout
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath, column_path
 from cm_delta_dagster.protocol.schema.types import DataType, DecimalType, PrimitiveType, StructType, data_type_text
 from cm_delta_dagster.protocol.statistics.statistics import statistics_columns
+from cm_delta_dagster.remedies import SetClusteringColumns
 
 _TYPES_WITH_BOUNDS = frozenset(
     {"byte", "short", "integer", "long", "float", "double", "string", "date", "timestamp", "timestamp_ntz"}
@@ -94,9 +95,8 @@ def check_keeps_columns(table: str, schema: StructType, columns: Sequence[Column
         if found != path or not _has_bounds(data_type):
             raise SchemaMismatchError(
                 f"The new schema lacks the clustering column {'.'.join(path)!r} of {table}, or has it with another spelling or "
-                "a type without bounds; nothing was written. Keep the column, or change the clustering columns first: "
-                "table.alter.cluster_by(...)."
-            )
+                "a type without bounds; nothing was written. Keep the column, or change the clustering columns first."
+            ).with_remedy(SetClusteringColumns())
 
 
 def _has_bounds(data_type: DataType) -> bool:

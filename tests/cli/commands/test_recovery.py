@@ -23,6 +23,7 @@ from cm_delta_dagster.errors import (
     WarehouseMismatchError,
 )
 from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.remedies import RecoverTable
 from cm_delta_dagster.storage.stores import Stores
 from tests.support.actions import add_file
 from tests.support.lake import SCHEMA
@@ -77,8 +78,9 @@ def test_backup_restore_and_recover_restore_every_commit(house: House, tmp_path:
     house.append()
     house.append()
     house.restore(backup)
-    with pytest.raises(CatalogBehindStorageError, match="cm-delta recover"):
+    with pytest.raises(CatalogBehindStorageError, match="behind its storage") as refused:
         house.append()
+    assert refused.value.remedy == RecoverTable(table=NAME)
     shown = house.run("recover", NAME)
     assert shown.exit_code == 0 and "2 commits would be recorded; nothing was changed" in shown.output
     done = house.run("recover", "--all", "--apply")
@@ -121,7 +123,7 @@ def test_the_backup_command_of_a_postgresql_catalog_is_named(postgres_url: str, 
 def test_a_lost_catalog_is_rebuilt_and_its_plan_creates_none(house: House) -> None:
     house.append()
     house.lose_catalog()
-    with pytest.raises(WarehouseMismatchError, match="recover --warehouse"):
+    with pytest.raises(WarehouseMismatchError, match="belongs to the catalog"):
         house.append(create=True)
     house.lose_catalog()
     shown = house.run("recover", "--warehouse", str(house.warehouse))

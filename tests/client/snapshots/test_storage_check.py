@@ -31,6 +31,7 @@ from cm_delta_dagster.operations.maintenance.vacuum import vacuum
 from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.tables.purge import plan_purge, purge, purge_abandoned
 from cm_delta_dagster.operations.tables.set_commit_mode import choose_commit_policy
+from cm_delta_dagster.remedies import RecoverTable, RelocateTables, RepairTable, advice
 from cm_delta_dagster.storage.stores import Stores
 from tests.client.commits.test_commit import append
 from tests.client.conftest import SCHEMA
@@ -136,7 +137,7 @@ def test_a_read_of_a_restored_catalog_warns_once(place: Place, caplog: pytest.Lo
         assert place.client().table(NAME).snapshot().num_files == 3
         assert place.client().table(NAME).snapshot().num_files == 3
     (warning,) = [record for record in caplog.records if "behind its storage" in record.message]
-    assert "cm-delta recover main.test.t" in warning.message and "Version 3 is read" in warning.message
+    assert advice(RecoverTable(table=NAME)) in warning.message and "Version 3 is read" in warning.message
 
 
 @pytest.mark.parametrize("before", [3, 90])
@@ -250,8 +251,9 @@ def test_a_write_after_a_move_names_the_old_and_the_new_place(place: Place) -> N
     old.rename(new)
     place.warehouse = new
     table = place.client().table(NAME)
-    with pytest.raises(TableStorageMissingError, match=f"relocate --from file://{old} --to file://{new} --apply"):
+    with pytest.raises(TableStorageMissingError, match="A log is at") as refused:
         append(table)
+    assert refused.value.remedy == RelocateTables(moved_from=f"file://{old}", moved_to=f"file://{new}")
 
 
 @pytest.mark.parametrize("mode", [CommitPolicyKind.STAGED, CommitPolicyKind.PUT_IF_ABSENT])
@@ -275,8 +277,9 @@ def test_a_log_without_its_newest_commit_is_not_written_to_until_it_is_put_back(
     client.wait_for_background()
     (next(path for path in place.files() if path.name == f"{1:020d}.json")).unlink()
     before = place.files()
-    with pytest.raises(TableStorageMissingError, match=r"holds commits up to version 0.*doctor main\.test\.t --repair"):
+    with pytest.raises(TableStorageMissingError, match="holds commits up to version 0") as refused:
         append(table)
+    assert refused.value.remedy == RepairTable(table=NAME)
     assert place.files() == before
     doctor(table, repair=True)
     assert append(table).version == 2

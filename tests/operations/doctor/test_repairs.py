@@ -13,6 +13,7 @@ from cm_delta_dagster.operations.doctor import DoctorReport, Problem, Repair, Se
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.maintenance.compact_log import compact_log
 from cm_delta_dagster.operations.maintenance.vacuum import vacuum
+from cm_delta_dagster.remedies import CheckTable, RepairTable, advice
 from tests.support.lake import Lake, broken_storage
 
 LOG = "_delta_log"
@@ -147,8 +148,9 @@ def test_the_advice_of_an_error_about_a_gap_works(lake: Lake, table: Table, monk
         delete(lake, table, commit(version))
     with monkeypatch.context() as patch:
         patch.setattr("cm_delta_dagster.client.snapshots.log_reader._MAX_PROBES", 1)
-        with pytest.raises(CorruptLogError, match="doctor --repair` for this table puts them back"):
+        with pytest.raises(CorruptLogError, match="are missing from _delta_log") as refused:
             lake.reopened().table("main.test.t").snapshot()
+        assert refused.value.remedy == RepairTable(table="main.test.t")
         report = run(lake)
         assert {Problem.UNREADABLE, Problem.COMMIT_MISSING} <= set(errors(report))
         assert errors(run(lake, repair=True)) == []
@@ -170,7 +172,7 @@ def test_the_advice_of_a_warning_about_a_copy_works(
             write(lake, table, commit(5), data[:-5])
     with caplog.at_level(logging.WARNING):
         lake.reopened().table("main.test.t").snapshot()
-    assert "doctor --repair` for this table puts it back" in caplog.text
+    assert advice(RepairTable()) in caplog.text
     assert run(lake, repair=True).findings == ()
     assert read(lake, table, commit(5)) == data
 
@@ -229,8 +231,9 @@ def test_what_a_repair_set_aside_does_not_stop_vacuum(lake: Lake, table: Table) 
 def test_the_advice_of_a_refused_checkpoint_works(lake: Lake, table: Table) -> None:
     """A wrong checksum stops checkpoints; doctor reports which of the two is wrong and rewrites it."""
     alter(lake, table, checksum(6), b'"createdTime":1', b'"createdTime":2')
-    with pytest.raises(CorruptLogError, match=r"cm-delta doctor main\.test\.t` says which"):
+    with pytest.raises(CorruptLogError, match="differs from its checksum") as refused:
         checkpoint(lake.reopened().table("main.test.t"))
+    assert refused.value.remedy == CheckTable(table="main.test.t")
     assert [finding.problem for finding in run(lake).findings] == [Problem.CHECKSUM_WRONG]
     assert run(lake, repair=True).findings == ()
     assert checkpoint(lake.reopened().table("main.test.t")).version == 6
@@ -328,8 +331,9 @@ def test_a_commit_without_digest_that_its_checksum_contradicts_proves_nothing(
     alter(lake, table, commit(3))
     forget_digests(tmp_path)
     harmed = log_of(lake, table)
-    with pytest.raises(CorruptLogError, match="cm-delta doctor` for this table compares"):
+    with pytest.raises(CorruptLogError, match="differs from its checksum") as refused:
         lake.reopened().table("main.test.t").snapshot(version=3)
+    assert isinstance(refused.value.remedy, CheckTable)
     report = run(lake, repair=True)
     assert errors(report) == [Problem.COMMIT_UNPROVEN]
     assert report.findings[0].version == 3 and log_of(lake, table) == harmed

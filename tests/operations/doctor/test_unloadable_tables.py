@@ -16,6 +16,7 @@ from cm_delta_dagster.operations.doctor import DoctorReport, Problem, Severity, 
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
 from cm_delta_dagster.operations.tables.drop import drop_table
+from cm_delta_dagster.remedies import ChooseHistory, RecoverTable, advice
 from tests.support.lake import Lake, broken_storage
 
 LOG = "_delta_log"
@@ -108,7 +109,7 @@ def test_an_older_catalog_is_found_and_nothing_of_its_newer_log_is_changed(lake:
     report = run(lake, repair=True)
     assert not report.healthy and Problem.CATALOG_BEHIND in found(report)
     (behind,) = [finding for finding in report.findings if finding.problem is Problem.CATALOG_BEHIND]
-    assert behind.where == "versions 6 to 8" and "cm-delta recover main.test.t" in behind.message
+    assert behind.where == "versions 6 to 8" and advice(RecoverTable(table="main.test.t")) in behind.message
     assert report.plan.steps == () and everything(lake) == before
     client = lake.reopened()
     recover(client, plan_recovery(client, tables=["main.test.t"]))
@@ -150,7 +151,7 @@ def test_two_histories_are_named_and_neither_is_changed(lake: Lake, table: Table
     report = run(lake, repair=True)
     assert Problem.COMMIT_FORKED in found(report) and Problem.CHECKSUM_WRONG not in found(report)
     (forked,) = [finding for finding in report.findings if finding.problem is Problem.COMMIT_FORKED]
-    assert forked.version == 6 and "cm-delta recover main.test.t" in forked.message
+    assert forked.version == 6 and advice(ChooseHistory(table="main.test.t")) in forked.message
     assert report.plan.steps == () and everything(lake) == before
 
 

@@ -157,7 +157,7 @@ def test_a_zone_that_does_not_exist_is_refused(lake: Connection, location: str) 
         lambda: lake.path_table(location).to_arrow(time_zone="Mars/Base"),
         lambda: lake.path_table(location).to_df(time_zone=3),  # type: ignore[arg-type]
     ):
-        with pytest.raises(InvalidArgumentError, match=r"time_zone is .*, which is not a time zone"):
+        with pytest.raises(InvalidArgumentError, match="is not a time zone"):
             call()
 
 

@@ -11,6 +11,7 @@ from cm_delta_dagster.operations.recovery.plan import TableRecoveryPlan, explain
 from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
 from cm_delta_dagster.operations.recovery.set_aside import files_set_aside
 from cm_delta_dagster.protocol.log import version_checksum
+from cm_delta_dagster.remedies import RecoverTable, advice
 from tests.support.forced_commit import ratify_append
 from tests.support.lake import Lake, broken_storage
 from tests.support.old_catalog import back_up, restore
@@ -94,7 +95,11 @@ def test_the_doctor_keeps_the_proof_of_an_overtaken_commit(lake: Lake, tmp_path:
     table, staged = overtaken(lake, tmp_path)
     proof = lake.memory.read(f"{table.location}/_delta_log/{3:020d}.crc")
     (finding,) = [one for one in checked(lake).findings if one.problem is Problem.SECOND_HISTORY]
-    assert "cm-delta recover main.test.t" in finding.message and finding.version == 3 and staged in finding.message
+    assert (
+        advice(RecoverTable(table="main.test.t")) in finding.message
+        and finding.version == 3
+        and staged in finding.message
+    )
     assert not checked(lake).healthy
     report = checked(lake, repair=True)
     assert Problem.SECOND_HISTORY in {one.problem for one in report.repaired}

@@ -14,6 +14,7 @@ from cm_delta_dagster.cli.main import main
 from cm_delta_dagster.errors import CatalogBehindStorageError, WarehouseMismatchError
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
 from cm_delta_dagster.operations.tables.drop import drop_table
+from cm_delta_dagster.remedies import RecoverTable, RecoverWarehouse
 from cm_delta_dagster.storage.fsspec_store import FsspecStore
 from tests.support.object_stores import make_bucket, s3_options
 from tests.support.old_catalog import back_up
@@ -52,8 +53,9 @@ def test_a_lost_catalog_is_rebuilt_from_the_markers_and_logs(
     marker = FsspecStore("s3", options=s3_options(s3_endpoint)).read(f"s3://{bucket}/w/_cm_delta_warehouse.json")
     assert json.loads(marker)["catalog_id"] == former.catalog_id
     lose(tmp_path)
-    with opened() as lake, pytest.raises(WarehouseMismatchError, match="cm-delta recover --warehouse"):
+    with opened() as lake, pytest.raises(WarehouseMismatchError) as mismatch:
         lake.create_table("main.test.new", SCHEMA)
+    assert isinstance(mismatch.value.remedy, RecoverWarehouse)
 
     def run(*words: str) -> str:
         options = [
@@ -91,8 +93,9 @@ def test_a_catalog_restored_from_a_copy_takes_in_the_commits_in_storage(
     lose(tmp_path)
     (tmp_path / "catalog.db").write_bytes((tmp_path / "backup.db").read_bytes())
     with opened() as lake:
-        with pytest.raises(CatalogBehindStorageError, match="cm-delta recover"):
+        with pytest.raises(CatalogBehindStorageError) as behind:
             commit(lake.table(NAME).table, "fork.parquet")
+        assert behind.value.remedy == RecoverTable(table=NAME)
         assert lake.recover(lake.plan_recover(NAME)).num_commits == 2
         assert paths(lake.table(NAME).table) == ["0.parquet", "1.parquet", "2.parquet"]
         assert commit(lake.table(NAME).table, "3.parquet").version == 4

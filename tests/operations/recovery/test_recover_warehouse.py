@@ -23,6 +23,7 @@ from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.rename import rename_table
 from cm_delta_dagster.operations.tables.undrop import undrop_table
 from cm_delta_dagster.protocol.log.markers import TABLE_MARKER_NAME, WAREHOUSE_MARKER_NAME
+from cm_delta_dagster.remedies import RecoverWarehouse
 from tests.support.lake import Lake
 from tests.support.old_catalog import lose
 
@@ -84,8 +85,9 @@ def test_a_new_catalog_creates_no_file_in_the_warehouse_of_another(lake: Lake, t
     for marked in (True, False):
         if not marked:
             lake.memory.delete(f"{WAREHOUSE}/{WAREHOUSE_MARKER_NAME}")
-        with pytest.raises(WarehouseMismatchError, match="cm-delta recover --warehouse") as error:
+        with pytest.raises(WarehouseMismatchError, match="Correct the URL or the warehouse") as error:
             lake.new_table("another")
+        assert error.value.remedy == RecoverWarehouse(warehouse=WAREHOUSE)
         assert (former in str(error.value)) is marked
         assert lake.catalog.identity().catalog_id in str(error.value)
     assert lake.catalog.inactive_tables() == ()

@@ -16,6 +16,7 @@ from cm_delta_dagster.operations.recovery.plan import KeptHistory, TableRecovery
 from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
 from cm_delta_dagster.operations.recovery.set_aside import files_set_aside
 from cm_delta_dagster.operations.tables.set_commit_mode import choose_commit_policy
+from cm_delta_dagster.remedies import RecoverTable, advice
 from tests.support.forced_commit import ratify_append
 from tests.support.lake import Lake
 from tests.support.old_catalog import back_up, restore
@@ -139,7 +140,7 @@ def test_the_doctor_advises_recovery_and_removes_nothing_of_storage(lake: Lake, 
     log_before = {name: lake.memory.read(f"{table.location}/{name}") for name in lake.files(table, "")}
     report = doctor(lake.reopened().table(NAME), repair=True)
     (behind,) = [finding for finding in report.findings if finding.problem is Problem.CATALOG_BEHIND]
-    assert f"{23:020d}.json" in behind.where and "cm-delta recover main.test.t" in behind.message
+    assert f"{23:020d}.json" in behind.where and advice(RecoverTable(table="main.test.t")) in behind.message
     above = {finding.where for finding in report.findings if finding.problem is Problem.ABOVE_LATEST}
     assert not above & {f"{version:020d}.json" for version in (23, 24, 25)}
     assert not any("move it away" in finding.message for finding in report.findings)

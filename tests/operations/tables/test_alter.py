@@ -37,6 +37,7 @@ from cm_delta_dagster.protocol.features import row_tracking
 from cm_delta_dagster.protocol.features.table_features import supports
 from cm_delta_dagster.protocol.predicates.predicates import Comparison, ComparisonOperator
 from cm_delta_dagster.protocol.schema.alterations import Position
+from cm_delta_dagster.remedies import DropTableFeature
 from tests.support.lake import Lake, broken_storage, vector
 
 MAPPED = {"delta.columnMapping.mode": "name"}
@@ -377,8 +378,10 @@ def test_features_that_cannot_be_dropped(lake: Lake, feature: str, message: str)
     alter_table(table, RenameColumn("small", "id"))
     lake.append(table, deletion_vector=vector(), partition_values={})
     version = table.latest_version()
-    with pytest.raises(InvalidArgumentError, match=message):
+    with pytest.raises(InvalidArgumentError, match=message) as refused:
         alter_table(table, DropFeature(feature))
+    rewritten = feature in ("columnMapping", "typeWidening", "deletionVectors")
+    assert refused.value.remedy == (DropTableFeature(feature=feature, table="main.test.t") if rewritten else None)
     assert table.latest_version() == version
 
 

@@ -19,6 +19,7 @@ from cm_delta_dagster.operations.writing.write import overwrite
 from cm_delta_dagster.protocol.actions.file_columns import removes_of, table_to_adds
 from cm_delta_dagster.protocol.features.clustering import DOMAIN
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
+from cm_delta_dagster.remedies import SetClusteringColumns
 from tests.support.builders import TableBuilder
 
 COLUMNS = "id long, s struct<x: string, y: int>, z boolean"
@@ -119,8 +120,9 @@ def test_an_overwrite_keeps_the_clustering_columns_or_is_refused(build: Callable
     version = lake.table.snapshot().version
     for columns in ("name string", "ID long"):
         rows = lake.frame(("x",) if columns.startswith("name") else (1,), columns=columns)
-        with pytest.raises(SchemaMismatchError, match="lacks the clustering column 'id'"):
+        with pytest.raises(SchemaMismatchError, match="lacks the clustering column 'id'") as refused:
             overwrite(lake.table, frame=rows, schema_mode=SchemaMode.OVERWRITE)
+        assert refused.value.remedy == SetClusteringColumns(table=str(lake.table.identifier))
     assert lake.table.snapshot().version == version
 
 

@@ -57,6 +57,7 @@ from cm_delta_dagster.protocol.schema.types import (
     StructType,
     schema_to_json,
 )
+from cm_delta_dagster.remedies import SetTableProperty
 from tests.support.actions import add_file, remove_file
 
 LOCATION = "file:///t"
@@ -215,6 +216,9 @@ def test_a_deletion_vector_beyond_the_end_of_the_file_is_corrupt() -> None:
         resolve_vector_changes(change, before=[BitMap64()], after=[BitMap64([8])], num_rows=[8])
 
 
+TO_RECORD = SetTableProperty(key="delta.enableChangeDataFeed", value="true")
+
+
 @pytest.mark.parametrize(
     ("protocol", "enabled"),
     [
@@ -225,21 +229,22 @@ def test_a_deletion_vector_beyond_the_end_of_the_file_is_corrupt() -> None:
 )
 def test_change_data_feed_must_be_active_at_the_start(protocol: Protocol, enabled: str) -> None:
     """CDF-1, CDF-8."""
-    with pytest.raises(
-        InvalidArgumentError, match=r"not active at version 3 .*Choose .*delta.enableChangeDataFeed' = 'true'"
-    ):
+    with pytest.raises(InvalidArgumentError, match=r"not active at version 3 .*Choose ") as refused:
         planned(commit(3), start=metadata(fields(a=LONG), enabled=enabled), protocol=protocol)
+    assert refused.value.remedy == TO_RECORD
 
 
 def test_a_refused_range_says_where_change_data_feed_was_active() -> None:
     """CDF-8: and how to enable it, unless it is enabled at the latest version."""
     on, off = metadata(fields(a=LONG)), metadata(fields(a=LONG), enabled="false")
-    with pytest.raises(
-        InvalidArgumentError, match=r"at version 5 .* of the versions 3 to 4, .*active\. To record .*'true'"
-    ):
+    with pytest.raises(InvalidArgumentError, match=r"at version 5 .* of the versions 3 to 4, .*active\.") as refused:
         planned(commit(3), commit(4), commit(5, metadata=off), start=on, latest=off)
-    with pytest.raises(InvalidArgumentError, match=r"at version 3 .* from version 5 on, at which it was active\.$"):
+    assert refused.value.remedy == TO_RECORD
+    with pytest.raises(
+        InvalidArgumentError, match=r"at version 3 .* from version 5 on, at which it was active\.$"
+    ) as refused:
         planned(commit(3), commit(4), commit(5, metadata=on), start=off, latest=on)
+    assert refused.value.remedy is None
 
 
 def test_change_data_feed_must_stay_active_and_readable() -> None:

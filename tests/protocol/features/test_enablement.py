@@ -34,6 +34,7 @@ from cm_delta_dagster.protocol.schema.types import (
     schema_to_json,
     walk_fields,
 )
+from cm_delta_dagster.remedies import EnableTableFeature
 
 NESTED = StructType(
     (
@@ -188,8 +189,9 @@ def test_features_that_only_a_user_enables() -> None:
     table = created()
     wanted = table.with_schema(add_column(table.schema, (), StructField("t", TIMESTAMP_NTZ)))
     after = changed_definition(table, wanted, new_name=Names())
-    with pytest.raises(InvalidArgumentError, match=r"enable_feature\('timestampNtz'\)"):
+    with pytest.raises(InvalidArgumentError, match="clients that lack them could not open") as refused:
         check_enabled_by_hand(table.protocol, after.protocol)
+    assert refused.value.remedy == EnableTableFeature(feature="timestampNtz")
     enabled = changed_definition(table, table, new_name=Names(), features=["timestampNtz"])
     check_enabled_by_hand(enabled.protocol, changed_definition(enabled, wanted, new_name=Names()).protocol)
     variant = table.with_schema(add_column(table.schema, (), StructField("v", VARIANT)))

@@ -29,6 +29,7 @@ from cm_delta_dagster.protocol.schema.types import (
     StructField,
     StructType,
 )
+from cm_delta_dagster.remedies import DropTableFeature
 
 V1, V2 = {KEYS[1]: "true"}, {KEYS[2]: "True"}
 ARRAY, MAP = ArrayType(LONG), MapType(STRING, LONG)
@@ -67,8 +68,10 @@ def test_a_property_enables_a_version_whatever_its_case() -> None:
 def test_a_definition_that_breaks_a_rule_is_refused(
     configuration: dict[str, str], arguments: dict[str, Any], rule: str
 ) -> None:
-    with pytest.raises(InvalidArgumentError, match=rule):
+    with pytest.raises(InvalidArgumentError, match=rule) as refused:
         check(configuration, **arguments)
+    has_vectors = "lists_vectors" in arguments
+    assert refused.value.remedy == (DropTableFeature(feature="deletionVectors") if has_vectors else None)
 
 
 @pytest.mark.parametrize(

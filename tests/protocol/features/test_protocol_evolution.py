@@ -25,6 +25,7 @@ from cm_delta_dagster.protocol.features.table_features import (
 )
 from cm_delta_dagster.protocol.features.table_properties import default_properties
 from cm_delta_dagster.protocol.schema.types import TIMESTAMP_NTZ, ArrayType, StructField, StructType
+from cm_delta_dagster.remedies import SetClusteringColumns
 from tests.protocol.features.protocols import features, metadata, protocol
 
 
@@ -182,3 +183,6 @@ def test_features_are_requested_by_property() -> None:
     for name in ("unheardOf", "append_only", ""):
         with pytest.raises(InvalidArgumentError, match="does not know"):
             requested_features({f"delta.feature.{name}": "supported"})
+    with pytest.raises(InvalidArgumentError, match="clustering cannot be requested by itself") as refused:
+        requested_features({"delta.feature.clustering": "supported"})
+    assert refused.value.remedy == SetClusteringColumns()

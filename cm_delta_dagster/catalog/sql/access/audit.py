@@ -12,7 +12,7 @@ from cm_delta_dagster.catalog.feed_kinds import FeedKind
 from cm_delta_dagster.catalog.sql.database.callers import caller_of
 from cm_delta_dagster.catalog.sql.database.schema import AUDIT
 from cm_delta_dagster.catalog.sql.feed.entries import NewEntry, append
-from cm_delta_dagster.errors import Refusal
+from cm_delta_dagster.refusals import Refusal
 
 LEASE_ACTIONS = ("acquire lease", "release lease", "take over lease", "expire lease")
 _KINDS = dict.fromkeys(LEASE_ACTIONS, FeedKind.LEASE_CHANGED)

@@ -27,7 +27,8 @@ from cm_delta_dagster.catalog.sql.database.schema import (
     scope_keys,
 )
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.errors import OperationRefusedError, Refusal
+from cm_delta_dagster.errors import OperationRefusedError
+from cm_delta_dagster.refusals import Refusal
 
 RULE = BY_GRANTS
 """Name of the rule in refusals, and of the check of commits."""

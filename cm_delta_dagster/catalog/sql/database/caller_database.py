@@ -8,7 +8,8 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.sql.database.callers import acting_as, checked_principal
 from cm_delta_dagster.catalog.sql.database.database import Database
-from cm_delta_dagster.errors import CatalogError, CommitRefusedError, OperationRefusedError, Refusal
+from cm_delta_dagster.errors import CatalogError, CommitRefusedError, OperationRefusedError
+from cm_delta_dagster.refusals import Refusal
 
 _log = logging.getLogger(__name__)
 

@@ -13,10 +13,11 @@ from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.sql.database.callers import caller_of
 from cm_delta_dagster.catalog.sql.ratification.check_reads import CheckReads
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.errors import CorruptLogError, Refusal
+from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions, decode_commit
 from cm_delta_dagster.protocol.commits.commit_content import CommitContent, content_of
 from cm_delta_dagster.protocol.commits.proposal_checks.content import MAX_CHECKED_BYTES
+from cm_delta_dagster.refusals import Refusal
 
 
 class ProposalKind(StrEnum):

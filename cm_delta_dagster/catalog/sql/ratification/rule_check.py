@@ -17,8 +17,9 @@ from cm_delta_dagster.catalog.sql.database.schema import COMMITS
 from cm_delta_dagster.catalog.sql.ratification.context import CommitContext, ProposalKind
 from cm_delta_dagster.catalog.sql.rows.definitions import metadata_of
 from cm_delta_dagster.catalog.sql.rules import approvals, rule_rows
-from cm_delta_dagster.errors import ApprovalRequiredError, CommitRefusedError, Refusal
+from cm_delta_dagster.errors import ApprovalRequiredError, CommitRefusedError
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
+from cm_delta_dagster.refusals import Refusal
 
 NAME = rule_rows.CHECK
 

@@ -1,0 +1,64 @@
+"""The calls of the Python API for remedies. ``lake`` is the connection, ``table`` a table whose name is not known."""
+
+from cm_delta_dagster import remedies
+from cm_delta_dagster.remedies import RemedyWords, TableRemedy
+
+
+def _table(remedy: TableRemedy) -> str:
+    return "table" if remedy.table is None else f"lake.table({remedy.table!r})"
+
+
+def _recover(remedy: TableRemedy) -> tuple[str, ...]:
+    return f"plan = lake.plan_recover({_name(remedy)})", "lake.recover(plan)"
+
+
+def _choose(remedy: TableRemedy) -> tuple[str, ...]:
+    return tuple(f"lake.plan_recover({_name(remedy)}, keep={kept!r})" for kept in ("catalog", "storage"))
+
+
+def _name(remedy: TableRemedy) -> str:
+    return "name" if remedy.table is None else repr(remedy.table)
+
+
+def _relocate(remedy: remedies.RelocateTables) -> tuple[str, ...]:
+    moved_from = "moved_from" if remedy.moved_from is None else repr(remedy.moved_from)
+    moved_to = "moved_to" if remedy.moved_to is None else repr(remedy.moved_to)
+    return f"plan = lake.plan_relocate({moved_from}, {moved_to})", "lake.relocate(plan)"
+
+
+def _recover_warehouse(remedy: remedies.RecoverWarehouse) -> tuple[str, ...]:
+    return f"plan = lake.plan_recover_warehouse({remedy.warehouse!r})", "lake.recover_warehouse(plan)"
+
+
+def _set_property(remedy: remedies.SetTableProperty) -> tuple[str, ...]:
+    return (f"{_table(remedy)}.alter.set_properties({ ({remedy.key: remedy.value})!r})",)
+
+
+def _drop_or_rename(remedy: remedies.DropOrRenameColumn) -> tuple[str, ...]:
+    alter = f"{_table(remedy)}.alter"
+    return f"{alter}.drop_column({remedy.column!r})", f"{alter}.rename_column({remedy.column!r}, to)"
+
+
+def _decide(remedy: remedies.DecideApproval) -> tuple[str, ...]:
+    return f"lake.approve({remedy.approval_id!r})", f"lake.reject({remedy.approval_id!r}, reason)"
+
+
+WORDS: RemedyWords = {
+    remedies.CheckTable: lambda remedy: (f"{_table(remedy)}.doctor()",),
+    remedies.RepairTable: lambda remedy: (f"{_table(remedy)}.doctor(repair=True)",),
+    remedies.RecoverTable: _recover,
+    remedies.ChooseHistory: _choose,
+    remedies.RelocateTables: _relocate,
+    remedies.RecoverWarehouse: _recover_warehouse,
+    remedies.DecideApproval: _decide,
+    remedies.SetClusteringColumns: lambda remedy: (f"{_table(remedy)}.alter.cluster_by(columns)",),
+    remedies.RemoveClusteringColumns: lambda remedy: (f"{_table(remedy)}.alter.cluster_by(())",),
+    remedies.EnableTableFeature: lambda remedy: (f"{_table(remedy)}.alter.enable_feature({remedy.feature!r})",),
+    remedies.DropTableFeature: lambda remedy: (f"{_table(remedy)}.alter.drop_feature({remedy.feature!r})",),
+    remedies.SetTableProperty: _set_property,
+    remedies.DropOrRenameColumn: _drop_or_rename,
+    remedies.OverwriteWithSchema: lambda remedy: (f"{_table(remedy)}.overwrite(rows, schema_mode='overwrite')",),
+    remedies.PassUncheckedCondition: lambda remedy: ("raw_sql(text)",),
+    remedies.ResumeArrowStream: lambda remedy: (f"{_table(remedy)}.stream_arrow({remedy.offset!r})",),
+}
+"""The calls for each kind of remedy."""

@@ -1,0 +1,76 @@
+"""The commands of ``cm-delta`` for remedies. A remedy that is absent here has none, and is said in the words of Python."""
+
+import shlex
+
+from cm_delta_dagster import remedies
+from cm_delta_dagster.remedies import EntryPoint, Remedy, RemedyWords, TableRemedy, calls
+
+_PLACEHOLDER = "catalog.schema.table"
+"""For a table whose name is not known."""
+
+
+def _command(*words: str) -> str:
+    return shlex.join(["cm-delta", *words])
+
+
+def _name(remedy: TableRemedy) -> str:
+    return remedy.table or _PLACEHOLDER
+
+
+def _recover(remedy: TableRemedy) -> tuple[str, ...]:
+    return _command("recover", _name(remedy)), _command("recover", _name(remedy), "--apply")
+
+
+def _choose(remedy: TableRemedy) -> tuple[str, ...]:
+    return tuple(_command("recover", _name(remedy), "--keep", kept) for kept in ("catalog", "storage"))
+
+
+def _relocate(remedy: remedies.RelocateTables) -> tuple[str, ...]:
+    command = _command("relocate", "--from", remedy.moved_from or "OLD", "--to", remedy.moved_to or "NEW")
+    return command, f"{command} --apply"
+
+
+def _recover_warehouse(remedy: remedies.RecoverWarehouse) -> tuple[str, ...]:
+    command = _command("recover", "--warehouse", remedy.warehouse)
+    return command, f"{command} --apply"
+
+
+def _alter(remedy: TableRemedy, command: str, *words: str) -> str:
+    return _command("alter", command, _name(remedy), *words)
+
+
+def _by_spark(remedy: Remedy) -> tuple[str, ...]:
+    """The statements of a change that only Spark can make."""
+    return tuple(_command("sql", statement) for statement in calls(remedy, EntryPoint.SQL))
+
+
+def _set_property(remedy: remedies.SetTableProperty) -> tuple[str, ...]:
+    if remedy.rewrites_files:
+        return _by_spark(remedy)
+    return (_alter(remedy, "set-property", f"{remedy.key}={remedy.value}"),)
+
+
+def _drop_or_rename(remedy: remedies.DropOrRenameColumn) -> tuple[str, ...]:
+    return _alter(remedy, "drop-column", remedy.column), _alter(remedy, "rename-column", remedy.column, "NEW_NAME")
+
+
+def _decide(remedy: remedies.DecideApproval) -> tuple[str, ...]:
+    return _command("approve", remedy.approval_id), _command("reject", remedy.approval_id, "--reason", "TEXT")
+
+
+WORDS: RemedyWords = {
+    remedies.CheckTable: lambda remedy: (_command("doctor", _name(remedy)),),
+    remedies.RepairTable: lambda remedy: (_command("doctor", _name(remedy), "--repair"),),
+    remedies.RecoverTable: _recover,
+    remedies.ChooseHistory: _choose,
+    remedies.RelocateTables: _relocate,
+    remedies.RecoverWarehouse: _recover_warehouse,
+    remedies.DecideApproval: _decide,
+    remedies.SetClusteringColumns: _by_spark,
+    remedies.RemoveClusteringColumns: _by_spark,
+    remedies.EnableTableFeature: lambda remedy: (_alter(remedy, "enable-feature", remedy.feature),),
+    remedies.DropTableFeature: _by_spark,
+    remedies.SetTableProperty: _set_property,
+    remedies.DropOrRenameColumn: _drop_or_rename,
+}
+"""The commands for each kind of remedy."""

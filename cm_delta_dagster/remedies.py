@@ -1,0 +1,293 @@
+"""What a user can do about an error, as values that name no method and no command.
+
+An error carries a remedy beside its message. Each entry point has a table of words: how a user of Python, of SQL or of the command
+line does what a remedy says. :func:`advice` makes the sentence of them, e.g. ``Put back what has an intact copy: `cm-delta doctor
+main.sales.orders --repair```. A remedy without words in the table of SQL is said in those of the process.
+
+The tables are in the layers of the entry points; the package registers them when it is imported.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, ClassVar, Self, TypeAlias
+
+
+class EntryPoint(StrEnum):
+    """Where a user called the package."""
+
+    PYTHON = "python"
+    SQL = "sql"
+    SHELL = "shell"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy(ABC):
+    """What to do about an error; a subclass for each kind, whose attributes are what the words need."""
+
+    joint: ClassVar[str] = ", then "
+    """What stands between several calls."""
+
+    @property
+    @abstractmethod
+    def purpose(self) -> str:
+        """What to do, in words of the protocol and without a full stop."""
+
+    def of_table(self, table: str) -> "Remedy":
+        """This remedy for the table of that name, if it concerns a table and does not name one yet."""
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRemedy(Remedy):
+    """A remedy that concerns a table.
+
+    Attributes:
+        table: its name; None where it is not known.
+    """
+
+    table: str | None = None
+
+    def of_table(self, table: str) -> Self:
+        return self if self.table is not None else replace(self, table=table)
+
+
+# --- catalog and storage ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckTable(TableRemedy):
+    """Compare the storage of the table with what the catalog ratified."""
+
+    @property
+    def purpose(self) -> str:
+        return "Find out what is wrong by comparing every commit with what the catalog ratified"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairTable(TableRemedy):
+    """Carry out the repairs whose result is proven."""
+
+    @property
+    def purpose(self) -> str:
+        return "Put back what has an intact copy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoverTable(TableRemedy):
+    """Record commits of storage in a catalog that does not know them."""
+
+    @property
+    def purpose(self) -> str:
+        return "See which of these commits can be recorded in the catalog, and record them"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChooseHistory(TableRemedy):
+    """Keep one of the two histories of a table that has forked."""
+
+    joint: ClassVar[str] = ", or "
+
+    @property
+    def purpose(self) -> str:
+        return "Compare both histories, and choose whether to keep that of the catalog or that of the storage"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelocateTables(Remedy):
+    """Record the new location of a warehouse that was moved.
+
+    Attributes:
+        moved_from, moved_to: locations; None where they are not known.
+    """
+
+    moved_from: str | None = None
+    moved_to: str | None = None
+
+    @property
+    def purpose(self) -> str:
+        return "If the warehouse was moved, record its new location in the catalog"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoverWarehouse(Remedy):
+    """Adopt the tables of a warehouse whose catalog was lost."""
+
+    warehouse: str
+
+    @property
+    def purpose(self) -> str:
+        return "To bring the tables of a lost catalog into this one, plan their adoption and carry it out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecideApproval(Remedy):
+    """Decide a request for approval."""
+
+    approval_id: str
+
+    joint: ClassVar[str] = ", or "
+
+    @property
+    def purpose(self) -> str:
+        return "An approver decides about it"
+
+
+# --- definition of a table --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetClusteringColumns(TableRemedy):
+    """Choose the clustering columns of the table."""
+
+    @property
+    def purpose(self) -> str:
+        return "Set the clustering columns of the table"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveClusteringColumns(TableRemedy):
+    """Make the table one without clustering columns."""
+
+    @property
+    def purpose(self) -> str:
+        return "Remove the clustering columns first"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnableTableFeature(TableRemedy):
+    """Add a table feature."""
+
+    feature: str
+
+    @property
+    def purpose(self) -> str:
+        return f"Enable the feature {self.feature} first"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropTableFeature(TableRemedy):
+    """Drop a table feature with what the table holds because of it."""
+
+    feature: str
+
+    @property
+    def purpose(self) -> str:
+        return f"Drop the feature {self.feature}; Spark rewrites files that need it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetTableProperty(TableRemedy):
+    """Set a table property.
+
+    Attributes:
+        rewrites_files: only with Spark, because data files must be rewritten.
+    """
+
+    key: str
+    value: str
+    rewrites_files: bool = False
+
+    @property
+    def purpose(self) -> str:
+        return (
+            f"Set the property {self.key}{', for which Spark rewrites the data files' if self.rewrites_files else ''}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropOrRenameColumn(TableRemedy):
+    """Drop or rename a column in a commit without rows."""
+
+    joint: ClassVar[str] = ", or "
+
+    column: str
+
+    @property
+    def purpose(self) -> str:
+        return f"Drop or rename the column {self.column!r} before the write"
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverwriteWithSchema(TableRemedy):
+    """Replace the rows and the schema of the table."""
+
+    @property
+    def purpose(self) -> str:
+        return "To replace the schema with the rows, overwrite the table"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassUncheckedCondition(Remedy):
+    """Have Spark evaluate a condition that is not checked before."""
+
+    @property
+    def purpose(self) -> str:
+        return "Text that your own program wrote can be passed to Spark unchecked; never do that with text that a user entered"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeArrowStream(TableRemedy):
+    """Read a stream from an offset without Spark.
+
+    Attributes:
+        offset: JSON of the offset.
+    """
+
+    offset: str
+
+    @property
+    def purpose(self) -> str:
+        return "To lose no row, read the rows before that change without Spark"
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+RemedyWords: TypeAlias = Mapping[type[Remedy], Callable[[Any], tuple[str, ...]]]
+"""The calls, statements or commands for each kind of remedy."""
+
+_tables: dict[EntryPoint, Callable[[], RemedyWords]] = {}
+_process = EntryPoint.PYTHON
+
+
+def register_words(entry_point: EntryPoint, words: Callable[[], RemedyWords]) -> None:
+    """Set the words of an entry point; ``words`` is called when they are needed."""
+    _tables[entry_point] = words
+
+
+@contextmanager
+def process_entry_point(entry_point: EntryPoint) -> Iterator[None]:
+    """Within the block, errors and log records of all threads have the words of ``entry_point``."""
+    global _process
+    before, _process = _process, entry_point
+    try:
+        yield
+    finally:
+        _process = before
+
+
+def calls(remedy: Remedy, entry_point: EntryPoint) -> tuple[str, ...]:
+    """How a user of ``entry_point`` does what ``remedy`` says; empty if that is not possible there."""
+    words = _tables[entry_point]().get(type(remedy))
+    return () if words is None else words(remedy)
+
+
+def advice(remedy: Remedy, entry_point: EntryPoint | None = None) -> str:
+    """The sentence that says what to do, and how.
+
+    Args:
+        entry_point: whose words to use first; those of the process if it has none.
+    """
+    for language in (entry_point, _process, EntryPoint.PYTHON):
+        chosen = () if language is None else calls(remedy, language)
+        if not chosen:
+            continue
+        marked = [f"`{call}`" for call in chosen] if language is EntryPoint.SHELL else chosen
+        elsewhere = ", in Python" if language is EntryPoint.PYTHON and _process is EntryPoint.SHELL else ""
+        return f"{remedy.purpose}{elsewhere}: {remedy.joint.join(marked)}."
+    return f"{remedy.purpose}."

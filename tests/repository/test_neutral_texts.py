@@ -1,0 +1,94 @@
+"""Texts of the lower layers name no method of the Python API, no argument of one and no command; an error has a remedy for that."""
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from cm_delta_dagster.api.connection import Connection
+from cm_delta_dagster.api.delta_table import DeltaTable
+from cm_delta_dagster.api.merge_builder import MergeBuilder
+from cm_delta_dagster.api.table_alterer import TableAlterer
+from cm_delta_dagster.cli.command_table import MODULES as COMMANDS
+from tests.repository.module_source import read_part
+from tests.repository.requirements import ROOT
+
+LAYERS = ("protocol", "client")
+ALLOWED = {
+    "protocol/predicates/sql_functions.py": "lists of functions of SQL",
+}
+"""Files that are not read, with the reason."""
+
+
+def _methods() -> Iterator[str]:
+    for kind in (Connection, DeltaTable, TableAlterer, MergeBuilder):
+        yield from (name for name, _ in inspect.getmembers(kind) if not name.startswith("_"))
+
+
+_NAMES = sorted(set(_methods()) | {"connect", "raw_sql"})
+_WITH_UNDERSCORE = "|".join(name for name in _NAMES if "_" in name)
+_COMMANDS = "|".join(sorted(COMMANDS))
+_NAMED = re.compile(
+    rf"\bcm-delta (?:{_COMMANDS}|-)"
+    rf"|`(?:{_COMMANDS}) "
+    rf"|(?<![\w-])--[a-z]"
+    rf"|\b(?:lake|conn|connection|table)\.(?:{'|'.join(_NAMES)})\b"
+    rf"|(?<![\w.])\.?(?:{'|'.join(_NAMES)})\((?!s\))"
+    rf"|(?<![\w.])(?:{_WITH_UNDERSCORE})\b"
+    r"|(?<![\w.?&'{])[a-z]+(?:_[a-z]+)*=(?![=\0\s]|$)"
+)
+"""A command, an option, a method with its object or with brackets, and an argument with its name."""
+
+
+def named_in(text: str) -> list[str]:
+    """What of the API or of the command line a text names. Texts without a space are no sentences."""
+    return [match[0] for match in _NAMED.finditer(text)] if re.search(r"[a-z,.;:] [a-z\0(`]", text) else []
+
+
+def test_texts_of_the_lower_layers_name_no_method_and_no_command() -> None:
+    faults = []
+    for layer in LAYERS:
+        for file in sorted((ROOT / "cm_delta_dagster" / layer).rglob("*.py")):
+            if str(file.relative_to(ROOT / "cm_delta_dagster")) in ALLOWED:
+                continue
+            for text in read_part(ast.parse(file.read_text())).texts:
+                faults += [f"{file.relative_to(ROOT)}: {name!r} in {text!r}" for name in named_in(text)]
+    assert not faults, "Give the error a remedy (cm_delta_dagster/remedies.py):\n" + "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Run `cm-delta doctor \0 --repair` for this table.",
+        "Then `recover ` shows both histories.",
+        "The call with --apply records it.",
+        "Set the columns again: table.alter.cluster_by(...).",
+        "Use table.alter in Python.",
+        "Use set_properties to change it.",
+        "Read the rows with stream_arrow from the offset \0.",
+        "Call lake.doctor for this table.",
+        "Read it with history() instead.",
+        "Pass the text as raw_sql(...) to Spark.",
+        "Give the condition as where='x > 1' to the read.",
+        "Overwrite the table with schema_mode=OVERWRITE.",
+    ],
+)
+def test_a_call_a_command_and_an_argument_are_found(text: str) -> None:
+    assert named_in(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Set the property delta.enableChangeDataFeed = 'true' first.",
+        "The commit of version \0 is missing in the table.",
+        "Log files of _delta_log, and the history of the table (see there).",
+        "The function date_add(x, 1) is not known.",
+        "To reach the store, raise ClientSettings.max_commit_attempts.",
+        "Write a condition such as `x > 1`, with files(s) in it.",
+    ],
+)
+def test_names_of_the_protocol_are_not_taken_for_calls(text: str) -> None:
+    assert not named_in(text)

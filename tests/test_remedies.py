@@ -1,0 +1,234 @@
+"""Remedies of errors: every kind has words for every entry point, the words are true, and the text of an error has them."""
+
+import ast
+import copy
+import dataclasses
+import inspect
+import pickle
+import shlex
+import typing
+from pathlib import Path
+
+import click
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+
+import cm_delta_dagster
+from cm_delta_dagster import remedies
+from cm_delta_dagster.api.connection import Connection, connect
+from cm_delta_dagster.api.delta_table import DeltaTable
+from cm_delta_dagster.api.remedy_words import WORDS as PYTHON
+from cm_delta_dagster.cli.main import main
+from cm_delta_dagster.cli.remedy_words import WORDS as SHELL
+from cm_delta_dagster.errors import CmDeltaError, CorruptLogError, InvalidArgumentError, TableNotFoundError
+from cm_delta_dagster.operations.sql.remedy_words import WORDS as SQL
+from cm_delta_dagster.operations.sql.remedy_words import errors_in_sql
+from cm_delta_dagster.remedies import EntryPoint, Remedy, advice, calls, process_entry_point
+
+TABLE = "main.sales.orders"
+
+EXAMPLES: tuple[Remedy, ...] = (
+    remedies.CheckTable(),
+    remedies.CheckTable(table=TABLE),
+    remedies.ChooseHistory(),
+    remedies.ChooseHistory(table=TABLE),
+    remedies.DecideApproval(approval_id="5f0c"),
+    remedies.DropTableFeature(feature="typeWidening-preview"),
+    remedies.DropTableFeature(feature="deletionVectors", table=TABLE),
+    remedies.DropOrRenameColumn(column="day"),
+    remedies.DropOrRenameColumn(column="the day's `end`", table="main.sales.orders 1"),
+    remedies.EnableTableFeature(feature="timestampNtz"),
+    remedies.EnableTableFeature(feature="timestampNtz", table=TABLE),
+    remedies.OverwriteWithSchema(),
+    remedies.OverwriteWithSchema(table=TABLE),
+    remedies.PassUncheckedCondition(),
+    remedies.RecoverTable(),
+    remedies.RecoverTable(table=TABLE),
+    remedies.RecoverWarehouse(warehouse="s3://bucket/with space"),
+    remedies.RelocateTables(),
+    remedies.RelocateTables(moved_from="file:///old", moved_to="file:///new"),
+    remedies.RemoveClusteringColumns(),
+    remedies.RemoveClusteringColumns(table=TABLE),
+    remedies.RepairTable(),
+    remedies.RepairTable(table=TABLE),
+    remedies.ResumeArrowStream(offset='{"version": 3}'),
+    remedies.SetClusteringColumns(),
+    remedies.SetClusteringColumns(table=TABLE),
+    remedies.SetTableProperty(key="delta.enableChangeDataFeed", value="true"),
+    remedies.SetTableProperty(key="delta.columnMapping.mode", value="none", table=TABLE, rewrites_files=True),
+    remedies.SetTableProperty(key="owner", value="it's \\ 1", table=TABLE),
+)
+WITHOUT_STATEMENT = {
+    remedies.CheckTable,
+    remedies.ChooseHistory,
+    remedies.DecideApproval,
+    remedies.OverwriteWithSchema,
+    remedies.PassUncheckedCondition,
+    remedies.RecoverTable,
+    remedies.RecoverWarehouse,
+    remedies.RelocateTables,
+    remedies.RepairTable,
+    remedies.ResumeArrowStream,
+}
+"""Kinds for which there is no statement of SQL."""
+WITHOUT_COMMAND: set[type[Remedy]] = {
+    remedies.OverwriteWithSchema,
+    remedies.PassUncheckedCondition,
+    remedies.ResumeArrowStream,
+}
+"""Kinds for which there is no command."""
+
+
+def _kinds() -> set[type[Remedy]]:
+    return {
+        value
+        for value in vars(remedies).values()
+        if isinstance(value, type) and issubclass(value, Remedy) and not inspect.isabstract(value)
+    }
+
+
+def _calls(entry_point: EntryPoint) -> list[str]:
+    return [call for remedy in EXAMPLES for call in calls(remedy, entry_point)]
+
+
+def test_every_kind_of_remedy_has_words_for_every_entry_point() -> None:
+    kinds = _kinds()
+    assert {type(example) for example in EXAMPLES} == kinds
+    assert set(PYTHON) == kinds
+    assert set(SQL) == kinds - WITHOUT_STATEMENT
+    assert set(SHELL) == kinds - WITHOUT_COMMAND
+
+
+# --- the words are true -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", _calls(EntryPoint.PYTHON))
+def test_the_words_for_python_name_methods_that_exist_and_take_these_arguments(call: str) -> None:
+    for statement in ast.parse(call).body:
+        assert isinstance(statement, ast.Expr | ast.Assign)
+        _check_python(statement.value)
+
+
+def _check_python(node: ast.expr) -> object:
+    """The type of the value of an expression; fails if a name, attribute or argument in it does not exist."""
+    match node:
+        case ast.Name(id="lake"):
+            return Connection
+        case ast.Name(id="table"):
+            return DeltaTable
+        case ast.Name(id=name):
+            return getattr(cm_delta_dagster, name)
+        case ast.Attribute(value=value, attr=name):
+            member = inspect.getattr_static(_check_python(value), name)
+            if isinstance(member, property):
+                return typing.get_type_hints(member.fget)["return"]
+            return member
+        case ast.Call(func=function, args=args, keywords=keywords):
+            called = _check_python(function)
+            assert callable(called)
+            itself = [object()] if isinstance(function, ast.Attribute) else []
+            named = {keyword.arg: keyword.value for keyword in keywords if keyword.arg is not None}
+            inspect.signature(called).bind(*itself, *args, **named)
+            return typing.get_type_hints(called).get("return")
+    raise AssertionError(f"not a call: {ast.unparse(node)}")
+
+
+@pytest.mark.parametrize("call", _calls(EntryPoint.SHELL))
+def test_the_words_for_the_shell_are_command_lines_that_the_program_parses(call: str) -> None:
+    program, *words = shlex.split(call)
+    assert program == "cm-delta"
+    command: click.Command = main
+    context = click.Context(main)
+    while isinstance(command, click.Group):
+        name, found, words = command.resolve_command(context, words)
+        assert found is not None and name is not None
+        command, context = found, click.Context(found, parent=context)
+    command.parse_args(context, words)
+
+
+@pytest.mark.parametrize("statement", _calls(EntryPoint.SQL))
+def test_the_words_for_sql_are_statements_that_are_parsed(statement: str, tmp_path: Path) -> None:
+    with connect(f"sqlite:///{tmp_path}/catalog.db") as lake, pytest.raises(TableNotFoundError):
+        lake.sql(statement)
+
+
+# --- texts ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_text_of_an_error_is_its_message_and_the_remedy_in_words_for_python() -> None:
+    error = CorruptLogError("A file is gone.", version=3).with_remedy(remedies.RepairTable(table=TABLE))
+    assert error.message == "A file is gone."
+    assert (
+        str(error)
+        == "A file is gone. Put back what has an intact copy: lake.table('main.sales.orders').doctor(repair=True)."
+    )
+    assert str(CorruptLogError("A file is gone.")) == "A file is gone."
+
+
+def test_an_error_has_the_words_of_the_entry_point_of_its_process() -> None:
+    error = CmDeltaError("Stopped.").with_remedy(remedies.RecoverTable(table=TABLE))
+    with process_entry_point(EntryPoint.SHELL):
+        assert str(error).endswith(
+            ": `cm-delta recover main.sales.orders`, then `cm-delta recover main.sales.orders --apply`."
+        )
+    assert str(error).endswith(": plan = lake.plan_recover('main.sales.orders'), then lake.recover(plan).")
+
+
+def test_a_remedy_without_a_statement_has_the_words_of_the_process_in_sql() -> None:
+    with pytest.raises(CmDeltaError, match=r"doctor\(\)") as raised, errors_in_sql():
+        raise CmDeltaError("Stopped.").with_remedy(remedies.CheckTable(table=TABLE))
+    assert raised.value.entry_point is EntryPoint.SQL
+    with process_entry_point(EntryPoint.SHELL):
+        assert "`cm-delta doctor main.sales.orders`" in str(raised.value)
+
+
+def test_the_name_of_the_table_is_added_to_a_remedy_that_lacks_it() -> None:
+    error = CmDeltaError("Stopped.").with_remedy(remedies.RepairTable(), table=TABLE)
+    assert error.remedy == remedies.RepairTable(table=TABLE)
+    assert error.with_remedy(error.remedy, table="main.other.t").remedy == remedies.RepairTable(table=TABLE)
+    assert error.with_remedy(remedies.RelocateTables(), table=TABLE).remedy == remedies.RelocateTables()
+    assert error.with_remedy(None, table=TABLE).remedy is None
+
+
+@pytest.mark.parametrize("remedy", EXAMPLES)
+def test_an_error_keeps_its_remedy_when_it_is_copied_or_pickled(remedy: Remedy) -> None:
+    error = CorruptLogError("A file is gone.", version=3).with_remedy(remedy)
+    error.entry_point = EntryPoint.SQL
+    for twin in (copy.copy(error), copy.deepcopy(error), pickle.loads(pickle.dumps(error))):
+        assert (twin.args, twin.version, twin.remedy, twin.entry_point) == (error.args, 3, remedy, EntryPoint.SQL)
+        assert str(twin) == str(error)
+
+
+@pytest.mark.parametrize("remedy", EXAMPLES)
+def test_the_purpose_of_a_remedy_begins_a_sentence_and_names_no_call(remedy: Remedy) -> None:
+    assert dataclasses.is_dataclass(remedy)
+    assert remedy.purpose[0].isupper() and not remedy.purpose.endswith(".")
+    assert all(call not in remedy.purpose for entry_point in EntryPoint for call in calls(remedy, entry_point))
+    assert advice(remedy).startswith(remedy.purpose)
+
+
+def test_the_same_error_is_worded_for_python_for_sql_and_for_the_shell(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/catalog.db"
+    refused = "Enable the feature timestampNtz first: "
+    with connect(url, warehouse=str(tmp_path)) as lake:
+        table = lake.create_table(TABLE, pa.schema({"id": pa.int64()}))
+        with pytest.raises(InvalidArgumentError) as in_python:
+            table.alter.add_columns({"at": "timestamp_ntz"})
+        assert f"{refused}lake.table('{TABLE}').alter.enable_feature('timestampNtz')." in str(in_python.value)
+        with pytest.raises(InvalidArgumentError) as in_sql:
+            lake.sql(f"ALTER TABLE {TABLE} ADD COLUMN at timestamp_ntz")
+        statement = f"ALTER TABLE {TABLE} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')"
+        assert f"{refused}{statement}." in str(in_sql.value)
+        assert in_python.value.remedy == in_sql.value.remedy
+
+    def run(*words: str) -> Result:
+        return CliRunner().invoke(main, words, env={"CM_DELTA_CATALOG_URL": url})
+
+    in_shell = run("alter", "add-column", TABLE, "at", "timestamp_ntz")
+    assert (
+        in_shell.exit_code == 1 and f"{refused}`cm-delta alter enable-feature {TABLE} timestampNtz`." in in_shell.output
+    )
+    assert run("alter", "enable-feature", TABLE, "timestampNtz").exit_code == 0
+    assert run("alter", "add-column", TABLE, "at", "timestamp_ntz").exit_code == 0
+    assert str(in_python.value).endswith("enable_feature('timestampNtz').")
