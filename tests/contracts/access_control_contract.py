@@ -184,6 +184,8 @@ def a_lease_belongs_to_the_principal_that_acquired_it(bench: Bench) -> None:
 def a_reader_moves_its_own_pins_alone(bench: Bench) -> None:
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer, bench.client_of("reader") as reader:
         table_id = create(owner).table_id
+        for version in (1, 2):
+            owner.commit(table_id, proposal(version))
         owner.enable_grants()
         owner.grant([Privilege.APPEND], str(NAME), principal_of(writer))
         owner.grant([Privilege.READ], str(NAME), principal_of(reader))

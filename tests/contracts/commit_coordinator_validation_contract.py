@@ -8,13 +8,27 @@ from dataclasses import replace
 
 import pytest
 
-from cm_delta_dagster.catalog.commit_policy import CommitMode
-from cm_delta_dagster.catalog.ratification import CommitProposal, Ratified
+from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy
+from cm_delta_dagster.catalog.ratification import CommitProposal, InitialCommit, Ratified, VersionTaken
+from cm_delta_dagster.catalog.sql import catalog as sql_catalog
 from cm_delta_dagster.errors import CommitError, IllegalCommitError
 from cm_delta_dagster.protocol.actions.commit_json import decode_commit
 from cm_delta_dagster.protocol.commits.proposal_checks.content import MAX_CHECKED_BYTES
-from tests.contracts.catalog_bench import NAME, OTHER, Bench, Rule, create, defined, proposal, summary
+from tests.contracts.catalog_bench import (
+    NAME,
+    OTHER,
+    PROTOCOL,
+    Bench,
+    Rule,
+    create,
+    created,
+    defined,
+    metadata,
+    proposal,
+    summary,
+)
 from tests.support.commit_builder import ADD, commit_of, of_bytes
+from tests.support.log_records import logged_by
 from tests.support.unreadable_commits import REFUSED, UnreadableCommit, line_of, vector_of
 
 SEVERAL_LINES = 3000
@@ -95,6 +109,76 @@ def files_outside_of_the_table_are_illegal_except_in_a_clone(bench: Bench) -> No
             assert isinstance(catalog.commit(staging.table_id, _of_lines(version, line)), Ratified)
 
 
+def files_outside_of_a_new_table_are_illegal_except_in_a_clone(bench: Bench) -> None:
+    def initial(line: str) -> InitialCommit:
+        content = _of_lines(0, line_of("protocol"), line_of("metaData"), line).content_to_check
+        assert content is not None
+        return InitialCommit(
+            file_size=len(content),
+            file_modification_time=77,
+            metadata=metadata("id"),
+            protocol=PROTOCOL,
+            content=content,
+        )
+
+    with bench.client() as catalog:
+        source = defined(catalog)
+        for line in ABSOLUTE:
+            staging = catalog.create_staging_table(OTHER)
+            with pytest.raises(IllegalCommitError, match="outside of the table"):
+                catalog.register_table(staging.table_id, OTHER, summary=summary(1000), initial=initial(line))
+        clone = catalog.create_staging_table(OTHER, clone_of=source.table_id)
+        entry = catalog.register_table(clone.table_id, OTHER, summary=summary(1000), initial=initial(ABSOLUTE[0]))
+        assert entry.ratified.latest_version == 0
+
+
+MAPPED = line_of("metaData", configuration='{"delta.columnMapping.mode":"name"}')
+MAPPED_PROTOCOL = line_of(
+    "protocol",
+    readerFeatures='["catalogManaged","columnMapping"]',
+    writerFeatures='["catalogManaged","inCommitTimestamp","columnMapping"]',
+)
+
+
+def metadata_that_needs_a_feature_without_it_is_illegal(bench: Bench) -> None:
+    """Whichever of metadata and protocol the commit sets; the other one is that of the version before."""
+    with bench.client() as catalog:
+        table_id = defined(catalog).table_id
+        for lines in ((MAPPED,), (MAPPED, line_of("protocol"))):
+            with pytest.raises(IllegalCommitError, match="needs the feature columnMapping"):
+                catalog.commit(table_id, _of_lines(1, *lines))
+        mapped = _of_lines(1, MAPPED, MAPPED_PROTOCOL)
+        assert mapped.content_to_check is not None
+        actions = decode_commit(mapped.content_to_check, version=1)
+        mapped = replace(mapped, metadata=actions.metadata, protocol=actions.protocol)
+        assert isinstance(catalog.commit(table_id, mapped), Ratified)
+        with pytest.raises(IllegalCommitError, match="needs the feature columnMapping"):
+            catalog.commit(table_id, _of_lines(2, line_of("protocol")))
+        assert isinstance(catalog.commit(table_id, _of_lines(1, line_of("protocol"))), VersionTaken)
+        for version, lines in enumerate(((MAPPED,), (line_of("metaData"), line_of("protocol"))), 2):
+            assert isinstance(catalog.commit(table_id, _of_lines(version, *lines)), Ratified)
+
+
+def an_invalid_commit_that_was_made_put_if_absent_is_recorded_with_a_warning(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table_id = defined(catalog).table_id
+        catalog.change_commit_policy(table_id, CommitPolicy.parse("put_if_absent"))
+        for version, lines in ((1, (line_of("add"),)), (2, (line_of("add", path='"../x"'),))):
+            checked = _of_lines(version, *lines)
+            record = replace(
+                created(version),
+                summary=checked.summary,
+                content_to_check=checked.content_to_check,
+                file_size=checked.file_size,
+                sha256=checked.sha256,
+            )
+            with logged_by(sql_catalog) as messages:
+                assert isinstance(catalog.record_published(table_id, record), Ratified)
+            assert [f"--take-back {version}" in message and "'../x'" in message for message in messages] == [True] * (
+                version - 1
+            )
+
+
 def content_that_is_too_large_or_absent_is_ratified_unchecked(bench: Bench) -> None:
     with bench.client() as catalog:
         table_id = defined(catalog).table_id
@@ -109,5 +193,8 @@ COMMIT_COORDINATOR_VALIDATION_CONTRACT: tuple[Rule, ...] = (
     a_commit_that_readers_cannot_read_is_illegal,
     a_protocol_without_the_catalog_is_illegal,
     files_outside_of_the_table_are_illegal_except_in_a_clone,
+    files_outside_of_a_new_table_are_illegal_except_in_a_clone,
+    metadata_that_needs_a_feature_without_it_is_illegal,
+    an_invalid_commit_that_was_made_put_if_absent_is_recorded_with_a_warning,
     content_that_is_too_large_or_absent_is_ratified_unchecked,
 )

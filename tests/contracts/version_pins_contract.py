@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from cm_delta_dagster.catalog.access import Privilege
+from cm_delta_dagster.catalog.catalog import Catalog
+from cm_delta_dagster.catalog.commit_policy import CommitPolicy
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.catalog.version_pins import PIN_LIFETIME_MS
 from cm_delta_dagster.errors import (
@@ -18,9 +20,17 @@ from cm_delta_dagster.errors import (
 from tests.contracts.catalog_bench import NAME, SPAWN, Bench, Rule, create, proposal
 
 
+def _created(catalog: Catalog, versions: int) -> str:
+    """The id of a table with this many versions after the first."""
+    table = create(catalog).table_id
+    for version in range(1, versions + 1):
+        catalog.commit(table, proposal(version))
+    return table
+
+
 def the_first_pin_of_an_owner_stays(bench: Bench) -> None:
     with bench.client() as first, bench.client() as second:
-        table = create(first).table_id
+        table = _created(first, 5)
         assert first.pinned_version(table, owner="run 1") is None
         assert first.pin_version(table, 3, owner="run 1") == 3
         assert second.pin_version(table, 5, owner="run 1") == 3
@@ -31,7 +41,7 @@ def the_first_pin_of_an_owner_stays(bench: Bench) -> None:
 
 def a_pin_is_raised_and_never_lowered(bench: Bench) -> None:
     with bench.client() as catalog:
-        table = create(catalog).table_id
+        table = _created(catalog, 9)
         assert catalog.raise_pinned_version(table, 4, owner="run") == 4
         assert catalog.raise_pinned_version(table, 7, owner="run") == 7
         assert catalog.raise_pinned_version(table, 6, owner="run") == 7
@@ -41,11 +51,11 @@ def a_pin_is_raised_and_never_lowered(bench: Bench) -> None:
 
 def an_owner_has_one_pin_for_each_table(bench: Bench) -> None:
     with bench.client() as catalog:
-        table = create(catalog).table_id
+        table = _created(catalog, 1)
         other = create(catalog, TableIdentifier("main", "sales", "other")).table_id
         catalog.pin_version(table, 1, owner="run")
-        catalog.pin_version(other, 2, owner="run")
-        assert [catalog.pinned_version(each, owner="run") for each in (table, other)] == [1, 2]
+        catalog.pin_version(other, 0, owner="run")
+        assert [catalog.pinned_version(each, owner="run") for each in (table, other)] == [1, 0]
 
 
 def a_pin_belongs_to_the_principal_that_made_it(bench: Bench) -> None:
@@ -66,7 +76,7 @@ def a_pin_belongs_to_the_principal_that_made_it(bench: Bench) -> None:
 
 def pins_expire_after_their_lifetime(bench: Bench) -> None:
     with bench.client() as catalog:
-        table = create(catalog).table_id
+        table = _created(catalog, 2)
         catalog.pin_version(table, 1, owner="old")
         catalog.pin_version(table, 1, owner="renewed")
         bench.clock.now += PIN_LIFETIME_MS
@@ -91,6 +101,24 @@ def a_pin_requires_a_table_an_owner_and_a_version(bench: Bench) -> None:
                 pin(table, -1, owner="run")
 
 
+def a_version_that_the_table_does_not_have_is_not_pinned(bench: Bench) -> None:
+    """Except of a table whose commits are made put-if-absent: clients see its versions before the catalog does."""
+    with bench.client() as catalog:
+        table = _created(catalog, 1)
+        for pin in (catalog.pin_version, catalog.raise_pinned_version):
+            with pytest.raises(InvalidArgumentError, match="the latest version is 1"):
+                pin(table, 2, owner="run")
+            assert catalog.pinned_version(table, owner="run") is None
+        assert catalog.pin_version(table, 1, owner="run") == 1
+        with pytest.raises(InvalidArgumentError, match="the latest version is 1"):
+            catalog.raise_pinned_version(table, 2, owner="run")
+        assert catalog.pinned_version(table, owner="run") == 1
+        catalog.set_published_version(table, 1)
+        catalog.change_commit_policy(table, CommitPolicy.parse("put_if_absent"))
+        assert catalog.raise_pinned_version(table, 2, owner="run") == 2
+        assert catalog.pin_version(table, 5, owner="other run") == 5
+
+
 def _pin_all(bench: Bench, table: str, own: int, rounds: int, barrier: Any, answers: Any) -> None:
     with bench.client() as catalog:
         pinned = []
@@ -102,7 +130,7 @@ def _pin_all(bench: Bench, table: str, own: int, rounds: int, barrier: Any, answ
 
 def one_of_concurrent_processes_sets_each_pin(bench: Bench) -> None:
     with bench.client() as catalog:
-        table = create(catalog).table_id
+        table = _created(catalog, 3)
     barrier, answers = SPAWN.Barrier(3), SPAWN.Queue()
     processes = [SPAWN.Process(target=_pin_all, args=(bench, table, own, 20, barrier, answers)) for own in (1, 2, 3)]
     for process in processes:
@@ -117,7 +145,7 @@ def one_of_concurrent_processes_sets_each_pin(bench: Bench) -> None:
 
 def concurrent_raises_leave_the_highest_pin(bench: Bench) -> None:
     with bench.client() as catalog, ThreadPoolExecutor(max_workers=6) as pool:
-        table = create(catalog).table_id
+        table = _created(catalog, 39)
         pinned = list(pool.map(lambda version: catalog.raise_pinned_version(table, version, owner="run"), range(40)))
         assert all(answer >= version for version, answer in enumerate(pinned))
         assert catalog.pinned_version(table, owner="run") == 39
@@ -130,6 +158,7 @@ VERSION_PINS_CONTRACT: tuple[Rule, ...] = (
     a_pin_belongs_to_the_principal_that_made_it,
     pins_expire_after_their_lifetime,
     a_pin_requires_a_table_an_owner_and_a_version,
+    a_version_that_the_table_does_not_have_is_not_pinned,
     one_of_concurrent_processes_sets_each_pin,
     concurrent_raises_leave_the_highest_pin,
 )

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from cm_delta_dagster.protocol.actions.action_fields import protocol_of
+from cm_delta_dagster.protocol.features.table_features import reader_features, writer_features
 from tests.support.unreadable_commits import flaw_of
 
 _COMMIT_FILE = re.compile(r"\d{20}(\.[0-9a-f-]{36})?\.json")
@@ -26,11 +28,13 @@ def as_proposal(data: bytes) -> bytes:
 
 
 def _managed(line: bytes) -> bytes:
-    """The protocol with the feature of the catalog; features that a legacy protocol implies stay unlisted."""
+    """The protocol with the feature of the catalog; it lists the features that a legacy protocol implies."""
     fields: dict[str, Any] = json.loads(line)["protocol"]
     if "catalogManaged" in (fields.get("writerFeatures") or ()):
         return line
-    lists = {name: [*(fields.get(name) or ()), "catalogManaged"] for name in ("readerFeatures", "writerFeatures")}
+    protocol = protocol_of(fields)
+    of_readers = {*reader_features(protocol), "catalogManaged"}
+    lists = {"readerFeatures": sorted(of_readers), "writerFeatures": sorted(of_readers | writer_features(protocol))}
     return json.dumps({"protocol": {**fields, "minReaderVersion": 3, "minWriterVersion": 7, **lists}}).encode()
 
 

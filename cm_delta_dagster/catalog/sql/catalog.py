@@ -169,7 +169,7 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
         commits.check_timestamp(
             table_id, 0, summary, previous=None, now_ms=now_ms, max_ahead_ms=self._max_clock_difference_ms
         )
-        validation.check_initial(initial)
+        validation.check_initial(self._database, table_id, initial, operation=summary.operation)
         return self._database.write(
             lambda connection: registry.register_table(
                 connection, table_id, identifier, summary=summary, initial=initial, now_ms=now_ms
@@ -312,6 +312,16 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
                 proposal.version,
                 table_id,
                 ahead_ms / 1000,
+            )
+        flaw = validation.flaw_of_published(proposal) if isinstance(outcome, Ratified) else None
+        if flaw is not None:
+            _log.warning(
+                "Version %d of table %s was made by creating its file, without the catalog: %s It is the latest version "
+                "nevertheless. An owner can take it back: cm-delta doctor TABLE --repair --take-back %d.",
+                proposal.version,
+                table_id,
+                flaw,
+                proposal.version,
             )
         return outcome
 

@@ -212,6 +212,7 @@ def found_proposal(version: int, data: bytes) -> CommitProposal:
         metadata=commit.metadata,
         protocol=commit.protocol,
         sha256=digest_of(data),
+        content_to_check=data,
         summary=CommitSummary(
             txn_id=info.txn_id,
             in_commit_timestamp=info.in_commit_timestamp,

@@ -7,29 +7,50 @@ admits one.
 
 import sqlalchemy as sa
 
+from cm_delta_dagster.catalog.commit_policy import NOT_THROUGH_CATALOG
 from cm_delta_dagster.catalog.sql.access import guard
 from cm_delta_dagster.catalog.sql.database.callers import caller_of
-from cm_delta_dagster.catalog.sql.database.schema import VERSION_PINS
+from cm_delta_dagster.catalog.sql.database.schema import TABLES, VERSION_PINS
 from cm_delta_dagster.catalog.sql.rows.errors import unknown_table
 from cm_delta_dagster.catalog.version_pins import PIN_LIFETIME_MS
-from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 
 _SAME = sa.and_(VERSION_PINS.c.owner == sa.bindparam("of_owner"), VERSION_PINS.c.table_id == sa.bindparam("of_table"))
 _PINNED = sa.select(sa.func.max(VERSION_PINS.c.version)).where(
     _SAME, VERSION_PINS.c.principal.in_([sa.bindparam("caller"), sa.literal("")])
 )
+_HAS_VERSION = sa.and_(
+    TABLES.c.table_id == sa.bindparam("of_table"),
+    sa.or_(
+        TABLES.c.latest_version >= sa.bindparam("to_version", type_=sa.BigInteger),
+        # Clients see versions of such tables before the catalog does.
+        TABLES.c.commit_policy.in_(NOT_THROUGH_CATALOG),
+    ),
+)
+_TABLE_WITH_VERSION = sa.select(TABLES.c.table_id).where(_HAS_VERSION)
 _RAISE = (
     sa.update(VERSION_PINS)
-    .where(_SAME, VERSION_PINS.c.version < sa.bindparam("to_version"))
+    .where(_SAME, VERSION_PINS.c.version < sa.bindparam("to_version"), sa.exists(_TABLE_WITH_VERSION))
     .values(version=sa.bindparam("to_version"), pinned_ms=sa.bindparam("now_ms"))
 )
+_INSERT = sa.insert(VERSION_PINS).from_select(
+    ["owner", "table_id", "version", "pinned_ms", "principal"],
+    sa.select(
+        sa.bindparam("of_owner", type_=sa.Text),
+        TABLES.c.table_id,
+        sa.bindparam("to_version", type_=sa.BigInteger),
+        sa.bindparam("now_ms", type_=sa.BigInteger),
+        sa.bindparam("caller", type_=sa.Text),
+    ).where(_HAS_VERSION),
+)
+_LATEST = sa.select(TABLES.c.latest_version).where(TABLES.c.table_id == sa.bindparam("of_table"))
 _DELETE_EXPIRED = sa.delete(VERSION_PINS).where(VERSION_PINS.c.pinned_ms < sa.bindparam("before_ms"))
 
 
 def pin(connection: sa.Connection, table_id: str, version: int, *, owner: str, now_ms: int) -> int:
     """Insert unless there is a pin. Returns the pinned version."""
     _insert(connection, table_id, version, owner=owner, now_ms=now_ms)
-    return _pinned_or_unknown(connection, table_id, owner)
+    return _pinned_or_refused(connection, table_id, version, owner=owner)
 
 
 def raise_pin(connection: sa.Connection, table_id: str, version: int, *, owner: str, now_ms: int) -> int:
@@ -41,7 +62,10 @@ def raise_pin(connection: sa.Connection, table_id: str, version: int, *, owner: 
         connection.execute(own, parameters)
     else:
         connection.execute(_RAISE, parameters)
-    return _pinned_or_unknown(connection, table_id, owner)
+    version_now = _pinned_or_refused(connection, table_id, version, owner=owner)
+    if version_now < version and connection.execute(_TABLE_WITH_VERSION, parameters).first() is None:
+        raise _no_such_version(connection, table_id, version)
+    return version_now
 
 
 def pinned(connection: sa.Connection, table_id: str, *, owner: str) -> int | None:
@@ -70,21 +94,32 @@ def _insert(connection: sa.Connection, table_id: str, version: int, *, owner: st
     guard.require_on_table(connection, guard.Operation.PIN, table_id)
     connection.execute(_DELETE_EXPIRED, {"before_ms": now_ms - PIN_LIFETIME_MS})
     row = {
-        "owner": owner,
-        "table_id": table_id,
-        "version": version,
-        "pinned_ms": now_ms,
-        "principal": _principal(connection),
+        "of_table": table_id,
+        "to_version": version,
+        "of_owner": owner,
+        "now_ms": now_ms,
+        "caller": _principal(connection),
     }
     try:
         with connection.begin_nested():
-            connection.execute(sa.insert(VERSION_PINS).values(row))
-    except sa.exc.IntegrityError:  # Another process pinned concurrently, or there is no such table.
+            connection.execute(_INSERT, row)
+    except sa.exc.IntegrityError:  # Another process pinned concurrently.
         return
 
 
-def _pinned_or_unknown(connection: sa.Connection, table_id: str, owner: str) -> int:
+def _pinned_or_refused(connection: sa.Connection, table_id: str, version: int, *, owner: str) -> int:
     found = pinned(connection, table_id, owner=owner)
     if found is None:
-        raise unknown_table(table_id)
+        raise _no_such_version(connection, table_id, version)
     return found
+
+
+def _no_such_version(
+    connection: sa.Connection, table_id: str, version: int
+) -> TableNotFoundError | InvalidArgumentError:
+    latest = connection.execute(_LATEST, {"of_table": table_id}).scalar_one_or_none()
+    if latest is None:
+        return unknown_table(table_id)
+    return InvalidArgumentError(
+        f"Version {version} of table {table_id} cannot be pinned: the latest version is {latest}. Load the table again."
+    )

@@ -1,8 +1,11 @@
 """Checks of the content of proposals for every caller, before the transaction that ratifies them.
 
 What the bytes of a commit decide is checked by :mod:`~cm_delta_dagster.protocol.commits.proposal_checks.content`. A proposal whose
-content is not known or too large is not checked. The record of a published commit is not checked either: its file is the commit
-already, so that a refusal would not keep readers from it.
+content is not known or too large is not checked.
+
+The record of a commit that was made put-if-absent is not refused: its file is the commit already, and without the record the
+catalog could ratify no later version, and an owner could not take the commit back. A warning names it. Commits that recovery and
+adoption record are not checked, for the same reason; both read each of them first.
 """
 
 from collections.abc import Mapping
@@ -15,10 +18,16 @@ from cm_delta_dagster.catalog.ratification import CommitProposal, InitialCommit
 from cm_delta_dagster.catalog.sql.access import guard
 from cm_delta_dagster.catalog.sql.database.caller_database import CallerDatabase
 from cm_delta_dagster.catalog.sql.ratification.context import checked_bytes
-from cm_delta_dagster.catalog.sql.rows import locations
+from cm_delta_dagster.catalog.sql.rows import definitions, locations
 from cm_delta_dagster.errors import CommitRefusedError, IllegalCommitError
 from cm_delta_dagster.protocol.actions.paths import canonical_location, resolve_path
-from cm_delta_dagster.protocol.commits.proposal_checks.content import MAX_CHECKED_BYTES, check_content
+from cm_delta_dagster.protocol.commits.proposal_checks.content import (
+    MAX_CHECKED_BYTES,
+    CheckedContent,
+    check_content,
+    illegal,
+)
+from cm_delta_dagster.protocol.commits.proposal_checks.features import flaw_of_features
 
 _SMALL_BYTES = 64 * 1024
 """Parsing less takes less time than to ask the database for the privileges of the caller."""
@@ -54,8 +63,8 @@ def _checked(database: CallerDatabase, table_id: str, proposal: CommitProposal) 
         require_privilege()
     try:
         content = check_content(data)
-        if content.absolute_paths:
-            database.read(lambda connection: _check_paths(connection, table_id, content.absolute_paths))
+        if content.absolute_paths or (content.metadata is None) != (content.protocol is None):
+            database.read(lambda connection: _check_state(connection, table_id, proposal.version, content))
     except IllegalCommitError:
         if is_small:
             require_privilege()
@@ -63,11 +72,29 @@ def _checked(database: CallerDatabase, table_id: str, proposal: CommitProposal) 
     return replace(proposal, checked=content)
 
 
-def check_initial(initial: InitialCommit | None) -> None:
-    """Check the content of version 0 as :func:`check`, without its paths. Raises IllegalCommitError."""
+def check_initial(database: CallerDatabase, table_id: str, initial: InitialCommit | None, *, operation: str) -> None:
+    """Check the content of version 0 as :func:`check`. Raises IllegalCommitError."""
     data = None if initial is None else initial.content
-    if data is not None and len(data) <= MAX_CHECKED_BYTES:
+    if data is None or len(data) > MAX_CHECKED_BYTES:
+        return
+    paths = check_content(data).absolute_paths
+    if paths:
+        location = database.read(
+            lambda connection: locations.location_to_create(connection, table_id, operation=operation)
+        )
+        _check_paths(location, paths)
+
+
+def flaw_of_published(proposal: CommitProposal) -> str | None:
+    """Why the catalog would not have ratified a commit that was made put-if-absent, as a sentence; None if it would have."""
+    data = checked_bytes(proposal)
+    if data is None:
+        return None
+    try:
         check_content(data)
+    except IllegalCommitError as error:
+        return str(error)
+    return None
 
 
 def _require_privilege(connection: sa.Connection, table_id: str, proposal: CommitProposal) -> None:
@@ -81,9 +108,25 @@ def _require_privilege(connection: sa.Connection, table_id: str, proposal: Commi
     raise CommitRefusedError(str(refusal), refusal=refusal)
 
 
-def _check_paths(connection: sa.Connection, table_id: str, paths: tuple[str, ...]) -> None:
-    """Refuse paths outside of the table. The columns that decide it never change, so that they are read without a lock."""
-    location = locations.own_location(connection, table_id)
+def _check_state(connection: sa.Connection, table_id: str, version: int, content: CheckedContent) -> None:
+    """Compare a commit with its table, whose row is not locked: the columns about its place never change.
+
+    The definition counts only if it is that of the version before; otherwise the transaction answers that the version is taken.
+    """
+    if content.absolute_paths:
+        _check_paths(locations.own_location(connection, table_id), content.absolute_paths)
+    metadata, protocol = content.metadata, content.protocol
+    if (metadata is None) == (protocol is None):
+        return
+    known_metadata, known_protocol = definitions.before(connection, table_id, version)
+    metadata, protocol = metadata or known_metadata, protocol or known_protocol
+    flaw = None if metadata is None or protocol is None else flaw_of_features(metadata, protocol)
+    if flaw is not None:
+        raise illegal(flaw)
+
+
+def _check_paths(location: str | None, paths: tuple[str, ...]) -> None:
+    """Refuse paths that are not below ``location``; None permits all."""
     if location is None:
         return
     root = canonical_location(location).rstrip("/") + "/"

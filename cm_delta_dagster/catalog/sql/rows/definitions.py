@@ -25,6 +25,11 @@ COLUMNS = (
 
 _OF_TABLE = DEFINITIONS.c.table_id == sa.bindparam("of_table")
 _KNOWN = sa.select(DEFINITIONS).where(_OF_TABLE)
+_BEFORE = (
+    sa.select(DEFINITIONS)
+    .join(TABLES, TABLES.c.table_id == DEFINITIONS.c.table_id)
+    .where(_OF_TABLE, TABLES.c.latest_version == sa.bindparam("next_version", type_=sa.BigInteger) - 1)
+)
 _INSERT = sa.insert(DEFINITIONS)
 _CHANGE = (
     sa.update(DEFINITIONS)
@@ -126,9 +131,19 @@ def line_of(action: Metadata | Protocol | None) -> str | None:
 def metadata_of(connection: sa.Connection, table_id: str) -> Metadata | None:
     """The stored metadata of a table; None if it is missing or unreadable."""
     row = connection.execute(_KNOWN, {"of_table": table_id}).one_or_none()
-    if row is None or row.metadata is None:
-        return None
+    return None if row is None else _stored(row)[0]
+
+
+def before(connection: sa.Connection, table_id: str, version: int) -> tuple[Metadata | None, Protocol | None]:
+    """The stored metadata and protocol of a table whose next version is ``version``; None for what is not known, and otherwise."""
+    row = connection.execute(_BEFORE, {"of_table": table_id, "next_version": version}).one_or_none()
+    return (None, None) if row is None else _stored(row)
+
+
+def _stored(row: Any) -> tuple[Metadata | None, Protocol | None]:
+    lines = "".join(f"{line}\n" for line in (row.protocol, row.metadata) if line is not None)
     try:
-        return commit_json.decode_commit(f"{row.metadata}\n".encode(), version=row.version).metadata
+        actions = commit_json.decode_commit(lines.encode(), version=row.version)
     except CorruptLogError:
-        return None
+        return None, None
+    return actions.metadata, actions.protocol

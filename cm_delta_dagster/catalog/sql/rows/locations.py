@@ -4,18 +4,17 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.sql.database.schema import CLONES, COMMITS, PURGED, TABLES
 
-_PLACE = sa.select(
-    TABLES.c.location,
-    sa.or_(
-        TABLES.c.is_external,
-        sa.exists(sa.select(CLONES.c.clone_id).where(CLONES.c.clone_id == TABLES.c.table_id)),
-        ~sa.exists(
-            sa.select(COMMITS.c.table_id).where(
-                COMMITS.c.table_id == TABLES.c.table_id, COMMITS.c.version == 0, COMMITS.c.operation != "CLONE"
-            )
-        ),
-    ).label("has_files_elsewhere"),
-).where(TABLES.c.table_id == sa.bindparam("of_table"))
+_CLONE = "CLONE"
+_RESERVED_ELSEWHERE = sa.or_(
+    TABLES.c.is_external, sa.exists(sa.select(CLONES.c.clone_id).where(CLONES.c.clone_id == TABLES.c.table_id))
+)
+_IS_CREATED = sa.exists(
+    sa.select(COMMITS.c.table_id).where(
+        COMMITS.c.table_id == TABLES.c.table_id, COMMITS.c.version == 0, COMMITS.c.operation != _CLONE
+    )
+)
+_RESERVED = sa.select(TABLES.c.location).where(TABLES.c.table_id == sa.bindparam("of_table"), ~_RESERVED_ELSEWHERE)
+_OWN = _RESERVED.where(_IS_CREATED)
 
 
 def nested(location: str) -> sa.ColumnElement[bool]:
@@ -34,5 +33,9 @@ def taken(location: str) -> sa.ColumnElement[bool]:
 
 def own_location(connection: sa.Connection, table_id: str) -> str | None:
     """The location below which all files of the table must be; None for a clone, an adopted or external table, and no table."""
-    row = connection.execute(_PLACE, {"of_table": table_id}).one_or_none()
-    return None if row is None or row.has_files_elsewhere else str(row.location)
+    return connection.execute(_OWN, {"of_table": table_id}).scalar_one_or_none()
+
+
+def location_to_create(connection: sa.Connection, table_id: str, *, operation: str) -> str | None:
+    """As :func:`own_location`, for a reserved table whose version 0 is made by ``operation``."""
+    return None if operation == _CLONE else connection.execute(_RESERVED, {"of_table": table_id}).scalar_one_or_none()

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from cm_delta_dagster.errors import CorruptLogError, IllegalCommitError, UnsupportedFeatureError
-from cm_delta_dagster.protocol.actions.action_fields import protocol_of
+from cm_delta_dagster.protocol.actions.action_fields import metadata_of, protocol_of
+from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 from cm_delta_dagster.protocol.actions.commit_json import LARGE_COMMIT_BYTES, CommitActions, commit_actions
 from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, DELETION_VECTOR_TYPE, REMOVE_SCHEMA
 from cm_delta_dagster.protocol.actions.json_columns import strict_file_actions
@@ -25,6 +26,7 @@ from cm_delta_dagster.protocol.commits.commit_validation import (
     numbered_lines,
     parsed_lines,
 )
+from cm_delta_dagster.protocol.commits.proposal_checks.features import flaw_of_features
 from cm_delta_dagster.protocol.commits.proposal_checks.file_columns import flaw_of_files, repeated_file
 from cm_delta_dagster.protocol.commits.proposal_rules import FOREIGN_RULES
 from cm_delta_dagster.protocol.features.table_features import check_readable, is_catalog_managed
@@ -56,11 +58,14 @@ class CheckedContent:
         data: the bytes of the commit.
         parsed: its lines.
         absolute_paths: paths of files, and of deletion vectors of adds, that do not begin at the root of the table, as in the log.
+        metadata, protocol: what the commit sets; None if it does not set them.
     """
 
     data: bytes
     parsed: ProposedContent
     absolute_paths: tuple[str, ...] = ()
+    metadata: Metadata | None = None
+    protocol: Protocol | None = None
 
     def actions(self, *, version: int) -> CommitActions:
         """The actions of the commit, as :func:`~cm_delta_dagster.protocol.actions.commit_json.decode_commit` returns them."""
@@ -88,7 +93,7 @@ def check_content(data: bytes) -> CheckedContent:
     try:
         return checked(data)
     except FlawFoundError as error:
-        raise _illegal(error.flaw) from None
+        raise illegal(error.flaw) from None
 
 
 def checked(data: bytes) -> CheckedContent:
@@ -98,10 +103,18 @@ def checked(data: bytes) -> CheckedContent:
         flaw = check(content)
         if flaw is not None:
             raise FlawFoundError(flaw)
-    return CheckedContent(data=data, parsed=content, absolute_paths=_absolute_paths(content))
+    metadata, protocol = _fields_of(content, "metaData"), _fields_of(content, "protocol")
+    return CheckedContent(
+        data=data,
+        parsed=content,
+        absolute_paths=_absolute_paths(content),
+        metadata=None if metadata is None else metadata_of(metadata),
+        protocol=None if protocol is None else protocol_of(protocol),
+    )
 
 
-def _illegal(flaw: CommitFlaw) -> IllegalCommitError:
+def illegal(flaw: CommitFlaw) -> IllegalCommitError:
+    """The refusal of a proposal with this flaw."""
     line = f" (line {flaw.line})" if flaw.line and flaw.action else ""
     return IllegalCommitError(
         f"The proposed commit is not valid: {flaw}{line}. Nothing was ratified. A catalog ratifies only commits that every reader "
@@ -170,7 +183,14 @@ def _fields_of(content: ProposedContent, name: str) -> Mapping[str, Any] | None:
     return next((fields for _, action, fields in content.actions if action == name), None)
 
 
-CHECKS: tuple[ContentCheck, ...] = (_actions, _files, _repeated_files, _served_protocol)
+def _features(content: ProposedContent) -> CommitFlaw | None:
+    metadata, protocol = _fields_of(content, "metaData"), _fields_of(content, "protocol")
+    if metadata is None or protocol is None:
+        return None
+    return flaw_of_features(metadata_of(metadata), protocol_of(protocol))
+
+
+CHECKS: tuple[ContentCheck, ...] = (_actions, _files, _repeated_files, _served_protocol, _features)
 """The checks in order; each relies on the ones before it."""
 
 
