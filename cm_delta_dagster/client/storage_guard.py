@@ -84,20 +84,20 @@ class StorageGuard:
         Raises:
             CatalogBehindStorageError: it has such commits.
         """
-        found = self.find_behind(self._catalog_answer())
-        if found is not None:
-            raise found.error(self._identifier, self._reader.location)
+        behind = self.find_behind(self._catalog_answer())
+        if behind is not None:
+            raise behind.error(self._identifier, self._reader.location)
 
     def find_behind(self, ratified: RatifiedCommits) -> CatalogBehind | None:
         """Commits in ``_delta_log`` that the catalog, asked again after the listing, does not know."""
-        found = compare_with_listing(self._reader, ratified)
-        if found is not None and not found.is_forked:
+        behind = compare_with_listing(self._reader, ratified)
+        if behind is not None and not behind.is_forked:
             # Commits may have been ratified since the first answer; those in the listing are in this one.
             known = self._catalog_answer()
-            current = known.latest_version >= found.last_version
-            found = None if current else compare_with_listing(self._reader, known)
-        self._tables_behind.note(self._table_id, found)
-        return found
+            current = known.latest_version >= behind.last_version
+            behind = None if current else compare_with_listing(self._reader, known)
+        self._tables_behind.note(self._table_id, behind)
+        return behind
 
     def check_load(self, newest_listed: int | None, ratified: RatifiedCommits, *, policy: OnCatalogBehind) -> None:
         """After a load: warn or refuse if storage holds commits above the catalog's latest version.
@@ -109,9 +109,9 @@ class StorageGuard:
         """
         if newest_listed is not None and newest_listed <= ratified.latest_version:
             return
-        found = self.find_behind(ratified)
-        if found is None:
+        behind = self.find_behind(ratified)
+        if behind is None:
             return
         if policy is OnCatalogBehind.REFUSE:
-            raise found.error(self._identifier, self._reader.location)
-        warn_behind(self._identifier, self._reader.location, found)
+            raise behind.error(self._identifier, self._reader.location)
+        warn_behind(self._identifier, self._reader.location, behind)

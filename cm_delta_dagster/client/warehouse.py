@@ -134,8 +134,8 @@ class WarehouseGuard:
             return None
         own = tuple(f"{table.location}/" for table in inactive)
         listed = itertools.islice(store.list_recursive(warehouse), _MAX_LISTED_OBJECTS)
-        found = (status.location for status in listed if "/_delta_log/" in status.location)
-        return next((location for location in found if not location.startswith(own)), None)
+        log_files = (status.location for status in listed if "/_delta_log/" in status.location)
+        return next((location for location in log_files if not location.startswith(own)), None)
 
 
 _CAUSES = (

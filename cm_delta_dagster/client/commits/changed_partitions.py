@@ -41,7 +41,7 @@ class PartitionFigures:
     @classmethod
     def total(cls, figures: Iterable["PartitionFigures"]) -> "PartitionFigures":
         """The sum; None for what one of them does not say."""
-        columns = zip(*(astuple(each) for each in figures), strict=True)
+        columns = zip(*(astuple(part) for part in figures), strict=True)
         return cls(*(None if None in column else sum(column) for column in columns))
 
 
@@ -76,18 +76,18 @@ def changed_partitions(
     changing = [add for add in adds if add.data_change]
     gone = [remove for remove in removes if remove.data_change]
     updated = {add.path for add in changing} & {remove.path for remove in gone}
-    found: dict[tuple[tuple[str, str | None], ...], list[PartitionFigures]] = {}
+    figures_by_values: dict[tuple[tuple[str, str | None], ...], list[PartitionFigures]] = {}
     for add, rows in zip(changing, row_counts(changing), strict=True):
         figures = PartitionFigures() if add.path in updated else PartitionFigures(rows, 1, add.size)
-        found.setdefault(tuple(add.partition_values.items()), []).append(figures)
+        figures_by_values.setdefault(tuple(add.partition_values.items()), []).append(figures)
     for remove in gone:
         if remove.partition_values is None:
             return None
         if remove.path in updated:
             continue
         figures = PartitionFigures(removed_files=1, removed_bytes=remove.size)
-        found.setdefault(tuple(remove.partition_values.items()), []).append(figures)
-    if len(found) > MAX_PARTITIONS_IN_FEED:
+        figures_by_values.setdefault(tuple(remove.partition_values.items()), []).append(figures)
+    if len(figures_by_values) > MAX_PARTITIONS_IN_FEED:
         return None
     chars = {name for name in columns if (item := schema.field(name)) is not None and char_width(item)}
     return tuple(
@@ -95,7 +95,7 @@ def changed_partitions(
             _without_blanks(logical_partitions(dict(values), columns, schema, mapping), chars),
             PartitionFigures.total(figures),
         )
-        for values, figures in found.items()
+        for values, figures in figures_by_values.items()
     )
 
 
@@ -105,8 +105,8 @@ def _without_blanks(values: Mapping[str, str | None], chars: Set[str]) -> Mappin
 
 def feed_tags(partitions: Sequence[ChangedPartition]) -> dict[str, str]:
     """The tags of the feed for the changed partitions of a commit."""
-    tags = {CHANGED_PARTITIONS_TAG: json.dumps([dict(each.values) for each in partitions])}
+    tags = {CHANGED_PARTITIONS_TAG: json.dumps([dict(partition.values) for partition in partitions])}
     if 0 < len(partitions) <= MAX_PARTITIONS_WITH_FIGURES:
-        figures = [astuple(each.figures) for each in partitions]
+        figures = [astuple(partition.figures) for partition in partitions]
         tags[PARTITION_FIGURES_TAG] = json.dumps(figures, separators=(",", ":"))
     return tags

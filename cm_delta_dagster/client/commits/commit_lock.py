@@ -106,11 +106,11 @@ class CommitLock:
         Yields:
             Whether other writers may have committed during the wait.
         """
-        with self._held(base) as acquired:
+        with self._taken(base) as acquired:
             yield acquired or (number > 0 and back_off(self._settings, number))
 
     @contextmanager
-    def _held(self, base: Snapshot) -> Iterator[bool]:
+    def _taken(self, base: Snapshot) -> Iterator[bool]:
         """Hold the lock if the table is contended and the lock is free in time; yield whether it is held."""
         seconds = self._contention.lock_timeout(base.commit_policy, self._settings)
         if seconds <= 0:

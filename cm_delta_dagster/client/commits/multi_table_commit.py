@@ -91,7 +91,7 @@ class MultiTableCommit:
                         rebase.catch_up()
                 for rebase in rebases:
                     check_through_catalog(rebase.base.identifier, rebase.base.commit_policy)
-                prepared = self._each(self._prepare, list(zip(self._parts, rebases, strict=True)))
+                prepared = self._for_all(self._prepare, list(zip(self._parts, rebases, strict=True)))
                 outcome = self._propose(prepared)
             if isinstance(outcome, RatifiedTogether):
                 return tuple(
@@ -108,7 +108,7 @@ class MultiTableCommit:
 
     def finish(self, ratified: Sequence[RatifiedPart]) -> tuple[Committed, ...]:
         """Run the post-commit hooks of each table; the commits in the order of the tables' ids."""
-        return tuple(self._each(self._finish, list(zip(self._parts, ratified, strict=True))))
+        return tuple(self._for_all(self._finish, list(zip(self._parts, ratified, strict=True))))
 
     @contextmanager
     def _wait(self, rebases: Sequence[Rebase], attempt: int) -> Iterator[bool]:
@@ -174,7 +174,7 @@ class MultiTableCommit:
             version=prepared[0].version,
         )
 
-    def _each(self, work: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
+    def _for_all(self, work: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
         """Run ``work`` for each item, concurrently if the settings allow it; an error is raised when all have ended."""
         threads = min(len(items), self._settings.read_threads)
         if threads == 1:

@@ -79,7 +79,7 @@ def _rows_of(adds: Sequence[AddFile]) -> int | None:
 
 def _num_records(stats: str | None) -> int | None:
     try:
-        found = None if stats is None else json.loads(stats).get("numRecords")
+        number = None if stats is None else json.loads(stats).get("numRecords")
     except (ValueError, AttributeError, RecursionError):
         return None
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
+    return number if isinstance(number, int) and not isinstance(number, bool) else None

@@ -407,8 +407,8 @@ class Transaction:
         self._updated, self._noted = list(intent.updated), set(intent.noted)
         self._metadata, self._protocol = commit.metadata, commit.protocol
         self._drops_feature = intent.drops_feature
-        self._transactions = {each.app_id: each for each in commit.transactions}
-        self._domains = {each.domain: each for each in commit.domains if each.domain in intent.domains}
+        self._transactions = {recorded.app_id: recorded for recorded in commit.transactions}
+        self._domains = {domain.domain: domain for domain in commit.domains if domain.domain in intent.domains}
 
     def _metadata_at(self, base: Snapshot, *, version: int, timestamp_ms: int) -> Metadata:
         """The new metadata with the properties that depend on the version of the commit."""

@@ -151,14 +151,14 @@ class PublicationHook:
 
     def _note_behind(self, table_id: str, error: CatalogBehindStorageError) -> None:
         """Have later writes of this process compare storage with the catalog before they propose a commit."""
-        found = CatalogBehind(
+        behind = CatalogBehind(
             latest_version=error.latest_version,
             first_version=error.storage_version,
             last_version=error.storage_version,
             since_ms=self._services.now_ms(),
             is_forked=True,
         )
-        self._services.tables_behind.note(table_id, found)
+        self._services.tables_behind.note(table_id, behind)
 
     def _schedule_retry(self, snapshot: Snapshot) -> None:
         if not self._services.delays:

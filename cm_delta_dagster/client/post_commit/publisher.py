@@ -40,11 +40,11 @@ def publish_commits(
         CatalogBehindStorageError: that content is another commit of a catalog; the table has two histories.
         StorageError: a commit could not be copied; earlier ones were reported, later ones were not tried.
     """
-    held = contents or {}
+    content_by_version = contents or {}
     done: list[int] = []
     try:
         for commit in commits:
-            data = held.get(commit.version)
+            data = content_by_version.get(commit.version)
             if data is None:
                 data = reader.read(ratified_source(reader.location, commit))
             publish_one(reader.store, reader.location, version=commit.version, data=data)
@@ -61,9 +61,9 @@ def publish_one(store: Store, location: str, *, version: int, data: bytes) -> No
     try:
         store.write_if_absent(target, data, within=log_files.log_directory(location))
     except ObjectAlreadyExistsError as error:
-        found = store.read(target)
-        if found != data:
-            _refuse_fork(target, version, found)
+        existing = store.read(target)
+        if existing != data:
+            _refuse_fork(target, version, existing)
             raise CorruptLogError(
                 f"{target} was there before version {version} was published and is not what the catalog ratified: another program "
                 "wrote to the log by its path. Readers of the catalog see the ratified commit, whose content is kept in its "
@@ -71,10 +71,10 @@ def publish_one(store: Store, location: str, *, version: int, data: bytes) -> No
             ) from error
 
 
-def _refuse_fork(target: str, version: int, found: bytes) -> None:
+def _refuse_fork(target: str, version: int, existing: bytes) -> None:
     """Raise if the existing file is another commit of a catalog, so that the table has two histories."""
     try:
-        info = commit_json.decode_commit_info(found)
+        info = commit_json.decode_commit_info(existing)
     except CorruptLogError:
         return
     if info is None or not info.txn_id or info.in_commit_timestamp is None:

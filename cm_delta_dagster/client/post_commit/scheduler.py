@@ -89,14 +89,14 @@ class BackgroundWork:
     def flush(self, group: str | None = None) -> None:
         """Do the delayed work of ``group``, or all of it, now; return when it is done or has failed."""
         with self._lock:
-            found = {timer: key for timer, key in self._timers.items() if group is None or key[0] == group}
-        for timer, key in found.items():
+            keys = {timer: key for timer, key in self._timers.items() if group is None or key[0] == group}
+        for timer, key in keys.items():
             _cancel(timer)
             self._run_delayed(key)
-        for timer in found:
+        for timer in keys:
             timer.join()
         with self._lock:
-            for timer in found:
+            for timer in keys:
                 self._timers.pop(timer, None)
 
     def _start_timer(self, key: tuple[str, Hashable], delayed: _Delayed) -> None:

@@ -158,7 +158,7 @@ class CommitLog:
             VersionNotFoundError: ``end`` is above the latest version, or ``start`` below the oldest commit.
             CorruptLogError: a commit is missing or cannot be understood.
         """
-        return (self._with_time(commit) for commit in self._each(start, end))
+        return (self._with_time(commit) for commit in self._commits(start, end))
 
     def actions(self, start: int, end: int) -> Iterator[CommitActions]:
         """:meth:`load` without the commit times. Needs no ``period``, and usually no listing."""
@@ -167,7 +167,7 @@ class CommitLog:
                 f"The commit of version {start} of {self.identifier} was deleted by metadata cleanup; a file with its name "
                 f"is not that commit. The oldest commit without a gap after it is that of version {self.first}."
             )
-        return self._each(start, end)
+        return self._commits(start, end)
 
     def _is_kept(self, version: int) -> bool:
         """Whether cleanup, which deletes in ascending order, has not reached ``version``."""
@@ -179,7 +179,7 @@ class CommitLog:
             return version >= self.first
         return True
 
-    def _each(self, start: int, end: int) -> Iterator[CommitActions]:
+    def _commits(self, start: int, end: int) -> Iterator[CommitActions]:
         if end > self.latest or start < 0:
             raise VersionNotFoundError(
                 f"{self.identifier} has no versions {start} to {end}: its versions are {max(0, self.first)} to "
@@ -233,13 +233,13 @@ class CommitLog:
                 f"{utc_text(last)}. Leave the timestamp out to read the latest version."
             )
         candidates = self._candidates(timestamp_ms, low)
-        found = bisect.bisect_right(candidates, timestamp_ms, key=self.time_of)
-        if not found:
+        position = bisect.bisect_right(candidates, timestamp_ms, key=self.time_of)
+        if not position:
             raise VersionNotFoundError(
                 f"{self.identifier} has no version as of {utc_text(timestamp_ms)}: its oldest readable version {low} is of "
                 f"{utc_text(self.time_of(low))}."
             )
-        return candidates[found - 1]
+        return candidates[position - 1]
 
     def version_at_or_after(self, timestamp_ms: int) -> int:
         """The oldest version that has a commit with a time >= ``timestamp_ms``.
@@ -254,9 +254,11 @@ class CommitLog:
                 f"{utc_text(last)}."
             )
         candidates = self._candidates(timestamp_ms, self.first)
-        found = bisect.bisect_left(candidates, timestamp_ms, key=self.time_of)
+        position = bisect.bisect_left(candidates, timestamp_ms, key=self.time_of)
         # The time is after the last file time and before the commit that enabled in-commit timestamps: the result is that commit.
-        return candidates[found] if found < len(candidates) else (candidates[-1] + 1 if candidates else self.first)
+        return (
+            candidates[position] if position < len(candidates) else (candidates[-1] + 1 if candidates else self.first)
+        )
 
     def _candidates(self, timestamp_ms: int, low: int) -> range:
         """The versions to search: those before or those from the commit that enabled in-commit timestamps."""

@@ -86,19 +86,19 @@ class _ParsedCommits:
     """
 
     def __init__(self) -> None:
-        self._found: dict[tuple[int, bytes], CommitActions] = {}
+        self._remembered: dict[tuple[int, bytes], CommitActions] = {}
 
     def select(self, keys: Iterable[tuple[int, bytes]]) -> dict[tuple[int, bytes], CommitActions]:
         """Those of ``keys`` that are remembered."""
-        known = self._found
+        known = self._remembered
         return {key: known[key] for key in keys if key in known}
 
     def remember(self, parsed: Mapping[tuple[int, bytes], CommitActions]) -> None:
         """Add ``parsed``, and forget the others if together they are too large."""
-        together = {**self._found, **parsed}
+        together = {**self._remembered, **parsed}
         if sum(len(data) for _, data in together) > _PARSED_BYTES:
             together = dict(parsed) if sum(len(data) for _, data in parsed) <= _PARSED_BYTES else {}
-        self._found = together
+        self._remembered = together
 
 
 class CommitReader:
@@ -177,7 +177,7 @@ class CommitReader:
         first_read = self._read_without_threads(sources)
         if len(first_read) == len(sources) and len(first_read[-1]) < commit_json.LARGE_COMMIT_BYTES:
             return self._decoded_together(list(zip(sources, first_read, strict=True)))
-        wanted = list(zip(sources, chain(first_read, repeat(None)), strict=False))
+        pairs = list(zip(sources, chain(first_read, repeat(None)), strict=False))
         num_readers = min(self.threads, len(sources))
         some = -(-len(sources) // (_PARTS_OF_READER * num_readers))
         # Many threads may wait for the store. Fewer parse large commits, because each thread keeps the memory it has used.
@@ -187,14 +187,14 @@ class CommitReader:
         ):
 
             def read_some(part: Sequence[tuple[CommitSource, bytes | None]]) -> list[bytes | CommitActions]:
-                found: list[bytes | CommitActions] = []
+                contents: list[bytes | CommitActions] = []
                 for source, known in part:
                     data = self.read(source) if known is None else known
                     is_small = len(data) < commit_json.LARGE_COMMIT_BYTES
-                    found.append(data if is_small else parsers.submit(self._decoded, data, source).result())
-                return found
+                    contents.append(data if is_small else parsers.submit(self._decoded, data, source).result())
+                return contents
 
-            parts = [wanted[first : first + some] for first in range(0, len(wanted), some)]
+            parts = [pairs[first : first + some] for first in range(0, len(pairs), some)]
             read = [item for part in readers.map(read_some, parts) for item in part]
         small = [(source, item) for source, item in zip(sources, read, strict=True) if isinstance(item, bytes)]
         decoded = iter(self._decoded_together(small))
@@ -217,28 +217,28 @@ class CommitReader:
 
         Handing such a file to another thread takes longer than to read it. Only the last one may be large.
         """
-        found: list[bytes] = []
+        contents: list[bytes] = []
         if not (isinstance(self.store, LocalStore) and self.location.startswith("file:")):
-            return found
+            return contents
         start = time.perf_counter()
         for number, source in enumerate(sources, 1):
             data = self.read(source)
-            found.append(data)
+            contents.append(data)
             is_slow = time.perf_counter() - start > _PATIENCE_SECONDS + number * _FAST_SECONDS
             if is_slow or len(data) >= commit_json.LARGE_COMMIT_BYTES:
                 break
-        return found
+        return contents
 
     def copies(self, versions: Iterable[range]) -> tuple[InlineCommit, ...]:
         """The ratified content of lost commits, if the catalog or a staged file still has it; logs a warning."""
-        found = []
+        commits = []
         for part in versions:
             for record in () if self.records is None else self.records.records(part.start, part.stop - 1):
                 data = self._copy_of(record, other_than=published_source(self.location, record.version).location)
                 if data is not None:
                     self._warn(record.version, "the published commit is missing.")
-                    found.append(InlineCommit(version=record.version, content=data))
-        return tuple(found)
+                    commits.append(InlineCommit(version=record.version, content=data))
+        return tuple(commits)
 
     def _decoded(self, data: bytes, source: CommitSource) -> CommitActions:
         try:

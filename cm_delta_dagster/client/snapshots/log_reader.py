@@ -131,9 +131,9 @@ def load_state(
             names = _modification_times(list_log(store, directory))
             continue
         if missing:
-            found = _probe(store, directory, missing)
-            names |= found
-            if len(found) < sum(gap.stop - gap.start for gap in missing):
+            unlisted = _probe(store, directory, missing)
+            names |= unlisted
+            if len(unlisted) < sum(gap.stop - gap.start for gap in missing):
                 copies = _copies(reader, names, missing, version)
                 ratified_sources += copies
                 if not copies:
@@ -182,14 +182,14 @@ def _modification_times(listing: LogListing) -> dict[str, int]:
 
 def _probe(store: Store, directory: str, gaps: Sequence[range]) -> dict[str, int]:
     """The commits of ``gaps`` that exist although the listing does not show them."""
-    found: dict[str, int] = {}
+    modification_times: dict[str, int] = {}
     for version in islice(chain.from_iterable(gaps), _MAX_PROBES):
         name = log_files.commit_file_name(version)
         try:
-            found[name] = store.stat(f"{directory}/{name}").modification_time
+            modification_times[name] = store.stat(f"{directory}/{name}").modification_time
         except ObjectNotFoundError:
             break  # A single missing commit fails the read.
-    return found
+    return modification_times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,8 +265,8 @@ def _refuse_contradiction(reader: CommitReader, segment: _Unproven, state: Table
         if checksum is None or info is None or checksum.txn_id is None or checksum.txn_id != info.txn_id:
             continue
         commits = [commit for commit in segment.commits if commit.version <= version]
-        found = state if version == state.version else replay(segment.base, commits, location=reader.location)
-        wrong = differences(checksum, found)
+        replayed = state if version == state.version else replay(segment.base, commits, location=reader.location)
+        wrong = differences(checksum, replayed)
         if wrong:
             raise CorruptLogError(
                 f"Version {version} of the table at {reader.location} differs from its checksum "

@@ -285,12 +285,12 @@ class PathTable(VersionLookup):
         if checksum is None or checksum.txn_id != loaded.txn_id:
             return
         differing = [
-            f"{name} is {expected} in the checksum and {found} in the log"
-            for name, expected, found in (
+            f"{name} is {expected} in the checksum and {actual} in the log"
+            for name, expected, actual in (
                 ("numFiles", checksum.num_files, state.files.num_files),
                 ("tableSizeBytes", checksum.table_size_bytes, state.files.size_bytes),
             )
-            if expected != found
+            if expected != actual
         ]
         if differing:
             _log.warning(

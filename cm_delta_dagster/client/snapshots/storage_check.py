@@ -54,9 +54,11 @@ class CatalogBehind:
     def error(self, identifier: object, location: str) -> CatalogBehindStorageError:
         """The error that refuses a write, a publication or a deletion."""
         since = datetime.datetime.fromtimestamp(self.since_ms / 1000, datetime.UTC)
-        one = self.first_version == self.last_version
+        is_single = self.first_version == self.last_version
         versions = (
-            f"version {self.first_version}" if one else f"the versions {self.first_version} to {self.last_version}"
+            f"version {self.first_version}"
+            if is_single
+            else f"the versions {self.first_version} to {self.last_version}"
         )
         if self.is_forked:
             what = (
@@ -84,20 +86,20 @@ class TablesBehind:
     """Tables for which this process has found the catalog behind their storage. Thread-safe."""
 
     def __init__(self) -> None:
-        self._found: dict[str, CatalogBehind] = {}
+        self._behind: dict[str, CatalogBehind] = {}
         self._lock = threading.Lock()
 
-    def note(self, table_id: str, found: CatalogBehind | None) -> None:
-        """Record ``found``; None records that the catalog is not behind."""
+    def note(self, table_id: str, behind: CatalogBehind | None) -> None:
+        """Record ``behind``; None records that the catalog is not behind."""
         with self._lock:
-            if found is None:
-                self._found.pop(table_id, None)
+            if behind is None:
+                self._behind.pop(table_id, None)
             else:
-                self._found[table_id] = found
+                self._behind[table_id] = behind
 
     def get(self, table_id: str) -> CatalogBehind | None:
         with self._lock:
-            return self._found.get(table_id)
+            return self._behind.get(table_id)
 
 
 def compare_with_listing(reader: CommitReader, ratified: RatifiedCommits) -> CatalogBehind | None:
@@ -155,17 +157,17 @@ def refuse_missing(store: Store, identifier: object, location: str, *, published
     if not any(listed):
         raise storage_missing(location, published_version)
     newest = max((file.version for file in listed if isinstance(file, CommitFile)), default=None)
-    held = "no commit" if newest is None else f"commits up to version {newest}"
+    newest_text = "no commit" if newest is None else f"commits up to version {newest}"
     raise TableStorageMissingError(
         f"Nothing was written to {identifier}: its version {published_version} is published according to the catalog, and "
-        f"{location} holds {held}. Either an older copy of the storage is mounted (a snapshot, a replica, another volume): mount "
-        f"the current one. Or that one file was lost."
+        f"{location} holds {newest_text}. Either an older copy of the storage is mounted (a snapshot, a replica, another volume): "
+        "mount the current one. Or that one file was lost."
     ).with_remedy(RepairTable(table=str(identifier)))
 
 
-def warn_behind(identifier: object, location: str, found: CatalogBehind) -> None:
+def warn_behind(identifier: object, location: str, behind: CatalogBehind) -> None:
     """Warn that reads return an older version than storage holds, once for each table and process."""
-    _warn_once(location, f"Version {found.latest_version} is read. {found.error(identifier, location)}")
+    _warn_once(location, f"Version {behind.latest_version} is read. {behind.error(identifier, location)}")
 
 
 def _warn_once(key: str, message: str) -> None:
