@@ -150,7 +150,7 @@ class FileScan:
         """The file, and the number and first position of each row group that may hold a requested row."""
         with to_read.file.errors():
             metadata = opened.metadata
-            check_row_count(to_read.file.location, recorded=to_read.num_records, found=metadata.num_rows)
+            check_row_count(to_read.file.location, recorded=to_read.num_records, actual=metadata.num_rows)
             columns = self._columns(to_read.file, opened)
             if to_read.deleted is not None:
                 check_positions(to_read.deleted, num_rows=metadata.num_rows, path=to_read.path)

@@ -99,4 +99,4 @@ def check_row_counts(table: WriteTarget, snapshot: Snapshot, files: pa.Table) ->
     ]
     recorded = num_records(files["stats"]).to_pylist()
     for file, footer, rows in zip(statuses, iter_footers(table.store, statuses), recorded, strict=True):
-        check_row_count(file.location, recorded=rows, found=footer.num_rows)
+        check_row_count(file.location, recorded=rows, actual=footer.num_rows)

@@ -147,8 +147,8 @@ def decode_commits(contents: Sequence[tuple[int, bytes]]) -> tuple[CommitActions
     """
     if len(contents) < 2:
         return tuple(decode_commit(data, version=version) for version, data in contents)
-    found = [_parse_lines(data.splitlines(), version=version) for version, data in contents]
-    rows = [[row for actions in found for row in actions.get(name, ())] for name in ("add", "remove")]
+    parsed = [_parse_lines(data.splitlines(), version=version) for version, data in contents]
+    rows = [[row for actions in parsed for row in actions.get(name, ())] for name in ("add", "remove")]
     try:
         adds, removes = (file_table(all_rows, schema) for all_rows, schema in zip(rows, SCHEMAS, strict=True))
         check_files(adds)
@@ -158,7 +158,7 @@ def decode_commits(contents: Sequence[tuple[int, bytes]]) -> tuple[CommitActions
         return tuple(decode_commit(data, version=version) for version, data in contents)
     commits = []
     first_add = first_remove = 0
-    for (version, _), actions in zip(contents, found, strict=True):
+    for (version, _), actions in zip(contents, parsed, strict=True):
         added, removed = len(actions.get("add", ())), len(actions.get("remove", ()))
         files = (
             adds.slice(first_add, added) if added else no_files(True),
@@ -234,12 +234,12 @@ def _decode_lines(lines: Iterable[bytes], *, version: int) -> CommitActions:
 
 _T = typing.TypeVar("_T")
 
-_Found = Mapping[str, Sequence[dict[str, Any]]]
+_ActionsByName = Mapping[str, Sequence[dict[str, Any]]]
 """The fields of the actions of one commit by the name of the action."""
 
 
-def _parse_lines(lines: Iterable[bytes], *, version: int) -> _Found:
-    found: dict[str, list[dict[str, Any]]] = {}
+def _parse_lines(lines: Iterable[bytes], *, version: int) -> _ActionsByName:
+    actions: dict[str, list[dict[str, Any]]] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -258,7 +258,7 @@ def _parse_lines(lines: Iterable[bytes], *, version: int) -> _Found:
                 action="",
             )
         if len(action) != 1 or _COMMIT_ACTIONS.isdisjoint(action) or None in action.values():
-            found.setdefault(_OTHER_LINES, []).append(action)
+            actions.setdefault(_OTHER_LINES, []).append(action)
         for name, fields in action.items():
             if fields is not None and name in _KNOWN_ACTIONS:
                 if not isinstance(fields, dict):
@@ -267,8 +267,8 @@ def _parse_lines(lines: Iterable[bytes], *, version: int) -> _Found:
                         version=version,
                         action=name,
                     )
-                found.setdefault(name, []).append(fields)
-    return found
+                actions.setdefault(name, []).append(fields)
+    return actions
 
 
 _COMMIT_ACTIONS = frozenset({"add", "remove", "metaData", "protocol", "txn", "cdc", "commitInfo", "domainMetadata"})
@@ -290,49 +290,49 @@ def _malformed(version: int, action: str, error: Exception) -> CorruptLogError:
     )
 
 
-def _assemble(found: _Found, version: int, files: tuple[pa.Table, pa.Table] | None = None) -> CommitActions:
+def _assemble(actions: _ActionsByName, version: int, files: tuple[pa.Table, pa.Table] | None = None) -> CommitActions:
     """The actions of a commit; ``files`` are its adds and removes if they are columns already."""
-    adds, removes = files or (_files_of(found, "add", version), _files_of(found, "remove", version))
+    adds, removes = files or (_files_of(actions, "add", version), _files_of(actions, "remove", version))
     if adds.num_rows:
         try:
             one_vector_a_path(adds)
         except FieldError as error:
             raise _malformed(version, "add", error) from error
 
-    def each(name: str, read: Callable[[dict[str, Any]], _T]) -> tuple[_T, ...]:
+    def read_all(name: str, read: Callable[[dict[str, Any]], _T]) -> tuple[_T, ...]:
         try:
-            return tuple(read(row) for row in found.get(name, ()))
+            return tuple(read(row) for row in actions.get(name, ()))
         except _MALFORMED as error:
             raise _malformed(version, name, error) from error
 
     def only(name: str, read: Callable[[dict[str, Any]], _T]) -> _T | None:
-        values = each(name, read)
+        values = read_all(name, read)
         if len(values) > 1:
             error = ValueError(f"it holds {len(values)} {name} actions and may hold one")
             raise _malformed(version, name, error)
         return values[0] if values else None
 
-    infos = found.get("commitInfo", ())
+    infos = actions.get("commitInfo", ())
     return CommitActions(
         version=version,
         commit_info=commit_info_of(infos[0]) if infos else None,
         protocol=only("protocol", protocol_of),
         metadata=only("metaData", metadata_of),
-        transactions=each("txn", transaction_of),
-        domains=each("domainMetadata", domain_of),
+        transactions=read_all("txn", transaction_of),
+        domains=read_all("domainMetadata", domain_of),
         adds=adds,
         removes=removes,
-        cdc=each("cdc", _cdc),
+        cdc=read_all("cdc", _cdc),
         checkpoint_metadata=only("checkpointMetadata", _checkpoint_metadata),
-        sidecars=each("sidecar", _sidecar),
-        has_other_lines=_OTHER_LINES in found,
+        sidecars=read_all("sidecar", _sidecar),
+        has_other_lines=_OTHER_LINES in actions,
     )
 
 
-def _files_of(found: _Found, name: str, version: int) -> pa.Table:
+def _files_of(actions: _ActionsByName, name: str, version: int) -> pa.Table:
     """The file actions of one kind. A flaw in one of them is looked for if their conversion fails."""
     schema = ADD_SCHEMA if name == "add" else REMOVE_SCHEMA
-    rows = found.get(name, ())
+    rows = actions.get(name, ())
     try:
         files = file_table(rows, schema)
         if files.num_rows:

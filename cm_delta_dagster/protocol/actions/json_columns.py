@@ -289,9 +289,9 @@ def _undeclared_keys(table: pa.Table, keys: _MapKeys) -> _MapKeys:
     for action, maps in keys.items():
         kind = table.schema.field(action).type
         for name, known in maps.items():
-            found = {field.name for field in kind.field(name).type} - known
-            if found:
-                more.setdefault(action, {})[name] = found
+            undeclared = {field.name for field in kind.field(name).type} - known
+            if undeclared:
+                more.setdefault(action, {})[name] = undeclared
     return more
 
 

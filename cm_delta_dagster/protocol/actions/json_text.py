@@ -42,20 +42,20 @@ def _without_deep_values(text: str) -> str:
     parts: list[str] = []
     expected: list[str] = []
     start = 0
-    for found in _STRUCTURE.finditer(text):
-        token = found[0]
+    for match in _STRUCTURE.finditer(text):
+        token = match[0]
         if token in _CLOSING:
             expected.append(_CLOSING[token])
             if len(expected) == MAX_DEPTH + 1:
-                parts.append(text[start : found.start()])
+                parts.append(text[start : match.start()])
         elif token in ("]", "}"):
             if not expected or expected.pop() != token:
-                raise ValueError(f"{token} at character {found.start()} closes nothing")
+                raise ValueError(f"{token} at character {match.start()} closes nothing")
             if len(expected) == MAX_DEPTH:
                 parts.append("null")
-                start = found.end()
+                start = match.end()
         elif len(token) == 1:
-            raise ValueError(f"the text that begins at character {found.start()} does not end")
+            raise ValueError(f"the text that begins at character {match.start()} does not end")
     if expected:
         raise ValueError(f"{expected[-1]} is missing at the end")
     return "".join([*parts, text[start:]])

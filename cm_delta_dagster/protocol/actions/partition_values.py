@@ -289,8 +289,8 @@ def states_zone(texts: pa.Array | pa.ChunkedArray) -> pa.BooleanArray | pa.Chunk
 
 def names_zone(text: str) -> bool:
     """Whether a text is a timestamp with a time zone."""
-    found = timestamp_of(text)
-    return found is not None and found.zone is not None
+    timestamp = timestamp_of(text)
+    return timestamp is not None and timestamp.zone is not None
 
 
 def physical_values(values: pa.Array) -> pa.Array:
@@ -341,10 +341,10 @@ def _parse(text: str, data_type: DataType, zone: Zone) -> Any:
 
 def _micros(text: str, zone: Zone | None) -> int | None:
     """Microseconds of a timestamp, without ``zone`` of its local time, to which a zone in the text does not matter."""
-    found = timestamp_of(text)
-    if found is None:
+    timestamp = timestamp_of(text)
+    if timestamp is None:
         return None
-    micros = found.local_micros if zone is None else instant_micros(found.local_micros, found.zone or zone)
+    micros = timestamp.local_micros if zone is None else instant_micros(timestamp.local_micros, timestamp.zone or zone)
     return micros if -(1 << 63) <= micros < 1 << 63 else None
 
 

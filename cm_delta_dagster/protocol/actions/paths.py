@@ -340,8 +340,8 @@ def _special_rows(paths: pa.Array) -> np.ndarray | None:
         rows = _special_in(data[ends[0] : ends[-1]], ends - ends[0])
         if len(rows):
             special.append(rows + first)
-    found = np.unique(np.concatenate(special))
-    return found if len(found) else None
+    rows_of_paths = np.unique(np.concatenate(special))
+    return rows_of_paths if len(rows_of_paths) else None
 
 
 def _special_in(data: np.ndarray, ends: np.ndarray) -> np.ndarray:

@@ -60,11 +60,11 @@ def repeatable_stats(text: str | None) -> str | None:
     if text is None or flaw_of_stats(text) is None:
         return text
     try:
-        found = _TEXT_DECODER.decode(text)
-        if not isinstance(found, dict):
+        members = _TEXT_DECODER.decode(text)
+        if not isinstance(members, dict):
             return None
-        rows = _rows(found.pop("numRecords", None))
-        changed = _encoded(found if rows is None else {"numRecords": _NumberText(rows), **found})
+        rows = _rows(members.pop("numRecords", None))
+        changed = _encoded(members if rows is None else {"numRecords": _NumberText(rows), **members})
     except (ValueError, RecursionError):
         return None
     return changed if flaw_of_stats(changed) is None else None

@@ -106,9 +106,9 @@ class _ColumnComparison:
         stored = {physical_name(item, self.newer): item for item in newer.fields}
         is_mapped = self.newer is not ColumnMappingMode.NONE
         for item in older.fields:
-            found = stored.get(physical_name(item, self.older))
-            if found is not None:
-                reason = self._fields(item, found, where)
+            newer_field = stored.get(physical_name(item, self.older))
+            if newer_field is not None:
+                reason = self._fields(item, newer_field, where)
             elif self.rule is _Rule.STORED:
                 reason = None
             else:
@@ -117,13 +117,13 @@ class _ColumnComparison:
                 return reason
         return None
 
-    def _fields(self, item: StructField, found: StructField, where: str) -> str | None:
+    def _fields(self, item: StructField, newer: StructField, where: str) -> str | None:
         name = f"{where}{item.name}"
-        if self.rule is _Rule.ADDITIVE and found.name != item.name:
-            return f"the column {name!r} was renamed to {f'{where}{found.name}'!r}"
-        if self._tightened(item.nullable, found.nullable):
+        if self.rule is _Rule.ADDITIVE and newer.name != item.name:
+            return f"the column {name!r} was renamed to {f'{where}{newer.name}'!r}"
+        if self._tightened(item.nullable, newer.nullable):
             return f"the column {name!r} became NOT NULL"
-        return self._types(item.type, found.type, name)
+        return self._types(item.type, newer.type, name)
 
     def _tightened(self, older: bool, newer: bool) -> bool:
         return self.rule is not _Rule.STORED and older and not newer

@@ -55,10 +55,10 @@ class KnownFiles:
 
         Raises CorruptLogError for an invalid path.
         """
-        wanted = file_keys(self.location, paths)
-        unseen = pa.array([True] * len(wanted), pa.bool_())
-        found = []
+        keys = file_keys(self.location, paths)
+        unseen = pa.array([True] * len(keys), pa.bool_())
+        matching = []
         for part in self._parts:
-            found.append(part.table.filter(pc.is_in(part.keys, value_set=wanted)))
-            unseen = pc.and_(unseen, pc.invert(pc.is_in(wanted, value_set=part.keys)))
-        return pa.concat_tables(found), not pc.any(unseen).as_py()
+            matching.append(part.table.filter(pc.is_in(part.keys, value_set=keys)))
+            unseen = pc.and_(unseen, pc.invert(pc.is_in(keys, value_set=part.keys)))
+        return pa.concat_tables(matching), not pc.any(unseen).as_py()

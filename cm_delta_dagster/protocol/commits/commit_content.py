@@ -147,10 +147,10 @@ def _records(stats: pa.ChunkedArray) -> list[int | None]:
 
 def _records_of(stats: str | None) -> int | None:
     try:
-        found = None if stats is None else json.loads(stats).get("numRecords")
+        number = None if stats is None else json.loads(stats).get("numRecords")
     except (ValueError, AttributeError, RecursionError):
         return None
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
+    return number if isinstance(number, int) and not isinstance(number, bool) else None
 
 
 def _difference(before: int | None, after: int | None) -> int | None:
@@ -158,5 +158,5 @@ def _difference(before: int | None, after: int | None) -> int | None:
 
 
 def _total(counts: Iterable[int | None]) -> int | None:
-    found = list(counts)
-    return None if None in found else sum(count for count in found if count is not None)
+    all_counts = list(counts)
+    return None if None in all_counts else sum(count for count in all_counts if count is not None)

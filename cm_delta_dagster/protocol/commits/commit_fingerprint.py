@@ -30,11 +30,11 @@ def fingerprint(commit: CommitActions) -> str:
         "adds": _files(commit.adds),
         "removes": _files(commit.removes),
         "cdc": sorted(file.path for file in commit.cdc),
-        "txn": sorted((each.app_id, each.version) for each in commit.transactions),
+        "txn": sorted((txn.app_id, txn.version) for txn in commit.transactions),
         "domains": sorted(
-            (each.domain, each.configuration, each.removed)
-            for each in commit.domains
-            if each.domain != row_tracking.DOMAIN
+            (domain.domain, domain.configuration, domain.removed)
+            for domain in commit.domains
+            if domain.domain != row_tracking.DOMAIN
         ),
         "metaData": None if commit.metadata is None else _metadata(commit.metadata),
         "protocol": None if commit.protocol is None else to_fields(commit.protocol)[1],

@@ -121,9 +121,9 @@ class _Duplicates(dict[str, Any]):
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) == len(pairs):
-        return found
+    members = dict(pairs)
+    if len(members) == len(pairs):
+        return members
     counts = Counter(key for key, _ in pairs)
     return _Duplicates(pairs, next(key for key, _ in pairs if counts[key] > 1))
 
@@ -136,14 +136,14 @@ def _integer(text: str) -> int | float:
 def _parsed(line: bytes) -> tuple[str, Mapping[str, Any]]:
     """The name and the fields of an action. Raises _LineError."""
     try:
-        found = json.loads(line.decode(), object_pairs_hook=_object, parse_int=_integer)
+        action = json.loads(line.decode(), object_pairs_hook=_object, parse_int=_integer)
     except RecursionError:
         raise _LineError("nests too many objects and arrays") from None
     except ValueError as error:
         raise _LineError(f"is not JSON ({error})") from None
-    if not isinstance(found, dict) or len(found) != 1 or isinstance(found, _Duplicates):
+    if not isinstance(action, dict) or len(action) != 1 or isinstance(action, _Duplicates):
         raise _LineError("is not an object with exactly one action")
-    ((name, fields),) = found.items()
+    ((name, fields),) = action.items()
     if not isinstance(fields, dict):
         raise _LineError("is not an object", action=name)
     if isinstance(fields, _Duplicates):

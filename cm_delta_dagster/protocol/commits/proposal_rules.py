@@ -42,9 +42,9 @@ def flaw_of_value(value: Any) -> str | None:
                 wrong = next((flaw for key in item if (flaw := _text(key)) is not None), None)
                 if wrong is not None:
                     return f"has a key that {wrong}"
-                pending += [(each, depth + 1) for each in item.values()]
+                pending += [(member, depth + 1) for member in item.values()]
             else:
-                pending += [(each, depth + 1) for each in item]
+                pending += [(member, depth + 1) for member in item]
         elif isinstance(item, str):
             if (wrong := _text(item)) is not None:
                 return wrong

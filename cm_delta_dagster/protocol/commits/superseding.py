@@ -201,8 +201,8 @@ def _whole(value: Any) -> Any:
 
 def _commit_info(entries: Sequence[_Entry], identity: CommitIdentity) -> tuple[dict[str, Any], list[str]]:
     """The valid fields of the commitInfo with the identity of the record, and which fields were changed."""
-    found = next((entry.fields for entry in entries if entry.name == "commitInfo"), None)
-    fields: Mapping[str, Any] = found if isinstance(found, dict) else {}
+    logged = next((entry.fields for entry in entries if entry.name == "commitInfo"), None)
+    fields: Mapping[str, Any] = logged if isinstance(logged, dict) else {}
     certain = {
         "inCommitTimestamp": identity.in_commit_timestamp,
         "timestamp": identity.in_commit_timestamp,
@@ -217,9 +217,9 @@ def _commit_info(entries: Sequence[_Entry], identity: CommitIdentity) -> tuple[d
             valid[name] = value
         else:
             changed.append(f"commitInfo.{name}")
-    if found is None and entries:
+    if logged is None and entries:
         changed.append("commitInfo, which the commit lacks")
-    if found is not None:
+    if logged is not None:
         changed += [
             f"commitInfo.{name}, which becomes {value!r} as in the catalog"
             for name, value in certain.items()

@@ -72,7 +72,7 @@ def clustering_columns(
     Raises:
         CorruptLogError: the domain is damaged, or names a column that the schema does not have.
     """
-    found = []
+    columns = []
     for path in stored_clustering_columns(domains):
         names = logical_path(path, schema, mapping)
         if names is None:
@@ -80,8 +80,8 @@ def clustering_columns(
                 f"The domain {DOMAIN} names the clustering column {'.'.join(path)!r}, which the schema does not have; the log is "
                 "damaged."
             ).with_remedy(SetClusteringColumns())
-        found.append(names)
-    return tuple(found)
+        columns.append(names)
+    return tuple(columns)
 
 
 def physical_path(path: ColumnPath, schema: StructType, mapping: ColumnMappingMode) -> ColumnPath:

@@ -33,7 +33,7 @@ class ColumnIds:
     highest: int
     new_name: Callable[[StructField], str]
 
-    def given(self, item: StructField) -> StructField:
+    def with_id(self, item: StructField) -> StructField:
         """The field with an id and a physical name: its own, or new ones."""
         if COLUMN_ID in item.metadata and PHYSICAL_NAME in item.metadata:
             return item
@@ -48,7 +48,7 @@ class ColumnIds:
 
 def assign_column_ids(schema: StructType, ids: ColumnIds) -> StructType:
     """``schema`` in which every field, at every level, has an id and a physical name; parents before their fields."""
-    return map_fields(schema, ids.given)
+    return map_fields(schema, ids.with_id)
 
 
 def highest_column_id(schema: StructType, configuration: Mapping[str, str]) -> int:

@@ -90,11 +90,11 @@ def check_partition_columns(schema: StructType, partition_columns: Sequence[str]
             partition column.
     """
     fields = []
-    for wanted in partition_columns:
-        field = schema.field(wanted)
+    for column in partition_columns:
+        field = schema.field(column)
         if field is None:
             raise InvalidArgumentError(
-                f"Partition column {wanted!r} is not in the schema, whose columns are {', '.join(schema.names)}. "
+                f"Partition column {column!r} is not in the schema, whose columns are {', '.join(schema.names)}. "
                 "Partition by top-level columns of the table."
             )
         if not is_partition_type(field.type):

@@ -89,8 +89,8 @@ def with_constraint(configuration: Mapping[str, str], name: str, expression: str
 
 def constraint_key(configuration: Mapping[str, str], name: str) -> str | None:
     """The key of the constraint of that name, ignoring case; None if the table has none."""
-    wanted = (CONSTRAINT_PREFIX + name).lower()
-    return next((key for key in configuration if key.lower() == wanted and key.startswith(CONSTRAINT_PREFIX)), None)
+    lowered = (CONSTRAINT_PREFIX + name).lower()
+    return next((key for key in configuration if key.lower() == lowered and key.startswith(CONSTRAINT_PREFIX)), None)
 
 
 def _invariant(text: object, name: str) -> str:

@@ -300,15 +300,15 @@ def check_positions(bitmap: BitMap64, *, num_rows: int, path: str) -> None:
         raise _damaged(f"it deletes row {bitmap.max()} of the file {path!r}, which has {num_rows} rows")
 
 
-def check_row_count(location: str, *, recorded: int | None, found: int) -> None:
+def check_row_count(location: str, *, recorded: int | None, actual: int) -> None:
     """Require that a data file has as many rows as the log says; None if the log has no number.
 
     Raises:
         CorruptLogError: it has another number of rows.
     """
-    if recorded not in (None, found):
+    if recorded not in (None, actual):
         raise CorruptLogError(
-            f"The data file {location} has {found} rows, and the log says that it was written with {recorded}: it was replaced or "
+            f"The data file {location} has {actual} rows, and the log says that it was written with {recorded}: it was replaced or "
             "shortened, or a writer put a wrong number into the log. Restore the file from a backup, or the table to a version "
             "without it."
         )

@@ -92,11 +92,11 @@ def without_own_metadata(schema: StructType) -> StructType:
     return strip_metadata(schema, (MAPPING_PREFIX, TYPE_CHANGES, FORMER_NAMES))
 
 
-def new_definition(wanted: TableDefinition, *, new_name: NewName, features: Collection[str] = ()) -> TableDefinition:
+def new_definition(requested: TableDefinition, *, new_name: NewName, features: Collection[str] = ()) -> TableDefinition:
     """The definition of a new table.
 
     Args:
-        wanted: the schema, the properties and the protocol without what they demand.
+        requested: the schema, the properties and the protocol without what they demand.
         new_name: gives the physical names of columns and the names of row tracking columns.
         features: features to list besides those that are used.
 
@@ -104,7 +104,7 @@ def new_definition(wanted: TableDefinition, *, new_name: NewName, features: Coll
         InvalidArgumentError: properties contradict each other, or a column has a name that the change data feed needs.
         UnsupportedFeatureError: a feature is needed that this client does not support.
     """
-    plain = wanted.with_schema(without_own_metadata(wanted.schema))
+    plain = requested.with_schema(without_own_metadata(requested.schema))
     result = _listed(_with_row_tracking(_with_ids(plain, new_name), new_name), features)
     _check_change_feed_names(result)
     _check_iceberg(result)
@@ -112,13 +112,13 @@ def new_definition(wanted: TableDefinition, *, new_name: NewName, features: Coll
 
 
 def changed_definition(
-    before: TableDefinition, wanted: TableDefinition, *, new_name: NewName, features: Collection[str] = ()
+    before: TableDefinition, requested: TableDefinition, *, new_name: NewName, features: Collection[str] = ()
 ) -> TableDefinition:
     """The definition of a table after a change; ``before`` itself if nothing changes.
 
     Args:
         before: the table before the change.
-        wanted: ``before`` with another schema or other properties. Columns that exist carry their metadata, new columns have no
+        requested: ``before`` with another schema or other properties. Columns that exist carry their metadata, new columns have no
             ids.
         new_name, features: as for :func:`new_definition`.
 
@@ -127,10 +127,10 @@ def changed_definition(
             tracking column or of one of the change data feed.
         UnsupportedFeatureError: a feature is needed that this client does not support.
     """
-    check_mapping_change(before, wanted)
-    is_upgrade = before.mapping is not wanted.mapping
+    check_mapping_change(before, requested)
+    is_upgrade = before.mapping is not requested.mapping
     # Mode `none` ignores ids and physical names that the schema may have.
-    plain = wanted.with_schema(strip_metadata(wanted.schema, (MAPPING_PREFIX,))) if is_upgrade else wanted
+    plain = requested.with_schema(strip_metadata(requested.schema, (MAPPING_PREFIX,))) if is_upgrade else requested
     mapped = _with_ids(plain, new_name, files_exist=is_upgrade)
     result = _listed(_with_row_tracking(mapped, new_name), features)
     _check_row_tracking_names(result)
@@ -141,13 +141,13 @@ def changed_definition(
     return before if (result.protocol, result.metadata) == (before.protocol, before.metadata) else result
 
 
-def check_mapping_change(before: TableDefinition, wanted: TableDefinition) -> None:
+def check_mapping_change(before: TableDefinition, after: TableDefinition) -> None:
     """Refuse changes of ``delta.columnMapping.mode`` that existing files do not permit; only ``none`` to ``name`` is possible.
 
     Raises:
         InvalidArgumentError: another change.
     """
-    old, new = before.mapping, wanted.mapping
+    old, new = before.mapping, after.mapping
     if old is new or (old, new) == (ColumnMappingMode.NONE, ColumnMappingMode.NAME):
         return
     if new is ColumnMappingMode.NONE:
@@ -207,27 +207,27 @@ def check_enabled_by_hand(before: Protocol, after: Protocol) -> None:
         ).with_remedy(EnableTableFeature(feature=min(added)))
 
 
-def _with_ids(wanted: TableDefinition, new_name: NewName, *, files_exist: bool = False) -> TableDefinition:
+def _with_ids(table: TableDefinition, new_name: NewName, *, files_exist: bool = False) -> TableDefinition:
     """With an id and a physical name for each column; with ``files_exist``, the physical name is the name in these files."""
-    if wanted.mapping is ColumnMappingMode.NONE:
-        return wanted
+    if table.mapping is ColumnMappingMode.NONE:
+        return table
 
     def name_of(item: StructField) -> str:
         return item.name if files_exist else new_name("col")
 
-    schema = wanted.schema
-    ids = ColumnIds(highest=highest_column_id(schema, wanted.metadata.configuration), new_name=name_of)
+    schema = table.schema
+    ids = ColumnIds(highest=highest_column_id(schema, table.metadata.configuration), new_name=name_of)
     mapped = assign_column_ids(schema, ids)
-    if 2 in active_versions(wanted.metadata.configuration):
-        mapped = with_nested_ids(mapped, ids, wanted.mapping)
-    return wanted.with_schema(mapped).with_properties(**{MAX_COLUMN_ID: str(ids.highest)})
+    if 2 in active_versions(table.metadata.configuration):
+        mapped = with_nested_ids(mapped, ids, table.mapping)
+    return table.with_schema(mapped).with_properties(**{MAX_COLUMN_ID: str(ids.highest)})
 
 
-def _with_row_tracking(wanted: TableDefinition, new_name: NewName) -> TableDefinition:
+def _with_row_tracking(table: TableDefinition, new_name: NewName) -> TableDefinition:
     """With the names of the hidden columns, which a table gets once when row tracking is enabled."""
-    configuration = wanted.metadata.configuration
+    configuration = table.metadata.configuration
     if configuration.get(row_tracking.ENABLED, "").lower() != "true":
-        return wanted
+        return table
     if configuration.get(row_tracking.SUSPENDED, "").lower() == "true":
         raise InvalidArgumentError(
             f"{row_tracking.ENABLED} cannot be true while {row_tracking.SUSPENDED} is true: the files that were added "
@@ -238,7 +238,7 @@ def _with_row_tracking(wanted: TableDefinition, new_name: NewName) -> TableDefin
         row_tracking.MATERIALIZED_ROW_COMMIT_VERSION: "_row-commit-version-col",
     }
     missing = {key: new_name(prefix) for key, prefix in names.items() if key not in configuration}
-    return wanted.with_properties(**missing)
+    return table.with_properties(**missing)
 
 
 def _check_iceberg(result: TableDefinition) -> None:
@@ -290,6 +290,6 @@ def _check_change_feed_names(result: TableDefinition) -> None:
         )
 
 
-def _listed(wanted: TableDefinition, features: Collection[str]) -> TableDefinition:
-    used = required_features(wanted.schema, wanted.metadata.configuration) - listed_by_other_name(wanted.protocol)
-    return replace(wanted, protocol=with_features(wanted.protocol, used | frozenset(features)))
+def _listed(table: TableDefinition, features: Collection[str]) -> TableDefinition:
+    used = required_features(table.schema, table.metadata.configuration) - listed_by_other_name(table.protocol)
+    return replace(table, protocol=with_features(table.protocol, used | frozenset(features)))

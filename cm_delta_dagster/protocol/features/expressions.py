@@ -126,19 +126,19 @@ def columns_of_expression(text: str) -> tuple[ColumnPath, ...]:
     try:
         tree = sqlglot.parse_one(text, read="spark")
     except (SqlglotError, RecursionError):
-        found = list(_names(text))
+        paths = list(_names(text))
     else:
-        found = list(_paths(tree))
-    return tuple(dict.fromkeys(found))
+        paths = list(_paths(tree))
+    return tuple(dict.fromkeys(paths))
 
 
 def uses_column(text: str, path: ColumnPath) -> bool:
     """Whether an expression may use the column or nested field at ``path``, something inside of it, or a parent of it."""
-    wanted = tuple(name.lower() for name in path)
+    lowered_path = tuple(name.lower() for name in path)
     for used in columns_of_expression(text):
         lowered = tuple(name.lower() for name in used)
-        shorter = min(len(wanted), len(lowered))
-        if lowered[:shorter] == wanted[:shorter]:
+        shorter = min(len(lowered_path), len(lowered))
+        if lowered[:shorter] == lowered_path[:shorter]:
             return True
     return False
 
@@ -148,8 +148,8 @@ def known_columns(text: str, schema: StructType) -> tuple[ColumnPath, ...]:
 
     A path ends where the schema has no struct to follow it.
     """
-    found = (_known(path, schema) for path in columns_of_expression(text))
-    return tuple(dict.fromkeys(path for path in found if path))
+    paths = (_known(path, schema) for path in columns_of_expression(text))
+    return tuple(dict.fromkeys(path for path in paths if path))
 
 
 def _known(path: ColumnPath, schema: StructType) -> ColumnPath:

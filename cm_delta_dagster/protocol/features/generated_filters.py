@@ -70,14 +70,14 @@ class _Monotone:
 
 def with_generated_filters(predicate: Predicate, schema: StructType) -> Predicate:
     """``predicate`` and the conditions on generated columns that follow from it; itself if none does."""
-    found = tuple(_monotone_columns(schema))
-    if not found:
+    columns = tuple(_monotone_columns(schema))
+    if not columns:
         return predicate
     derived: list[Predicate] = []
     for part in conjuncts(predicate):
         if isinstance(part, Comparison | In):
             path = column_path(part.column)
-            for column in found:
+            for column in columns:
                 if len(path) == 1 and path[0].lower() == column.source.lower():
                     derived += _derived(part, column)
     return conjunction([predicate, *derived]) if derived else predicate
@@ -102,15 +102,15 @@ def _derived(part: Comparison | In, column: _Monotone) -> Iterator[Predicate]:
     has_null = isinstance(high if low is None else low, str) and not low
     for operator, bound in ((_Op.GE, low), (_Op.LE, high)):
         if bound is not None:
-            found = Comparison(name, operator, bound)
-            yield Or((found, IsNull(name))) if has_null else found
+            comparison = Comparison(name, operator, bound)
+            yield Or((comparison, IsNull(name))) if has_null else comparison
 
 
 def _monotone_columns(schema: StructType) -> Iterator[_Monotone]:
     for name, text in generated_columns(schema).items():
         item = schema.field(name)
-        if item is not None and (found := _monotone(name, item.type, text.strip(), schema)) is not None:
-            yield found
+        if item is not None and (column := _monotone(name, item.type, text.strip(), schema)) is not None:
+            yield column
 
 
 def _monotone(name: str, data_type: DataType, text: str, schema: StructType) -> _Monotone | None:

@@ -97,9 +97,9 @@ def check_iceberg_compat(
         )
     if writes_vectors:
         raise _refused(version, "deletion vectors are enabled", "Set delta.enableDeletionVectors = 'false'.")
-    for found in walk_types(schema):
-        if not _is_allowed(found, version):
-            raise _refused(version, f"Iceberg does not have the type {data_type_text(found)}", "Use another type.")
+    for data_type in walk_types(schema):
+        if not _is_allowed(data_type, version):
+            raise _refused(version, f"Iceberg does not have the type {data_type_text(data_type)}", "Use another type.")
 
 
 def _is_allowed(data_type: DataType, version: int) -> bool:
@@ -121,7 +121,7 @@ def check_partitioning_kept(before: tuple[str, ...], after: tuple[str, ...], con
 
 def has_collections(schema: StructType) -> bool:
     """Whether the schema has an array or a map at any level."""
-    return any(isinstance(found, ArrayType | MapType) for found in walk_types(schema))
+    return any(isinstance(data_type, ArrayType | MapType) for data_type in walk_types(schema))
 
 
 def with_nested_ids(schema: StructType, ids: ColumnIds, mapping: ColumnMappingMode) -> StructType:

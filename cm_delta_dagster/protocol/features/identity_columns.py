@@ -123,7 +123,7 @@ def identity_column(item: StructField) -> IdentityColumn | None:
 
 def identity_columns(schema: StructType) -> dict[str, IdentityColumn]:
     """The identity columns by name. Raises CorruptLogError as :func:`identity_column`."""
-    return {item.name: found for item in schema.fields if (found := identity_column(item)) is not None}
+    return {item.name: column for item in schema.fields if (column := identity_column(item)) is not None}
 
 
 def check_identity_columns(schema: StructType, partition_columns: tuple[str, ...]) -> None:
@@ -171,9 +171,9 @@ def check_not_given(schema: StructType, names: tuple[str, ...], *, action: str) 
     Raises:
         InvalidArgumentError: names the column.
     """
-    given = {name.lower() for name in names}
+    lowered = {name.lower() for name in names}
     for name, column in identity_columns(schema).items():
-        if column.identity.always and name.lower() in given:
+        if column.identity.always and name.lower() in lowered:
             raise InvalidArgumentError(
                 f"The write {action} values of {name!r}, an identity column that is always generated. Nothing was written. Leave "
                 "the column out."

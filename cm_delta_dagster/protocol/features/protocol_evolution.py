@@ -89,14 +89,14 @@ def _implied_features(properties: Mapping[str, str]) -> frozenset[str]:
 
 def with_requirements(features: Iterable[str]) -> frozenset[str]:
     """``features`` and all features that they require."""
-    found: set[str] = set()
+    all_features: set[str] = set()
     pending = list(map(canonical_name, features))
     while pending:
         name = pending.pop()
-        if name not in found:
-            found.add(name)
+        if name not in all_features:
+            all_features.add(name)
             pending.extend(FEATURES[name].requires if name in FEATURES else ())
-    return frozenset(found)
+    return frozenset(all_features)
 
 
 def catalog_managed_protocol(extra_features: Collection[str] = ()) -> Protocol:
@@ -126,9 +126,9 @@ def with_features(protocol: Protocol, features: Collection[str]) -> Protocol:
     Raises:
         UnsupportedFeatureError: this client does not know a feature, or cannot write tables that list it.
     """
-    wanted = with_requirements(features)
+    required = with_requirements(features)
     for_readers, for_writers = reader_features(protocol), writer_features(protocol)
-    new = wanted - for_writers
+    new = required - for_writers
     refused = {name for name in new if name not in FEATURES or FEATURES[name].write is Support.NONE}
     if refused:
         raise UnsupportedFeatureError(

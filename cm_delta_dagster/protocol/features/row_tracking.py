@@ -123,15 +123,15 @@ def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
         content = json.loads(domain.configuration)
     except (ValueError, RecursionError):
         content = None
-    found = [content[key] for key in _HIGH_WATER_MARK_KEYS if key in content] if isinstance(content, dict) else []
-    if not found or any(
-        isinstance(row_id, bool) or not isinstance(row_id, int) or not -1 <= row_id < 2**63 for row_id in found
+    marks = [content[key] for key in _HIGH_WATER_MARK_KEYS if key in content] if isinstance(content, dict) else []
+    if not marks or any(
+        isinstance(row_id, bool) or not isinstance(row_id, int) or not -1 <= row_id < 2**63 for row_id in marks
     ):
         raise CorruptLogError(
             f"The domain {DOMAIN} contains {domain.configuration!r} instead of a row id high-water mark such as "
             '{"rowIdHighWaterMark":9}; the log is damaged.'
         )
-    return int(max(found))
+    return int(max(marks))
 
 
 def known_high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:

@@ -63,13 +63,13 @@ def rename_column(table: TableDefinition, path: Sequence[str], to: str) -> Table
         InvalidArgumentError: the table has no column mapping, or another column or a constraint uses the column.
     """
     _require_mapping(table, "renamed")
-    found = find_column(table.schema, path)
-    schema = alterations.rename_column(table.schema, found.path, to)
+    column = find_column(table.schema, path)
+    schema = alterations.rename_column(table.schema, column.path, to)
     check_column_names(schema, any_characters=True)
-    _refuse_dependents(table, found.path, "renamed")
-    partitions = tuple(to if (name,) == found.path else name for name in table.metadata.partition_columns)
-    renamed = (*found.path[:-1], to)
-    changed = _with_stats_columns(table, found.path, lambda rest: (*renamed, *rest)).with_schema(schema)
+    _refuse_dependents(table, column.path, "renamed")
+    partitions = tuple(to if (name,) == column.path else name for name in table.metadata.partition_columns)
+    renamed = (*column.path[:-1], to)
+    changed = _with_stats_columns(table, column.path, lambda rest: (*renamed, *rest)).with_schema(schema)
     return replace(changed, metadata=replace(changed.metadata, partition_columns=partitions))
 
 
@@ -81,33 +81,33 @@ def drop_column(table: TableDefinition, path: Sequence[str]) -> TableDefinition:
             column or a constraint uses it.
     """
     _require_mapping(table, "dropped")
-    found = find_column(table.schema, path)
-    if len(found.path) == 1 and found.path[0] in table.metadata.partition_columns:
+    column = find_column(table.schema, path)
+    if len(column.path) == 1 and column.path[0] in table.metadata.partition_columns:
         raise InvalidArgumentError(
-            f"Column {path_text(found.path)!r} is a partition column, and the partitioning of a table cannot change. Nothing was "
+            f"Column {path_text(column.path)!r} is a partition column, and the partitioning of a table cannot change. Nothing was "
             "changed. Copy the rows to a table with another partitioning."
         )
-    schema = alterations.drop_column(table.schema, found.path)
-    _refuse_dependents(table, found.path, "dropped")
-    return _with_stats_columns(table, found.path, lambda rest: None).with_schema(schema)
+    schema = alterations.drop_column(table.schema, column.path)
+    _refuse_dependents(table, column.path, "dropped")
+    return _with_stats_columns(table, column.path, lambda rest: None).with_schema(schema)
 
 
-def change_type(table: TableDefinition, path: Sequence[str], wanted: ColumnType) -> TableDefinition:
+def change_type(table: TableDefinition, path: Sequence[str], new_type: ColumnType) -> TableDefinition:
     """Widen the type of a column, or of an element, key or value.
 
     Raises:
         InvalidArgumentError: the change is not a widening, type widening is not enabled, the column is generated or an identity
             column, or another column or a constraint uses it.
     """
-    found = find_column(table.schema, path)
-    before, after = found.type, wanted.type
+    column = find_column(table.schema, path)
+    before, after = column.type, new_type.type
     if before == after:
-        return _with_declared_type(table, found, wanted)
-    text = f"Column {path_text(found.path)!r} cannot change from {data_type_text(before)} to {data_type_text(after)}"
+        return _with_declared_type(table, column, new_type)
+    text = f"Column {path_text(column.path)!r} cannot change from {data_type_text(before)} to {data_type_text(after)}"
     if isinstance(before, StructType | ArrayType | MapType) or isinstance(after, StructType | ArrayType | MapType):
         raise InvalidArgumentError(
             f"{text}: nested types change part by part. Nothing was changed. Add, rename, drop or change the single fields, e.g. "
-            f"{path_text((*found.path, 'x'))!r}."
+            f"{path_text((*column.path, 'x'))!r}."
         )
     if before != VOID and not type_widening.may_widen(before, after):
         raise InvalidArgumentError(
@@ -119,8 +119,8 @@ def change_type(table: TableDefinition, path: Sequence[str], wanted: ColumnType)
             f"{text}: the table does not have {type_widening.ENABLED} = true. Nothing was changed. Set the property first; "
             "readers must then support the table feature typeWidening."
         )
-    _check_may_widen(table, found.path, before, after)
-    schema = alterations.replace_type(table.schema, found.path, after)
+    _check_may_widen(table, column.path, before, after)
+    schema = alterations.replace_type(table.schema, column.path, after)
     return table.with_schema(type_widening.with_type_changes(table.schema, schema))
 
 
@@ -167,12 +167,12 @@ def _check_may_widen(table: TableDefinition, path: Sequence[str], before: DataTy
 
 def set_not_null(table: TableDefinition, path: Sequence[str], *, has_rows: bool) -> TableDefinition:
     """Forbid NULL in a column. Raises InvalidArgumentError if it permits NULL and the table has rows."""
-    found = find_column(table.schema, path)
-    schema = alterations.set_nullable(table.schema, found.path, False)
-    if has_rows and found.field.nullable:
+    column = find_column(table.schema, path)
+    schema = alterations.set_nullable(table.schema, column.path, False)
+    if has_rows and column.field.nullable:
         raise InvalidArgumentError(
-            f"Column {path_text(found.path)!r} cannot become NOT NULL: the table has rows, and its files are not known to have "
-            f"no NULL. Nothing was changed. Add a CHECK constraint `{path_text(found.path)} IS NOT NULL`, which checks the rows."
+            f"Column {path_text(column.path)!r} cannot become NOT NULL: the table has rows, and its files are not known to have "
+            f"no NULL. Nothing was changed. Add a CHECK constraint `{path_text(column.path)} IS NOT NULL`, which checks the rows."
         )
     for item in schema.fields:
         alterations.check_nested_not_null(item, (item.name,))
@@ -242,43 +242,45 @@ def _with_stats_columns(
     listed = table.properties.data_skipping_stats_columns
     if not listed:
         return table
-    wanted = tuple(name.lower() for name in path)
+    lowered = tuple(name.lower() for name in path)
     kept: list[str] = []
     for text in listed.split(","):
         names = column_path(text.strip())
-        is_within = tuple(name.lower() for name in names[: len(wanted)]) == wanted
-        changed = change(names[len(wanted) :]) if is_within else names
+        is_within = tuple(name.lower() for name in names[: len(lowered)]) == lowered
+        changed = change(names[len(lowered) :]) if is_within else names
         kept += [] if changed is None else [path_text(changed)]
     return table.with_properties(**{STATS_COLUMNS: ",".join(kept) or None})
 
 
-def _with_declared_type(table: TableDefinition, found: alterations.FoundColumn, wanted: ColumnType) -> TableDefinition:
+def _with_declared_type(
+    table: TableDefinition, column: alterations.FoundColumn, new_type: ColumnType
+) -> TableDefinition:
     """A string column with another declared length: it may only grow, or the limit may go."""
-    declared = _declared_inside(found) if found.inner else found.field.metadata.get(CHAR_METADATA)
-    new = wanted.metadata.get(CHAR_METADATA)
-    if found.type != STRING or declared == new:
+    declared = _declared_inside(column) if column.inner else column.field.metadata.get(CHAR_METADATA)
+    new = new_type.metadata.get(CHAR_METADATA)
+    if column.type != STRING or declared == new:
         return table
-    if found.inner:
+    if column.inner:
         raise InvalidArgumentError(
-            f"Column {path_text(found.path)!r} cannot change from {declared or 'string'} to {new or 'string'}: declared lengths "
+            f"Column {path_text(column.path)!r} cannot change from {declared or 'string'} to {new or 'string'}: declared lengths "
             "inside arrays and maps do not change. Nothing was changed. Add another column."
         )
     if not _holds(declared, new):
         raise InvalidArgumentError(
-            f"Column {path_text(found.path)!r} cannot change from {declared or 'string'} to {new}: stored values may be longer. "
+            f"Column {path_text(column.path)!r} cannot change from {declared or 'string'} to {new}: stored values may be longer. "
             "Nothing was changed. Only a longer varchar or string is possible."
         )
-    metadata = {key: value for key, value in found.field.metadata.items() if key != CHAR_METADATA}
+    metadata = {key: value for key, value in column.field.metadata.items() if key != CHAR_METADATA}
     if new is not None:
         metadata[CHAR_METADATA] = new
-    changed = alterations.edit_field(table.schema, found.path, lambda item: replace(item, metadata=metadata))
+    changed = alterations.edit_field(table.schema, column.path, lambda item: replace(item, metadata=metadata))
     return table.with_schema(changed)
 
 
-def _declared_inside(found: alterations.FoundColumn) -> str | None:
+def _declared_inside(column: alterations.FoundColumn) -> str | None:
     """The declared type of an element, a key or a value; None for an ordinary string."""
-    limits = length_limits(found.field)
-    for step in found.inner:
+    limits = length_limits(column.field)
+    for step in column.inner:
         limits = None if limits is None else limits.inside.get(step)
     if limits is None or limits.limit is None:
         return None
@@ -297,6 +299,6 @@ def _length(declared: object) -> int:
     return int(str(declared).rpartition("(")[2].rstrip(")"))
 
 
-def column_type(wanted: DataType | str) -> ColumnType:
+def column_type(data_type: DataType | str) -> ColumnType:
     """The type that a caller names. Raises InvalidArgumentError."""
-    return parse_column_type(wanted) if isinstance(wanted, str) else ColumnType(type=wanted)
+    return parse_column_type(data_type) if isinstance(data_type, str) else ColumnType(type=data_type)

@@ -89,8 +89,8 @@ def _field_has(prefix: str) -> Activity:
     )
 
 
-def _has_type(wanted: DataType) -> Activity:
-    return lambda schema, configuration: any(item == wanted for item in walk_types(schema))
+def _has_type(data_type: DataType) -> Activity:
+    return lambda schema, configuration: any(item == data_type for item in walk_types(schema))
 
 
 def _has_constraint(schema: StructType, configuration: Mapping[str, str]) -> bool:

@@ -318,9 +318,9 @@ def _shapes_protocol(key: str) -> bool:
 # --- checks of single values: each returns the typed value, or raises -------------------------------------------------
 
 
-def _refuse(key: str, value: str, wanted: str) -> InvalidArgumentError:
+def _refuse(key: str, value: str, valid: str) -> InvalidArgumentError:
     return InvalidArgumentError(
-        f"Table property {key!r} has the value {value!r}, which is not valid; it must be {wanted}."
+        f"Table property {key!r} has the value {value!r}, which is not valid; it must be {valid}."
     )
 
 

@@ -107,10 +107,10 @@ def _decimal(name: str) -> DecimalType | None:
         return None
     field = f'{{"type":"struct","fields":[{{"name":"c","type":"{name}","nullable":true,"metadata":{{}}}}]}}'
     try:
-        found = parse_schema(field).fields[0].type
+        data_type = parse_schema(field).fields[0].type
     except CorruptLogError:
         return None
-    return found if isinstance(found, DecimalType) else None
+    return data_type if isinstance(data_type, DecimalType) else None
 
 
 # --- changes that this client makes -----------------------------------------------------------------------------------

@@ -98,10 +98,10 @@ def with_vector(file: AddFile, vector: DeletionVectorDescriptor, positions: BitM
 def physical_rows(stats: str | None) -> int | None:
     """``numRecords`` of a file's statistics, which deletion vectors do not reduce; None if it is not known."""
     try:
-        found = json.loads(stats or "")
+        members = json.loads(stats or "")
     except (ValueError, RecursionError):
         return None
-    rows = found.get("numRecords") if isinstance(found, dict) else None
+    rows = members.get("numRecords") if isinstance(members, dict) else None
     return rows if isinstance(rows, int) and not isinstance(rows, bool) and rows >= 0 else None
 
 
@@ -110,6 +110,6 @@ def _with_loose_bounds(stats: str) -> str:
     mark = "#"
     while mark in stats:
         mark += "#"
-    found = json.loads(stats, parse_float=lambda number: f"{mark}{number}{mark}")
-    text = json.dumps({**found, "tightBounds": False}, separators=(",", ":"), ensure_ascii=False)
+    members = json.loads(stats, parse_float=lambda number: f"{mark}{number}{mark}")
+    text = json.dumps({**members, "tightBounds": False}, separators=(",", ":"), ensure_ascii=False)
     return re.sub(f'"{mark}([^"]*){mark}"', r"\1", text)

@@ -48,15 +48,15 @@ class FileState:
     location: str
     _base: "FileState | None" = None
     _layers: tuple[_Layer, ...] = ()
-    _given: tuple[FileSet, FileSet] | None = None
+    _reconciled: tuple[FileSet, FileSet] | None = None
     index: FileIndex = field(default_factory=FileIndex, compare=False, repr=False)
     """Parsed columns of ``adds``, shared with the states derived from this one."""
 
     @classmethod
     def of(cls, adds: pa.Table, removes: pa.Table, *, location: str) -> "FileState":
         """A state of file actions that are already reconciled, such as those of a checkpoint."""
-        given = (FileSet.of(adds, location=location), FileSet.of(removes, location=location))
-        return cls(location=location, _given=given)
+        reconciled = (FileSet.of(adds, location=location), FileSet.of(removes, location=location))
+        return cls(location=location, _reconciled=reconciled)
 
     @classmethod
     def empty(cls, location: str) -> "FileState":
@@ -77,7 +77,7 @@ class FileState:
         """The same state without references to the states it was derived from, so that they can be freed."""
         if self._base is None or not self.is_reconciled:
             return self
-        detached = FileState(location=self.location, _given=self._sets, index=self.index)
+        detached = FileState(location=self.location, _reconciled=self._sets, index=self.index)
         if "highest_row_id" in self.__dict__:
             detached.__dict__["highest_row_id"] = self.highest_row_id
         return detached
@@ -85,12 +85,12 @@ class FileState:
     @property
     def is_reconciled(self) -> bool:
         """Whether the files are known without work."""
-        return self._given is not None or "_sets" in self.__dict__
+        return self._reconciled is not None or "_sets" in self.__dict__
 
     @cached_property
     def _sets(self) -> tuple[FileSet, FileSet]:
-        if self._given is not None:
-            return self._given
+        if self._reconciled is not None:
+            return self._reconciled
         assert self._base is not None
         live, dead = self._base._sets
         adds, removes, touched = _newest(self._layers, self.location)
@@ -120,7 +120,7 @@ class FileState:
 
         It needs no reconciliation, and parses only what ``index`` has not parsed before.
         """
-        if self._given is None:
+        if self._reconciled is None:
             assert self._base is not None
             layers = (
                 highest_row_id(layer.adds["baseRowId"], num_records(layer.adds["stats"])) for layer in self._layers

@@ -37,19 +37,21 @@ class CheckpointSource:
 def complete_checkpoints(names: Iterable[str]) -> tuple[CheckpointSource, ...]:
     """The complete checkpoints among the names in ``_delta_log``, oldest first; their locations are these bare names."""
     parsed = [(file, name) for name in names if (file := parse_log_file(name)) is not None]
-    return tuple(sorted(checkpoints_among(parsed), key=lambda found: (found.version, found.locations)))
+    return tuple(sorted(checkpoints_among(parsed), key=lambda checkpoint: (checkpoint.version, checkpoint.locations)))
 
 
 def checkpoints_among(files: Sequence[tuple[LogFile, str]]) -> list[CheckpointSource]:
     """The complete checkpoints among ``files``, pairs of a parsed name and the location to report."""
-    found: list[CheckpointSource] = []
+    checkpoints: list[CheckpointSource] = []
     parts: dict[tuple[int, int], dict[int, str]] = {}
     for file, path in files:
         match file:
             case ClassicCheckpointFile():
-                found.append(CheckpointSource(version=file.version, kind=CheckpointKind.CLASSIC, locations=(path,)))
+                checkpoints.append(
+                    CheckpointSource(version=file.version, kind=CheckpointKind.CLASSIC, locations=(path,))
+                )
             case V2CheckpointFile():
-                found.append(CheckpointSource(version=file.version, kind=CheckpointKind.V2, locations=(path,)))
+                checkpoints.append(CheckpointSource(version=file.version, kind=CheckpointKind.V2, locations=(path,)))
             case MultiPartCheckpointFile():
                 parts.setdefault((file.version, file.parts), {})[file.part] = path
             case _:
@@ -58,8 +60,8 @@ def checkpoints_among(files: Sequence[tuple[LogFile, str]]) -> list[CheckpointSo
         # The number of parts in a name may be huge, so the parts are not enumerated.
         if len(known) == count and (min(known), max(known)) == (1, count):
             locations = tuple(known[part] for part in sorted(known))
-            found.append(CheckpointSource(version=version, kind=CheckpointKind.MULTI_PART, locations=locations))
-    return found
+            checkpoints.append(CheckpointSource(version=version, kind=CheckpointKind.MULTI_PART, locations=locations))
+    return checkpoints
 
 
 def newest_checkpoint(candidates: Iterable[CheckpointSource]) -> CheckpointSource | None:
@@ -69,4 +71,8 @@ def newest_checkpoint(candidates: Iterable[CheckpointSource]) -> CheckpointSourc
     client prefers V2, then classic, then multi-part checkpoints.
     """
     preference = {CheckpointKind.V2: 2, CheckpointKind.CLASSIC: 1, CheckpointKind.MULTI_PART: 0}
-    return max(candidates, key=lambda found: (found.version, preference[found.kind], found.locations), default=None)
+    return max(
+        candidates,
+        key=lambda checkpoint: (checkpoint.version, preference[checkpoint.kind], checkpoint.locations),
+        default=None,
+    )

@@ -39,8 +39,8 @@ def columns_to_read(paths: Iterable[str]) -> list[str]:
     Args:
         paths: dotted paths of the leaf columns.
     """
-    wanted = columns_with_parsed_statistics(paths)
-    return [path for path in wanted if not path.startswith(_PARSED_STATISTICS)] if "add.stats" in wanted else wanted
+    columns = columns_with_parsed_statistics(paths)
+    return [path for path in columns if not path.startswith(_PARSED_STATISTICS)] if "add.stats" in columns else columns
 
 
 def columns_with_parsed_statistics(paths: Iterable[str]) -> list[str]:

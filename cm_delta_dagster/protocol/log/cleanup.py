@@ -171,7 +171,7 @@ def log_cleanup_plan(
     if not old:
         return LogCleanupPlan()
     usable = complete_checkpoints(name for name, _ in parsed if name not in unusable_checkpoints)
-    checkpoint = newest_checkpoint(found for found in usable if found.version <= max(old))
+    checkpoint = newest_checkpoint(candidate for candidate in usable if candidate.version <= max(old))
     if checkpoint is None:
         return LogCleanupPlan()
     cut_off = checkpoint.version
@@ -310,9 +310,9 @@ def _deletion_rank(file: LogFile) -> tuple[int, int]:
 
 
 def _staged_up_to(names: Iterable[str], cut_off: int) -> tuple[str, ...]:
-    found = [
+    staged = [
         (file.version, name)
         for name in names
         if isinstance(file := parse_log_file(name), StagedCommitFile) and file.version <= cut_off
     ]
-    return tuple(name for _, name in sorted(found))
+    return tuple(name for _, name in sorted(staged))

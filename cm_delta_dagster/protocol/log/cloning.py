@@ -79,8 +79,8 @@ def named_files(location: str, files: Sequence[pa.Table]) -> pa.Array:
 
 def directories_above(locations: pa.Array) -> frozenset[str]:
     """The directories of the files at these locations, and all directories above them."""
-    found = pc.replace_substring_regex(locations.drop_null(), "(?s)/[^/]*$", "").unique().to_pylist()
-    steps = (directory.split("/") for directory in found)
+    directories = pc.replace_substring_regex(locations.drop_null(), "(?s)/[^/]*$", "").unique().to_pylist()
+    steps = (directory.split("/") for directory in directories)
     return frozenset("/".join(parts[:depth]) for parts in steps for depth in range(1, len(parts) + 1))
 
 

@@ -169,8 +169,8 @@ class _Rows:
         """Sorts the hashes immediately, so that searches for a few files are fast."""
         if files.num_rows < BLOCK_ROWS and len(files.column("path").chunks) > 1:
             files = files.combine_chunks()
-        given = None if hashes is None else (hashes, np.sort(hashes))
-        return cls(tuple(files.to_batches(max_chunksize=BLOCK_ROWS)), files.schema, location, given)
+        sorted_hashes = None if hashes is None else (hashes, np.sort(hashes))
+        return cls(tuple(files.to_batches(max_chunksize=BLOCK_ROWS)), files.schema, location, sorted_hashes)
 
     @cached_property
     def files(self) -> pa.Table:
@@ -213,8 +213,8 @@ class _Rows:
         if counts.sum() > _PAIRS_A_ROW * (len(ordered) + len(hashes)):
             return None
         if len(matching) <= _MAX_SCANS and "order" not in self.__dict__:
-            found = [np.flatnonzero(self.hashes == hashes[position]) for position in matching]
-            return np.concatenate(found), np.repeat(matching, counts)
+            rows = [np.flatnonzero(self.hashes == hashes[position]) for position in matching]
+            return np.concatenate(rows), np.repeat(matching, counts)
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         return self.order[np.repeat(first[matching], counts) + within].astype(np.int64), np.repeat(matching, counts)
 
@@ -248,18 +248,18 @@ class _Segment:
     def live_hashes(self) -> np.ndarray:
         return np.delete(self.rows.hashes, self.gone)
 
-    def found(self, wanted: KeyedFiles) -> np.ndarray:
-        """Row numbers of the logical files in ``wanted``."""
-        pairs = self.rows.candidates(wanted.hashes)
+    def rows_of(self, files: KeyedFiles) -> np.ndarray:
+        """Row numbers of the logical files in ``files``."""
+        pairs = self.rows.candidates(files.hashes)
         if pairs is None:
-            hit = pc.is_in(self.rows.keys, value_set=wanted.keys(np.arange(len(wanted.hashes))))
+            hit = pc.is_in(self.rows.keys, value_set=files.keys(np.arange(len(files.hashes))))
             return np.setdiff1d(np.flatnonzero(hit.to_numpy(zero_copy_only=False)), self.gone)
         rows, positions = pairs
         if not len(rows):
             return _NO_ROWS
         # Hashes may collide, so the keys are compared.
-        here = logical_keys(_take(self.rows.files, rows), wanted.location)
-        same = pc.equal(here, wanted.keys(positions)).to_numpy(zero_copy_only=False)
+        here = logical_keys(_take(self.rows.files, rows), files.location)
+        same = pc.equal(here, files.keys(positions)).to_numpy(zero_copy_only=False)
         return np.setdiff1d(rows[same], self.gone)
 
     def without(self, rows: np.ndarray) -> "_Segment":
@@ -317,7 +317,7 @@ class FileSet:
 
     def _shrunk(self, files: KeyedFiles) -> Iterator[_Segment]:
         for segment in self.segments:
-            rows = segment.found(files)
+            rows = segment.rows_of(files)
             yield segment.without(rows) if len(rows) else segment
 
     def plus(self, files: KeyedFiles) -> "FileSet":

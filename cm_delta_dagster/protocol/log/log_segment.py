@@ -117,8 +117,8 @@ def build_log_segment(
         excluded_compactions=excluded_compactions,
     )
     if missing:
-        found = segment.checkpoint
-        base = "no checkpoint" if found is None else f"the checkpoint of version {found.version}"
+        checkpoint = segment.checkpoint
+        base = "no checkpoint" if checkpoint is None else f"the checkpoint of version {checkpoint.version}"
         raise CorruptLogError(
             f"Version {version} of the table at {location} cannot be built: starting from {base}, the commits of "
             f"{_ranges_text(missing)} are missing from _delta_log and from the catalog. No older version is read instead. "
@@ -143,7 +143,11 @@ def plan_log_segment(
     parsed = [(file, f"{directory}/{name}") for name in names if (file := parse_log_file(name)) is not None]
     staged = {commit.version: commit for commit in ratified if commit.version <= version}
     checkpoint = newest_checkpoint(
-        [found for found in checkpoints_among(parsed) if found.version <= version and found not in excluded_checkpoints]
+        [
+            source
+            for source in checkpoints_among(parsed)
+            if source.version <= version and source not in excluded_checkpoints
+        ]
     )
     first = 0 if checkpoint is None else checkpoint.version + 1
     commits: dict[int, PublishedCommit | RatifiedSource] = {
@@ -173,7 +177,7 @@ def latest_version(names: Iterable[str]) -> int | None:
     """
     parsed = [(file, name) for name in names if (file := parse_log_file(name)) is not None]
     commits = [file.version for file, _ in parsed if isinstance(file, CommitFile)]
-    return max([*commits, *(found.version for found in checkpoints_among(parsed))], default=None)
+    return max([*commits, *(checkpoint.version for checkpoint in checkpoints_among(parsed))], default=None)
 
 
 def earliest_version(names: Iterable[str], *, ratified: Iterable[int] = (), latest: int) -> int:
@@ -187,7 +191,7 @@ def earliest_version(names: Iterable[str], *, ratified: Iterable[int] = (), late
     """
     parsed = [(file, name) for name in names if (file := parse_log_file(name)) is not None]
     commits = {file.version for file, _ in parsed if isinstance(file, CommitFile)} | set(ratified)
-    bases = {found.version for found in checkpoints_among(parsed)}
+    bases = {checkpoint.version for checkpoint in checkpoints_among(parsed)}
     if 0 in commits:
         bases.add(0)
     first = latest
@@ -207,14 +211,18 @@ def readable_below(names: Iterable[str], *, ratified: Iterable[int] = (), versio
     parsed = [(file, name) for name in listed if (file := parse_log_file(name)) is not None]
     known = {file.version for file, _ in parsed if isinstance(file, CommitFile)} | set(ratified)
     oldest = earliest_version(listed, ratified=known, latest=version - 1)
-    is_base = (oldest == 0 and 0 in known) or any(found.version == oldest for found in checkpoints_among(parsed))
+    is_base = (oldest == 0 and 0 in known) or any(
+        checkpoint.version == oldest for checkpoint in checkpoints_among(parsed)
+    )
     return range(oldest, version) if is_base else range(0)
 
 
 def oldest_checkpoint(names: Iterable[str], *, latest: int) -> int | None:
     """Version of the oldest complete checkpoint of a version up to ``latest``; None if there is no such checkpoint."""
     parsed = [(file, name) for name in names if (file := parse_log_file(name)) is not None]
-    return min((found.version for found in checkpoints_among(parsed) if found.version <= latest), default=None)
+    return min(
+        (checkpoint.version for checkpoint in checkpoints_among(parsed) if checkpoint.version <= latest), default=None
+    )
 
 
 def version_after_cleanup(
@@ -228,8 +236,8 @@ def version_after_cleanup(
     listed = list(names)
     commits = {file.version for name in listed if isinstance(file := parse_log_file(name), CommitFile)} | set(ratified)
     kept = 0 if 0 in commits else oldest_checkpoint(listed, latest=latest) or 0
-    wanted = [number for number in commits if kept <= number <= latest]
-    if wanted and len(wanted) != latest - min(wanted) + 1:
+    present = [number for number in commits if kept <= number <= latest]
+    if present and len(present) != latest - min(present) + 1:
         return None
     oldest = earliest_version(listed, ratified=commits, latest=latest)
     return oldest if version < oldest else None
@@ -263,16 +271,16 @@ def _choose_compactions(
     return tuple(chosen)
 
 
-def _gaps(present: Iterable[range], wanted: range) -> tuple[range, ...]:
-    """The parts of ``wanted`` that the disjoint ranges ``present`` leave out. Does not enumerate versions."""
+def _gaps(present: Iterable[range], versions: range) -> tuple[range, ...]:
+    """The parts of ``versions`` that the disjoint ranges ``present`` leave out. Does not enumerate versions."""
     gaps = []
-    following = wanted.start
+    following = versions.start
     for part in sorted(present, key=lambda part: part.start):
         if part.start > following:
             gaps.append(range(following, part.start))
         following = max(following, part.stop)
-    if following < wanted.stop:
-        gaps.append(range(following, wanted.stop))
+    if following < versions.stop:
+        gaps.append(range(following, versions.stop))
     return tuple(gaps)
 
 

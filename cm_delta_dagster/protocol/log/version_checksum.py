@@ -163,7 +163,7 @@ def differences(stored: VersionChecksum, state: TableState) -> tuple[str, ...]:
         ("metadata", stored.metadata, state.metadata),
         ("protocol", _comparable(stored.protocol), _comparable(state.protocol)),
     )
-    return tuple(name for name, found, wanted in expected if found != wanted)
+    return tuple(name for name, recorded, actual in expected if recorded != actual)
 
 
 def encode(value: VersionChecksum) -> bytes:
@@ -251,22 +251,22 @@ def _optional_long(value: Any) -> int | None:
 def _transactions_from_json(values: Sequence[Mapping[str, Any]] | None) -> tuple[SetTransaction, ...] | None:
     if values is None:
         return None
-    found = (
+    transactions = (
         SetTransaction(app_id=value["appId"], version=value["version"], last_updated=value.get("lastUpdated"))
         for value in values
     )
-    return tuple(sorted(found, key=lambda txn: txn.app_id))
+    return tuple(sorted(transactions, key=lambda txn: txn.app_id))
 
 
 def _domains_from_json(values: Sequence[Mapping[str, Any]] | None) -> tuple[DomainMetadata, ...] | None:
     if values is None:
         return None
-    found = (
+    domains = (
         DomainMetadata(domain=value["domain"], configuration=value["configuration"])
         for value in values
         if not value.get("removed")
     )
-    return tuple(sorted(found, key=lambda domain: domain.domain))
+    return tuple(sorted(domains, key=lambda domain: domain.domain))
 
 
 def _histogram_from_json(value: Mapping[str, Any]) -> FileSizeHistogram | None:

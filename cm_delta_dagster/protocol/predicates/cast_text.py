@@ -51,10 +51,10 @@ class TimestampText:
 
 def integer_of(text: str, bits: int) -> int | None:
     """A whole number of so many bits; digits after a point are cut off."""
-    found = _INTEGER.fullmatch(text.strip(_AROUND))
-    if found is None or found[0] in ("", "+", "-"):
+    match = _INTEGER.fullmatch(text.strip(_AROUND))
+    if match is None or match[0] in ("", "+", "-"):
         return None
-    value = int(f"{found[1]}{found[2] or '0'}")
+    value = int(f"{match[1]}{match[2] or '0'}")
     return value if -(1 << (bits - 1)) <= value < 1 << (bits - 1) else None
 
 
@@ -98,23 +98,23 @@ def decimal_of(text: str, precision: int, scale: int) -> Decimal | None:
 
 def days_of(text: str) -> int | None:
     """Days from 1970-01-01 to a date of any year; what follows a blank or ``T`` does not count."""
-    found = _DATE.fullmatch(text.strip(_AROUND))
-    days = None if found is None else _days(*found.groups()[:4])
+    match = _DATE.fullmatch(text.strip(_AROUND))
+    days = None if match is None else _days(*match.groups()[:4])
     return days if days is not None and -(1 << 31) <= days < 1 << 31 else None
 
 
 def timestamp_of(text: str) -> TimestampText | None:
     """A timestamp of any year; parts from the right may be missing, and what is below a microsecond is cut off."""
-    found = _TIMESTAMP.fullmatch(text.strip(_AROUND))
-    if found is None:
+    match = _TIMESTAMP.fullmatch(text.strip(_AROUND))
+    if match is None:
         return None
-    days = _days(*found.groups()[:4])
-    hour, minute, second = (int(part or 0) for part in found.groups()[4:7])
-    named = (found[9] or "").strip(_AROUND)
+    days = _days(*match.groups()[:4])
+    hour, minute, second = (int(part or 0) for part in match.groups()[4:7])
+    named = (match[9] or "").strip(_AROUND)
     zone = zone_of(named) if named else None
     if days is None or hour > 23 or minute > 59 or second > 59 or (named and zone is None):
         return None
-    micros = int((found[8] or "")[:6].ljust(6, "0"))
+    micros = int((match[8] or "")[:6].ljust(6, "0"))
     local = days * _DAY_MICROS + ((hour * 60 + minute) * 60 + second) * 1_000_000 + micros
     return TimestampText(local, zone)
 

@@ -81,17 +81,17 @@ def _excludes(test: Predicate, values: tuple[Any, ...]) -> bool:
     """Whether none of the values, which are not NULL, satisfies the test."""
     match test:
         case In(values=others):
-            if len({_class_of(each) for each in (*values, *others)}) != 1 or None in others:
+            if len({_class_of(value) for value in (*values, *others)}) != 1 or None in others:
                 return False
-            return {_folded(each) for each in values}.isdisjoint(map(_folded, others))
+            return {_folded(value) for value in values}.isdisjoint(map(_folded, others))
         case Comparison(operator=ComparisonOperator.EQ | ComparisonOperator.NULL_SAFE_EQ, value=None):
             return True
         case Comparison(operator=operator, value=other):
-            return all(_comparable(each, other) and not _may_hold(each, operator, other) for each in values)
+            return all(_comparable(value, other) and not _may_hold(value, operator, other) for value in values)
         case StartsWith(prefix=prefix):
             return all(
-                isinstance(each, str) and not each.casefold().startswith(prefix.casefold().rstrip(" "))
-                for each in values
+                isinstance(value, str) and not value.casefold().startswith(prefix.casefold().rstrip(" "))
+                for value in values
             )
     return False
 

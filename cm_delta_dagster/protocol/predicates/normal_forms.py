@@ -136,24 +136,24 @@ def with_fewer_comparisons(predicate: Predicate) -> Predicate:
 def _listed(node: Combination, parts: Sequence[Predicate]) -> Predicate:
     if isinstance(node, Not):
         return Not(parts[0])
-    wanted = _Op.EQ if isinstance(node, Or) else _Op.NE
+    operator = _Op.EQ if isinstance(node, Or) else _Op.NE
     values: dict[tuple[str, type], list[object]] = {}
     for part in parts:
-        if isinstance(part, Comparison) and part.operator is wanted:
+        if isinstance(part, Comparison) and part.operator is operator:
             values.setdefault((part.column, type(part.value)), []).append(part.value)
-    found: list[Predicate] = []
+    merged: list[Predicate] = []
     for part in parts:
-        if not isinstance(part, Comparison) or part.operator is not wanted:
-            found.append(part)
+        if not isinstance(part, Comparison) or part.operator is not operator:
+            merged.append(part)
             continue
         key = (part.column, type(part.value))
         of_column = values.pop(key, [])
         if len(of_column) > 1:
             listed = In(part.column, tuple(of_column))
-            found.append(listed if wanted is _Op.EQ else Not(listed))
+            merged.append(listed if operator is _Op.EQ else Not(listed))
         elif of_column:
-            found.append(part)
-    return found[0] if len(found) == 1 else with_parts(node, found)
+            merged.append(part)
+    return merged[0] if len(merged) == 1 else with_parts(node, merged)
 
 
 def negations_inwards(predicate: Predicate) -> Predicate:

@@ -253,18 +253,18 @@ def with_parts(node: Combination, parts: Sequence[Predicate]) -> Predicate:
 
 def columns_of(predicate: Predicate) -> frozenset[str]:
     """Columns that the predicate mentions, as written; of an :class:`Opaque` those that it declares."""
-    found: set[str] = set()
+    columns: set[str] = set()
     for leaf in leaves(predicate):
         if isinstance(leaf, ColumnTest):
-            found.add(leaf.column)
+            columns.add(leaf.column)
         elif isinstance(leaf, Opaque):
-            found |= leaf.columns or frozenset()
-    return frozenset(found)
+            columns |= leaf.columns or frozenset()
+    return frozenset(columns)
 
 
 def conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
     """The operands of the predicate's ANDs, nested ones flattened; empty for :class:`AlwaysTrue`."""
-    found: list[Predicate] = []
+    operands: list[Predicate] = []
     pending = [predicate]
     while pending:
         node = pending.pop()
@@ -274,8 +274,8 @@ def conjuncts(predicate: Predicate) -> tuple[Predicate, ...]:
             case And(parts):
                 pending.extend(reversed(parts))
             case _:
-                found.append(node)
-    return tuple(found)
+                operands.append(node)
+    return tuple(operands)
 
 
 def conjunction(predicates: Iterable[Predicate]) -> Predicate:

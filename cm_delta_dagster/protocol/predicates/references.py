@@ -93,8 +93,8 @@ class _ColumnOccurrence:
 def qualified(text: str, side: Side) -> str:
     """The text with the alias of ``side`` before each of its columns that has no alias."""
     written = text
-    found = _references(text) or ()
-    for reference in sorted(found, key=lambda item: item.starts[0] or 0, reverse=True):
+    references = _references(text) or ()
+    for reference in sorted(references, key=lambda item: item.starts[0] or 0, reverse=True):
         name, start = reference.names[0], reference.starts[0]
         is_alias = len(reference.names) > 1 and name.lower() == side.alias.lower()
         if start is not None and side.has(name) and not is_alias:
@@ -134,7 +134,7 @@ def compared_values(text: str, *, target: Side, source: Side) -> tuple[ComparedV
         InvalidArgumentError: as :func:`join_condition`.
     """
     tokens = tokens_of(text)
-    found: list[ComparedValue] = []
+    values: list[ComparedValue] = []
 
     def leaf(part: Operand, negated: bool) -> Predicate:
         sides = _compared_sides(part.tokens)
@@ -143,19 +143,19 @@ def compared_values(text: str, *, target: Side, source: Side) -> tuple[ComparedV
             pair = None if path is None else _source_value(source_of(value, text), target, source)
             if path is not None and pair is not None:
                 written, name = pair
-                found.append(
+                values.append(
                     ComparedValue(target=path, text=written, column=name, start=value[0].start, end=value[-1].end + 1)
                 )
         return Opaque(source_of(part.tokens, text))
 
     boolean_structure(tokens, text, leaf)
-    return tuple(found)
+    return tuple(values)
 
 
 def bare_column(text: str, target: Side, source: Side) -> str | None:
     """The name of the top-level column of the source that ``text`` is, as the schema spells it; None for another expression."""
-    found = _column(_without_brackets(_parsed(text)), target, source)
-    return None if found is None or found[0] != "source" else found[1]
+    column = _column(_without_brackets(_parsed(text)), target, source)
+    return None if column is None or column[0] != "source" else column[1]
 
 
 def _compared_sides(tokens: Sequence[Token]) -> tuple[Sequence[Token], Sequence[Token]] | None:
@@ -183,8 +183,8 @@ def _source_value(text: str, target: Side, source: Side) -> tuple[str, str | Non
     node = _parsed(text)
     if node is None or node.find(exp.Query, exp.Lambda) is not None:
         return None
-    references = tuple(_found(node))
-    if not references or any(_resolved(each.names, target, source)[0] != "source" for each in references):
+    references = tuple(_occurrences(node))
+    if not references or any(_resolved(reference.names, target, source)[0] != "source" for reference in references):
         return None
     column = _column(_without_brackets(node), target, source)
     return text, None if column is None else column[1]
@@ -201,8 +201,8 @@ def _key_pair(text: str, target: Side, source: Side) -> KeyPair | None:
     if not isinstance(node, exp.EQ):
         return None
     ends = [_column(end, target, source) for end in (node.this, node.expression)]
-    found = dict(end for end in ends if end is not None)
-    return KeyPair(target=found["target"], source=found["source"]) if len(found) == 2 else None
+    names_by_side = dict(end for end in ends if end is not None)
+    return KeyPair(target=names_by_side["target"], source=names_by_side["source"]) if len(names_by_side) == 2 else None
 
 
 def _column(node: Any, target: Side, source: Side) -> tuple[str, str] | None:
@@ -247,10 +247,10 @@ def own_text(text: str, target: Side, source: Side) -> str | None:
 def _references(text: str) -> Sequence[_ColumnOccurrence] | None:
     """The columns of a text; None if the text is not understood."""
     node = _parsed(text)
-    return None if node is None else tuple(_found(node))
+    return None if node is None else tuple(_occurrences(node))
 
 
-def _found(node: Any) -> Iterator[_ColumnOccurrence]:
+def _occurrences(node: Any) -> Iterator[_ColumnOccurrence]:
     for column in node.find_all(exp.Column):
         parts = column.parts
         while isinstance(column.parent, exp.Dot) and column is column.parent.this:

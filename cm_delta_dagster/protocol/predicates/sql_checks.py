@@ -80,13 +80,13 @@ def varying_functions(text: str, known_columns: frozenset[str] = frozenset()) ->
         tokens = tokens_of(text)
     except InvalidArgumentError:
         return []
-    found = [tokens[start].text for start, _ in _clock_calls(tokens, text, known_columns)]
+    names = [tokens[start].text for start, _ in _clock_calls(tokens, text, known_columns)]
     for position in range(len(tokens) - 1):
         if tokens[position + 1].token_type == TokenType.L_PAREN:
             name = _function_name(tokens, position, text)
             if name is not None and name.lower() in VARYING:
-                found.append(name)
-    return list(dict.fromkeys(found))
+                names.append(name)
+    return list(dict.fromkeys(names))
 
 
 def bare_clock_names(text: str) -> list[str]:

@@ -166,7 +166,7 @@ class ExpressionReader:
             ).with_remedy(PassUncheckedCondition())
         if root.find(exp.Lambda) is not None:
             return None
-        found: set[str] = set()
+        columns: set[str] = set()
         for node in root.find_all(exp.Column):
             names = [part.name for part in node.parts]
             field = self.schema.field(names[0])
@@ -176,8 +176,8 @@ class ExpressionReader:
                     f"The predicate {shown(text)} names the column {written!r}, which the table does not have. "
                     f"Use one of its columns:\n{schema_text(self.schema)}"
                 )
-            found.add(_column_text((field.name,)))
-        return frozenset(found)
+            columns.add(_column_text((field.name,)))
+        return frozenset(columns)
 
     def _lacks_nested(self, data_type: DataType, names: list[str]) -> bool:
         for name in names:
@@ -240,10 +240,10 @@ class ExpressionReader:
             return None
         if isinstance(node, exp.And | exp.Or):
             sides = [self._implied(side) for side in (node.this, node.expression)]
-            found = tuple(side for side in sides if side is not None)
+            implied = tuple(side for side in sides if side is not None)
             if isinstance(node, exp.And):
-                return conjunction(found) if found else None
-            return Or(found) if len(found) == len(sides) else None
+                return conjunction(implied) if implied else None
+            return Or(implied) if len(implied) == len(sides) else None
         try:
             return self._implied_leaf(node)
         except (NotUnderstoodError, OverflowError):
@@ -328,8 +328,8 @@ class ExpressionReader:
             raise NotUnderstoodError
         if any(value for name, value in like.args.items() if name not in _LIKE_ARGUMENTS):
             raise NotUnderstoodError
-        found = self._matches(like.this, self._pattern(like, escape))
-        return Not(found) if like.args.get("negate") else found
+        matches = self._matches(like.this, self._pattern(like, escape))
+        return Not(matches) if like.args.get("negate") else matches
 
     def _matches(self, node: Node, pattern: LikePattern) -> Predicate:
         if pattern.rest == "%":

@@ -90,16 +90,18 @@ def lexemes(text: str) -> tuple[Lexeme, ...]:
     Raises:
         InvalidArgumentError: a string, quoted name or comment is not closed.
     """
-    found: list[Lexeme] = []
+    parts_of_text: list[Lexeme] = []
     for start, end, kind in _tokens(text):
-        if found and start < found[-1].end:
+        if parts_of_text and start < parts_of_text[-1].end:
             continue  # A number and its suffix are several tokens of the same characters.
         if kind in (Kind.WORD, Kind.SYMBOL):
             parts = [(match[0], start + match.start()) for match in _PART.finditer(text[start:end])]
-            found += [Lexeme(Kind.WORD if _is_word(part) else Kind.SYMBOL, part, place) for part, place in parts]
+            parts_of_text += [
+                Lexeme(Kind.WORD if _is_word(part) else Kind.SYMBOL, part, place) for part, place in parts
+            ]
         else:
-            found.append(Lexeme(kind, text[start:end], start))
-    return tuple(found)
+            parts_of_text.append(Lexeme(kind, text[start:end], start))
+    return tuple(parts_of_text)
 
 
 def _tokens(text: str) -> Iterator[tuple[int, int, Kind]]:
@@ -211,7 +213,7 @@ def closing_positions(tokens: Sequence[Token], text: str) -> dict[int, int]:
     Raises:
         InvalidArgumentError: a bracket has no counterpart.
     """
-    found: dict[int, int] = {}
+    closing: dict[int, int] = {}
     opened: list[int] = []
     for position, token in enumerate(tokens):
         if token.token_type in _CLOSING:
@@ -219,10 +221,10 @@ def closing_positions(tokens: Sequence[Token], text: str) -> dict[int, int]:
         elif token.token_type in _CLOSING.values():
             if not opened or _CLOSING[tokens[opened[-1]].token_type] != token.token_type:
                 raise invalid_sql(text, "a closing bracket has no opening bracket.")
-            found[opened.pop()] = position
+            closing[opened.pop()] = position
     if opened:
         raise invalid_sql(text, "a bracket is not closed.")
-    return found
+    return closing
 
 
 def source_of(tokens: Sequence[Token], text: str) -> str:

@@ -135,8 +135,8 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:
 
 def moment_of(text: str, *, zoned: bool) -> datetime:
     """The timestamp in a text, with a time zone if and only if ``zoned``. Raises NotUnderstoodError for other text."""
-    found = _MOMENT.fullmatch(text)
-    if found is None or (found[2] is not None) != zoned:
+    match = _MOMENT.fullmatch(text)
+    if match is None or (match[2] is not None) != zoned:
         raise NotUnderstoodError
     try:
         return datetime.fromisoformat(text)
@@ -157,14 +157,14 @@ def moment_in(text: str, zone: tzinfo | None) -> datetime:
     except InvalidTimeError:
         raise
     except NotUnderstoodError:
-        found = parse_timestamp(text)
-    if found is None and _MOMENT.fullmatch(text) is not None:
+        parsed = parse_timestamp(text)
+    if parsed is None and _MOMENT.fullmatch(text) is not None:
         raise _invalid_time(text)
-    if found is None or found.tzinfo is not None:
+    if parsed is None or parsed.tzinfo is not None:
         raise NotUnderstoodError
     if zone is None:
         raise NeedsZoneError
-    local = (found - _EPOCH) // _MICROSECOND
+    local = (parsed - _EPOCH) // _MICROSECOND
     try:
         return (_EPOCH + instant_micros(local, zone) * _MICROSECOND).replace(tzinfo=UTC)
     except DisputedTimeError as error:

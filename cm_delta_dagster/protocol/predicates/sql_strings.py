@@ -66,12 +66,12 @@ def string_value(source: str) -> str | None:
     value: list[str] = []
     position = 0
     while position < len(source):
-        found = _LITERAL.match(source, position)
-        if found is None:
+        match = _LITERAL.match(source, position)
+        if match is None:
             return None
-        raw = found["raw"] if found["raw"] is not None else found["raw2"]
-        value.append(_unescaped(found) if raw is None else raw)
-        position = found.end()
+        raw = match["raw"] if match["raw"] is not None else match["raw2"]
+        value.append(_unescaped(match) if raw is None else raw)
+        position = match.end()
     try:
         # Escapes of UTF-16 surrogates make one character.
         return "".join(value).encode("utf-16-le", "surrogatepass").decode("utf-16-le")

@@ -58,10 +58,10 @@ def parse_timestamp(text: str) -> datetime | None:
     Returns:
         A datetime, with a time zone if the text names one; None if the text is not a timestamp or its time zone is unknown.
     """
-    found = _MOMENT.fullmatch(text.strip())
-    if found is None:
+    match = _MOMENT.fullmatch(text.strip())
+    if match is None:
         return None
-    *numbers, fraction, zone_name = found.groups()
+    *numbers, fraction, zone_name = match.groups()
     year, month, day, hour, minute, second = map(
         int, [number or first for number, first in zip(numbers, _FIRST, strict=True)]
     )
@@ -80,9 +80,9 @@ def as_zone(zone: tzinfo | str | None) -> tzinfo | None:
     Raises:
         InvalidArgumentError: there is no such time zone, or the value is neither a name nor a ``datetime.tzinfo``.
     """
-    found = zone_of(zone) if isinstance(zone, str) else zone
-    if isinstance(found, tzinfo) or zone is None:
-        return found
+    named_zone = zone_of(zone) if isinstance(zone, str) else zone
+    if isinstance(named_zone, tzinfo) or zone is None:
+        return named_zone
     raise InvalidArgumentError(
         f"{zone!r} is not a time zone. Give the name of a region, as in 'Europe/Berlin', 'UTC', an offset "
         "such as '+02:00', or a datetime.tzinfo."
@@ -98,7 +98,7 @@ class DeferredZone(tzinfo):
 
     def __init__(self, source: Callable[[], tzinfo]) -> None:
         self._source = source
-        self._found: tzinfo | None = None
+        self._zone: tzinfo | None = None
 
     def __reduce__(self) -> tuple[Callable[[tzinfo], tzinfo], tuple[tzinfo]]:
         return (_same_zone, (self.zone,))
@@ -106,9 +106,9 @@ class DeferredZone(tzinfo):
     @property
     def zone(self) -> tzinfo:
         """The zone itself."""
-        if self._found is None:
-            self._found = self._source()
-        return self._found
+        if self._zone is None:
+            self._zone = self._source()
+        return self._zone
 
     def utcoffset(self, moment: datetime | None) -> timedelta | None:
         return self.zone.utcoffset(moment)

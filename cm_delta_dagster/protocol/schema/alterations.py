@@ -62,7 +62,7 @@ def find_column(schema: StructType, path: Sequence[str]) -> FoundColumn:
         InvalidArgumentError: there is no such column; names those that exist at that place.
     """
     current: DataType = schema
-    found: StructField | None = None
+    field: StructField | None = None
     walked: list[str] = []
     owner, inner = 0, 0
     for name in path:
@@ -70,16 +70,16 @@ def find_column(schema: StructType, path: Sequence[str]) -> FoundColumn:
         if part is None:
             raise _unknown(path, walked, current)
         if isinstance(part, StructField):
-            found, current, owner, inner = part, part.type, len(walked) + 1, 0
+            field, current, owner, inner = part, part.type, len(walked) + 1, 0
             walked.append(part.name)
         else:
             current, inner = part, inner + 1
             walked.append(name.lower())
-    if found is None:
+    if field is None:
         raise _unknown(path, walked, current)
     spelled = tuple(walked)
     return FoundColumn(
-        path=spelled, owner=spelled[:owner], field=found, inner=spelled[owner:] if inner else (), type=current
+        path=spelled, owner=spelled[:owner], field=field, inner=spelled[owner:] if inner else (), type=current
     )
 
 
@@ -148,17 +148,17 @@ def add_column(
 
 def rename_column(schema: StructType, path: Sequence[str], to: str) -> StructType:
     """Rename a field; its metadata keeps the old name. Raises InvalidArgumentError if it does not exist, or the name is taken."""
-    found = _found_field(schema, path, "renamed")
-    parent, old = found.path[:-1], found.path[-1]
+    column = _whole_field(schema, path, "renamed")
+    parent, old = column.path[:-1], column.path[-1]
     if not to:
         raise InvalidArgumentError(
-            f"Column {path_text(found.path)!r} cannot be renamed to an empty name. Nothing was changed."
+            f"Column {path_text(column.path)!r} cannot be renamed to an empty name. Nothing was changed."
         )
 
     def rename(struct: StructType) -> StructType:
         other = struct.field(to)
         if other is not None:  # Also if it is the column itself in other case, as for delta-spark.
-            raise _taken(f"renamed to {to!r}", found.path, other)
+            raise _taken(f"renamed to {to!r}", column.path, other)
         others = with_name_taken(struct, to)
         return StructType(tuple(with_new_name(item, to) if item.name == old else item for item in others.fields))
 
@@ -167,14 +167,14 @@ def rename_column(schema: StructType, path: Sequence[str], to: str) -> StructTyp
 
 def drop_column(schema: StructType, path: Sequence[str]) -> StructType:
     """Remove a field. Raises InvalidArgumentError if it does not exist, or is the only field of its struct."""
-    found = _found_field(schema, path, "dropped")
-    parent, name = found.path[:-1], found.path[-1]
+    column = _whole_field(schema, path, "dropped")
+    parent, name = column.path[:-1], column.path[-1]
 
     def drop(struct: StructType) -> StructType:
         if len(struct.fields) == 1:
             owner = f"of {path_text(parent)!r}, which" if parent else "of the table, which"
             raise InvalidArgumentError(
-                f"Column {path_text(found.path)!r} is the last one {owner} must have at least one. Nothing was changed. "
+                f"Column {path_text(column.path)!r} is the last one {owner} must have at least one. Nothing was changed. "
                 f"Drop {'the whole column' if parent else 'the table'} instead."
             )
         return StructType(tuple(item for item in struct.fields if item.name != name))
@@ -184,69 +184,69 @@ def drop_column(schema: StructType, path: Sequence[str]) -> StructType:
 
 def move_column(schema: StructType, path: Sequence[str], position: Position) -> StructType:
     """Move a field among the fields of its struct. Raises InvalidArgumentError if it or its new neighbour does not exist."""
-    found = _found_field(schema, path, "moved")
-    parent, name = found.path[:-1], found.path[-1]
+    column = _whole_field(schema, path, "moved")
+    parent, name = column.path[:-1], column.path[-1]
 
     def move(struct: StructType) -> StructType:
         rest = StructType(tuple(item for item in struct.fields if item.name != name))
         if position.after is not None and position.after.lower() == name.lower():
             raise InvalidArgumentError(
-                f"Column {path_text(found.path)!r} cannot be placed after itself. Nothing was changed. Name another column."
+                f"Column {path_text(column.path)!r} cannot be placed after itself. Nothing was changed. Name another column."
             )
-        return _inserted(rest, found.field, position, found.path)
+        return _inserted(rest, column.field, position, column.path)
 
     return _edit_struct(schema, parent, move)
 
 
 def comment_column(schema: StructType, path: Sequence[str], comment: str | None) -> StructType:
     """Set the comment of a field; None removes it."""
-    found = _found_field(schema, path, "commented")
-    metadata = {key: value for key, value in found.field.metadata.items() if key != COMMENT}
+    column = _whole_field(schema, path, "commented")
+    metadata = {key: value for key, value in column.field.metadata.items() if key != COMMENT}
     if comment is not None:
         metadata[COMMENT] = comment
-    return edit_field(schema, found.path, lambda item: replace(item, metadata=metadata))
+    return edit_field(schema, column.path, lambda item: replace(item, metadata=metadata))
 
 
 def set_nullable(schema: StructType, path: Sequence[str], nullable: bool) -> StructType:
     """Allow or forbid NULL in a field."""
-    found = _found_field(schema, path, "changed")
-    return edit_field(schema, found.path, lambda item: replace(item, nullable=nullable))
+    column = _whole_field(schema, path, "changed")
+    return edit_field(schema, column.path, lambda item: replace(item, nullable=nullable))
 
 
 def replace_type(schema: StructType, path: Sequence[str], data_type: DataType) -> StructType:
     """Give a column, or an element, key or value, another type. Whether the type may change is not checked."""
-    found = find_column(schema, path)
+    column = find_column(schema, path)
 
     def change(item: StructField) -> StructField:
-        return replace(item, type=_with_inner(item.type, found.inner, data_type))
+        return replace(item, type=_with_inner(item.type, column.inner, data_type))
 
-    return edit_field(schema, found.owner, change)
+    return edit_field(schema, column.owner, change)
 
 
-def _with_inner(data_type: DataType, inner: ColumnPath, wanted: DataType) -> DataType:
+def _with_inner(data_type: DataType, inner: ColumnPath, new_type: DataType) -> DataType:
     if not inner:
-        return wanted
+        return new_type
     step, *rest = inner
     match data_type:
         case ArrayType():
-            return replace(data_type, element_type=_with_inner(data_type.element_type, tuple(rest), wanted))
+            return replace(data_type, element_type=_with_inner(data_type.element_type, tuple(rest), new_type))
         case MapType() if step == "key":
-            return replace(data_type, key_type=_with_inner(data_type.key_type, tuple(rest), wanted))
+            return replace(data_type, key_type=_with_inner(data_type.key_type, tuple(rest), new_type))
         case MapType():
-            return replace(data_type, value_type=_with_inner(data_type.value_type, tuple(rest), wanted))
+            return replace(data_type, value_type=_with_inner(data_type.value_type, tuple(rest), new_type))
         case _:
             return data_type
 
 
 def edit_field(schema: StructType, path: Sequence[str], edit: Callable[[StructField], StructField]) -> StructType:
     """The schema with ``edit`` applied to one field. Raises InvalidArgumentError if it does not exist."""
-    found = _found_field(schema, path, "changed")
-    name = found.path[-1]
+    column = _whole_field(schema, path, "changed")
+    name = column.path[-1]
 
     def change(struct: StructType) -> StructType:
         return StructType(tuple(edit(item) if item.name == name else item for item in struct.fields))
 
-    return _edit_struct(schema, found.path[:-1], change)
+    return _edit_struct(schema, column.path[:-1], change)
 
 
 def check_nested_not_null(item: StructField, path: Sequence[str]) -> None:
@@ -269,14 +269,14 @@ def check_nested_not_null(item: StructField, path: Sequence[str]) -> None:
             )
 
 
-def _found_field(schema: StructType, path: Sequence[str], verb: str) -> FoundColumn:
-    found = find_column(schema, path)
-    if found.inner:
+def _whole_field(schema: StructType, path: Sequence[str], verb: str) -> FoundColumn:
+    column = find_column(schema, path)
+    if column.inner:
         raise InvalidArgumentError(
-            f"{path_text(found.path)!r} is a part of the column {path_text(found.owner)!r} and cannot be {verb} by itself. "
+            f"{path_text(column.path)!r} is a part of the column {path_text(column.owner)!r} and cannot be {verb} by itself. "
             "Nothing was changed. Name the column, or a field of a struct in it."
         )
-    return found
+    return column
 
 
 def _taken(verb: str, path: Sequence[str], other: StructField) -> InvalidArgumentError:

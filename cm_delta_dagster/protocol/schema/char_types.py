@@ -187,16 +187,16 @@ def _quoted(name: str) -> str:
 
 
 def _limits(declared: _Declared, data_type: DataType) -> LengthLimits | None:
-    if data_type == STRING and (found := _LIMITED.fullmatch(declared.text)):
-        return LengthLimits(limit=int(found[2]), is_char=found[1] is None)
+    if data_type == STRING and (match := _LIMITED.fullmatch(declared.text)):
+        return LengthLimits(limit=int(match[2]), is_char=match[1] is None)
     parts = _parts(declared, data_type)
     inside = {name: limits for name, part, kind in parts if (limits := _limits(part, kind)) is not None}
     return LengthLimits(inside=inside) if inside else None
 
 
 def _widths(declared: _Declared, data_type: DataType) -> CharWidths | None:
-    if data_type == STRING and (found := _CHAR.fullmatch(declared.text)):
-        return CharWidths(int(found[1]))
+    if data_type == STRING and (match := _CHAR.fullmatch(declared.text)):
+        return CharWidths(int(match[1]))
     parts = _parts(declared, data_type)
     inside = {name: widths for name, part, kind in parts if (widths := _widths(part, kind)) is not None}
     return CharWidths(inside=inside) if inside else None
@@ -220,11 +220,11 @@ def _paired(declared: _Declared, struct: StructType) -> list[tuple[str, _Declare
     """Each field with its declared type: of the same name, or of the same position where a field was renamed."""
     by_name = {name.lower(): part for name, part in declared.parts}
     same_count = len(declared.parts) == len(struct.fields)
-    found = []
+    paired = []
     for position, item in enumerate(struct.fields):
         part = by_name.get(item.name.lower()) or (declared.parts[position][1] if same_count else None)
-        found += [] if part is None else [(item.name, part, item.type)]
-    return found
+        paired += [] if part is None else [(item.name, part, item.type)]
+    return paired
 
 
 def _declared(text: str, start: int) -> tuple[_Declared | None, int]:

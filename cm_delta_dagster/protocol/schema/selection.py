@@ -23,12 +23,12 @@ def select_fields(
         raise InvalidArgumentError(
             f"columns is {columns!r}; give a list of at least one name, or None for all columns."
         )
-    found: dict[str, StructField] = {}
+    fields: dict[str, StructField] = {}
     for name in columns:
         item = offered.field(name)
         if item is None:
             raise InvalidArgumentError(missing(name))
-        if item.name in found:
+        if item.name in fields:
             raise InvalidArgumentError(f"Column {item.name!r} is requested twice; name every column once.")
-        found[item.name] = item
-    return tuple(found.values())
+        fields[item.name] = item
+    return tuple(fields.values())

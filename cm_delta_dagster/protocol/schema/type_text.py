@@ -72,9 +72,9 @@ class _Tokens:
         return self.items[self.position] if self.position < len(self.items) else ("end", "")
 
     def take(self) -> tuple[str, str]:
-        found = self.peek()
+        token = self.peek()
         self.position += 1
-        return found
+        return token
 
     def takes(self, mark: str) -> bool:
         """Whether the next token is ``mark``, which is then consumed."""
@@ -151,8 +151,8 @@ def _type(tokens: _Tokens) -> _Parsed:
         precision = tokens.number()
         scale = tokens.number() if tokens.takes(",") else 0
         tokens.expect(")")
-        found: DataType = DecimalType(precision, scale)
-        return _Parsed(found, data_type_text(found))
+        decimal: DataType = DecimalType(precision, scale)
+        return _Parsed(decimal, data_type_text(decimal))
     if name not in _SIMPLE:
         raise _invalid(tokens.text, f"{text!r} is not a type")
     return _Parsed(_SIMPLE[name], data_type_text(_SIMPLE[name]))

@@ -92,8 +92,8 @@ class StructType(_FieldIndex):
             # The first of two fields of one name counts.
             known = {item.name.lower(): item for item in reversed(self.fields)}
             object.__setattr__(self, "_by_name", known)
-        found: StructField | None = known.get(name.lower())
-        return found
+        item: StructField | None = known.get(name.lower())
+        return item
 
 
 DataType: TypeAlias = PrimitiveType | DecimalType | ArrayType | MapType | StructType

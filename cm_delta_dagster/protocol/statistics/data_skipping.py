@@ -96,15 +96,15 @@ def keep_mask(
     keep = _Evaluation(adds=adds, columns=columns, index=index).answer(on_partitions).fill_null(True)
     if not on_rows.parts:
         return keep
-    wanted = columns.with_statistics(on_rows)
+    columns_read = columns.with_statistics(on_rows)
     kept = pc.sum(keep).as_py() or 0
     # Parsing statistics is expensive: if partition values leave few files, only the statistics of these are parsed.
-    if kept * _SUBSET_DIVISOR >= adds.num_rows or index.has_statistics(adds, wanted):
-        statistics = index.statistics(adds, wanted) if wanted else None
+    if kept * _SUBSET_DIVISOR >= adds.num_rows or index.has_statistics(adds, columns_read):
+        statistics = index.statistics(adds, columns_read) if columns_read else None
         answer = _Evaluation(adds=adds, columns=columns, index=index, statistics=statistics).answer(on_rows)
         return pc.and_(keep, answer.fill_null(True))
     few = adds.filter(keep)
-    statistics = parse_statistics(few["stats"], wanted) if wanted else None
+    statistics = parse_statistics(few["stats"], columns_read) if columns_read else None
     answer = _Evaluation(adds=few, columns=columns, index=FileIndex(), statistics=statistics).answer(on_rows)
     return pc.replace_with_mask(keep, keep, answer.fill_null(True))
 
@@ -164,20 +164,20 @@ class _Columns:
     def resolve(self, column: str) -> _ResolvedColumn:
         path = column_path(column)
         names: list[str] = []
-        found: DataType = self.schema
+        data_type: DataType = self.schema
         field: StructField | None = None
         for segment in path:
-            field = found.field(segment) if isinstance(found, StructType) else None
+            field = data_type.field(segment) if isinstance(data_type, StructType) else None
             if field is None or not self._is_comparable(field, path):
                 return None
             names.append(physical_name(field, self.mapping))
-            found = field.type
+            data_type = field.type
         # Writers count nulls of lists and maps differently, and structs have no statistics.
-        if not isinstance(found, DecimalType | PrimitiveType):
+        if not isinstance(data_type, DecimalType | PrimitiveType):
             return None
         if field is not None and self._is_partition(path):
-            return _PartitionColumn(name=names[0], type=found, width=char_width(field))
-        return DataColumn(path=tuple(names), type=found, was_float=field is not None and was_float(field))
+            return _PartitionColumn(name=names[0], type=data_type, width=char_width(field))
+        return DataColumn(path=tuple(names), type=data_type, was_float=field is not None and was_float(field))
 
     def _is_partition(self, path: Sequence[str]) -> bool:
         return len(path) == 1 and path[0].casefold() in {name.casefold() for name in self.partition_columns}
@@ -189,12 +189,12 @@ class _Columns:
 
     def with_statistics(self, predicate: Predicate) -> Mapping[ColumnPath, DataType]:
         """The data columns of the predicate."""
-        found: dict[ColumnPath, DataType] = {}
+        types: dict[ColumnPath, DataType] = {}
         for leaf in leaves(predicate):
             resolved = None if isinstance(leaf, AlwaysTrue | Opaque | And | Or | Not) else self.resolve(leaf.column)
             if isinstance(resolved, DataColumn):
-                found[resolved.path] = resolved.type
-        return found
+                types[resolved.path] = resolved.type
+        return types
 
 
 def is_ordered_by_bytes(field: StructField) -> bool:

@@ -95,8 +95,8 @@ class FileBounds:
     def _exclude_listed(self, values: Sequence[Any]) -> pa.BooleanArray:
         present = [value for value in values if value is not None]
         if len(present) <= _MAX_LISTED_VALUES:
-            each = (self._exclude_comparison(_Op.EQ, value) for value in present)
-            return pc.or_kleene(self.has_only_nulls, reduce(pc.and_kleene, each, self._all(True)))
+            exclusions = (self._exclude_comparison(_Op.EQ, value) for value in present)
+            return pc.or_kleene(self.has_only_nulls, reduce(pc.and_kleene, exclusions, self._all(True)))
         literals = [literal_of(value, self.type) for value in present]
         if any(literal is None or literal.as_py() != literal.as_py() for literal in literals):
             return self.has_only_nulls

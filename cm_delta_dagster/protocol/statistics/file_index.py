@@ -63,14 +63,14 @@ class FileIndex:
         (values,) = cached.columns[physical_name]
         return values
 
-    def has_statistics(self, files: pa.Table, wanted: Mapping[ColumnPath, DataType]) -> bool:
-        """Whether the statistics of the ``wanted`` columns of ``files`` are cached."""
+    def has_statistics(self, files: pa.Table, columns: Mapping[ColumnPath, DataType]) -> bool:
+        """Whether the statistics of the ``columns`` of ``files`` are cached."""
         cached = self._statistics
-        return all(column in cached.columns for column in wanted.items()) and cached.keys == _keys(
+        return all(column in cached.columns for column in columns.items()) and cached.keys == _keys(
             _pieces(files["stats"])
         )
 
-    def statistics(self, files: pa.Table, wanted: Mapping[ColumnPath, DataType]) -> ParsedStatistics:
+    def statistics(self, files: pa.Table, columns: Mapping[ColumnPath, DataType]) -> ParsedStatistics:
         """Result of ``parse_statistics`` for the ``stats`` of ``files``, from the cache where possible."""
 
         def parse(
@@ -78,20 +78,20 @@ class FileIndex:
         ) -> dict[_StatisticsColumn | None, tuple[pa.Array | None, ...]]:
             kinds = {column[0]: column[1] for column in columns if column is not None}
             parsed = parse_statistics(pa.chunked_array(chunks), kinds)
-            found: dict[_StatisticsColumn | None, tuple[pa.Array | None, ...]] = {
+            values_by_column: dict[_StatisticsColumn | None, tuple[pa.Array | None, ...]] = {
                 (path, kind): (parsed.minimums.get(path), parsed.maximums.get(path), parsed.null_counts[path])
                 for path, kind in kinds.items()
             }
-            return {None: (parsed.num_records,), **found}
+            return {None: (parsed.num_records,), **values_by_column}
 
-        self._statistics = cached = _extended(self._statistics, files["stats"], [None, *wanted.items()], parse)
-        found = {path: cached.columns[(path, kind)] for path, kind in wanted.items()}
+        self._statistics = cached = _extended(self._statistics, files["stats"], [None, *columns.items()], parse)
+        values_by_path = {path: cached.columns[(path, kind)] for path, kind in columns.items()}
         (num_records,) = cached.columns[None]
         return ParsedStatistics(
             num_records=num_records,
-            minimums={path: values[0] for path, values in found.items() if values[0] is not None},
-            maximums={path: values[1] for path, values in found.items() if values[1] is not None},
-            null_counts={path: values[2] for path, values in found.items()},
+            minimums={path: values[0] for path, values in values_by_path.items() if values[0] is not None},
+            maximums={path: values[1] for path, values in values_by_path.items() if values[1] is not None},
+            null_counts={path: values[2] for path, values in values_by_path.items()},
         )
 
 
@@ -111,19 +111,19 @@ def _keys(chunks: Sequence[pa.Array]) -> tuple[_ChunkKey, ...]:
 def _extended(
     cached: _Cached,
     column: pa.ChunkedArray,
-    wanted: Sequence[Any],
+    requested: Sequence[Any],
     parse: Callable[[Sequence[pa.Array], Sequence[Any]], Mapping[Any, tuple[pa.Array | None, ...]]],
 ) -> _Cached:
-    """``cached`` updated to the chunks of ``column`` and at least the ``wanted`` columns."""
+    """``cached`` updated to the chunks of ``column`` and at least the ``requested`` columns."""
     chunks = _pieces(column)
     keys = _keys(chunks)
-    missing = [name for name in wanted if name not in cached.columns]
+    missing = [name for name in requested if name not in cached.columns]
     if keys == cached.keys and not missing:
         return cached
-    kept = [name for name in cached.columns if name not in wanted][-MAX_COLUMNS:]
+    kept = [name for name in cached.columns if name not in requested][-MAX_COLUMNS:]
     kept = [
-        *kept[max(0, len(kept) + len(wanted) - MAX_COLUMNS) :],
-        *(name for name in wanted if name in cached.columns),
+        *kept[max(0, len(kept) + len(requested) - MAX_COLUMNS) :],
+        *(name for name in requested if name in cached.columns),
     ]
     columns: dict[Any, tuple[pa.Array | None, ...]] = {}
     if kept:

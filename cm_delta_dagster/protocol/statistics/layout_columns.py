@@ -48,7 +48,7 @@ def check_layout_columns(layout: TableLayout, columns: Sequence[str], *, verb: s
         InvalidArgumentError: a column does not exist, is named twice, is a partition column, has a type without bounds, or
             has no statistics by the properties of the table.
     """
-    found: list[ColumnPath] = []
+    paths: list[ColumnPath] = []
     partitions = {name.casefold() for name in layout.partition_columns}
     counted = {
         leaf.path: leaf.type for leaf in statistics_columns(layout.schema, layout.partition_columns, layout.properties)
@@ -71,10 +71,10 @@ def check_layout_columns(layout: TableLayout, columns: Sequence[str], *, verb: s
                 f"{refusal}: by the properties of the table it has no statistics. Nothing was changed. Add it to "
                 "delta.dataSkippingStatsColumns, or raise delta.dataSkippingNumIndexedCols."
             )
-        if path in found:
+        if path in paths:
             raise InvalidArgumentError(f"{refusal} twice. Nothing was changed. Name each column once.")
-        found.append(path)
-    return tuple(found)
+        paths.append(path)
+    return tuple(paths)
 
 
 def check_keeps_columns(table: str, schema: StructType, columns: Sequence[ColumnPath]) -> None:
@@ -89,10 +89,10 @@ def check_keeps_columns(table: str, schema: StructType, columns: Sequence[Column
     """
     for path in columns:
         try:
-            found, data_type = _resolved(schema, path)
+            present, data_type = _resolved(schema, path)
         except InvalidArgumentError:
-            found, data_type = (), schema
-        if found != path or not _has_bounds(data_type):
+            present, data_type = (), schema
+        if present != path or not _has_bounds(data_type):
             raise SchemaMismatchError(
                 f"The new schema lacks the clustering column {'.'.join(path)!r} of {table}, or has it with another spelling or "
                 "a type without bounds; nothing was written. Keep the column, or change the clustering columns first."

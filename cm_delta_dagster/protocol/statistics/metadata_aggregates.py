@@ -92,14 +92,14 @@ def metadata_aggregates(
             return MetadataAggregates(num_rows=None)
         index = FileIndex()
     with_statistics = [item for item in fields if _is_exact(item) and item.name not in partition_columns]
-    wanted: dict[ColumnPath, DataType] = {(physical_name(item, mapping),): item.type for item in with_statistics}
-    statistics = index.statistics(files, wanted)
+    types: dict[ColumnPath, DataType] = {(physical_name(item, mapping),): item.type for item in with_statistics}
+    statistics = index.statistics(files, types)
     counts = _logical_counts(files, statistics.num_records)
     if counts.null_count:
         return MetadataAggregates(num_rows=None)
     # Files without rows may lack statistics, and their partition values do not count.
     has_rows = pc.greater(counts, 0)
-    exact = wanted if wanted and _has_exact_bounds(files) else {}
+    exact = types if types and _has_exact_bounds(files) else {}
     bounds: dict[str, Mapping[str, Any]] = {}
     for item in fields:
         path = (physical_name(item, mapping),)

@@ -272,23 +272,23 @@ class _BoundsReader:
 
 def _chunks_with_values(chunks: Sequence[tuple[int, Any]]) -> list[Any] | None:
     """Statistics of the chunks with non-null values; None if one of them has no bounds."""
-    found = []
+    with_values = []
     for num_rows, statistics in chunks:
         if statistics is None:
             return None
         if statistics.has_min_max:
-            found.append(statistics)
+            with_values.append(statistics)
         elif not statistics.has_null_count or statistics.null_count != num_rows:
             return None
-    return found or None
+    return with_values or None
 
 
 def _raw_bounds(chunks: Sequence[tuple[int, Any]], physical_types: tuple[str, ...]) -> tuple[Any, Any] | None:
-    found = _chunks_with_values(chunks)
-    if found is None or any(statistics.physical_type not in physical_types for statistics in found):
+    with_values = _chunks_with_values(chunks)
+    if with_values is None or any(statistics.physical_type not in physical_types for statistics in with_values):
         return None
-    lowers = [_number(statistics.min_raw) for statistics in found]
-    uppers = [_number(statistics.max_raw) for statistics in found]
+    lowers = [_number(statistics.min_raw) for statistics in with_values]
+    uppers = [_number(statistics.max_raw) for statistics in with_values]
     # min() and max() return wrong results if an operand is NaN.
     unordered = next((value for value in (*lowers, *uppers) if value != value), None)
     return (unordered, unordered) if unordered is not None else (min(lowers), max(uppers))
@@ -325,11 +325,11 @@ def _milliseconds_text(milliseconds: int, suffix: str) -> str | None:
 
 
 def _string_bounds(chunks: Sequence[tuple[int, Any]]) -> tuple[str | None, str | None]:
-    found = _chunks_with_values(chunks)
-    if found is None or any(statistics.physical_type != "BYTE_ARRAY" for statistics in found):
+    with_values = _chunks_with_values(chunks)
+    if with_values is None or any(statistics.physical_type != "BYTE_ARRAY" for statistics in with_values):
         return None, None
-    lower_bytes = min(statistics.min_raw for statistics in found)
-    upper_bytes = max(statistics.max_raw for statistics in found)
+    lower_bytes = min(statistics.min_raw for statistics in with_values)
+    upper_bytes = max(statistics.max_raw for statistics in with_values)
     try:
         lower: str | None = truncate_lower_bound(lower_bytes.decode())
         upper = truncate_upper_bound(upper_bytes.decode())

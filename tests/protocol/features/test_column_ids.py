@@ -48,9 +48,9 @@ def test_fields_without_both_get_the_next_id_and_a_name_parents_first() -> None:
 
 def test_the_last_id_is_given_and_no_higher_one() -> None:
     ids = ColumnIds(highest=2**31 - 2, new_name=lambda field: field.name)
-    assert ids.given(item("a")).metadata[COLUMN_ID] == 2**31 - 1
+    assert ids.with_id(item("a")).metadata[COLUMN_ID] == 2**31 - 1
     with pytest.raises(IllegalCommitError, match="'b' cannot be added: the table has used all 2147483647 column ids"):
-        ids.given(item("b"))
+        ids.with_id(item("b"))
 
 
 @pytest.mark.parametrize(
