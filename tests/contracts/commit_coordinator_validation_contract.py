@@ -179,6 +179,87 @@ def an_invalid_commit_that_was_made_put_if_absent_is_recorded_with_a_warning(ben
             )
 
 
+def _row_mark(mark: int) -> str:
+    return line_of(
+        "domainMetadata", domain='"delta.rowTracking"', configuration=json.dumps(f'{{"rowIdHighWaterMark":{mark}}}')
+    )
+
+
+def a_row_id_mark_does_not_fall(bench: Bench) -> None:
+    """Whatever is between: another commit without a mark, and commits whose content is not known or too large."""
+    with bench.client() as catalog:
+        table_id, other_id = defined(catalog).table_id, create(catalog, OTHER).table_id
+        assert isinstance(catalog.commit(table_id, _of_lines(1, _row_mark(9))), Ratified)
+        between = (
+            _of_lines(2, line_of("add")),
+            replace(_of_lines(3, _row_mark(3)), content_to_check=None),
+            _of_lines(4, _row_mark(9)),
+            _of_lines(5, _row_mark(3) + " " * MAX_CHECKED_BYTES),
+        )
+        for valid in between:
+            for mark in (8, -1):
+                lower = _of_lines(valid.version, _row_mark(mark))
+                with pytest.raises(IllegalCommitError, match=f"high-water mark {mark}, and that of the table is 9"):
+                    catalog.commit(table_id, lower)
+                with pytest.raises(IllegalCommitError, match=f"high-water mark {mark}, and that of the table is 9"):
+                    catalog.commit_together({table_id: lower, other_id: commit_of(1, ADD)})
+            assert isinstance(catalog.commit(table_id, valid), Ratified)
+        assert isinstance(catalog.commit(table_id, _of_lines(5, _row_mark(1))), VersionTaken)
+        assert isinstance(catalog.commit(table_id, _of_lines(6, _row_mark(20))), Ratified)
+        with pytest.raises(IllegalCommitError, match="that of the table is 20"):
+            catalog.commit(table_id, _of_lines(7, _row_mark(19)))
+        assert catalog.load_table(OTHER).ratified.latest_version == 0
+        removed = line_of("domainMetadata", domain='"delta.rowTracking"', configuration='"{}"', removed="true")
+        assert isinstance(catalog.commit(table_id, _of_lines(7, removed)), Ratified)
+        with pytest.raises(IllegalCommitError, match="that of the table is 20"):
+            catalog.commit(table_id, _of_lines(8, _row_mark(1)))
+        assert isinstance(catalog.commit(table_id, _of_lines(8, line_of("protocol"), removed)), Ratified), (
+            "the feature, too"
+        )
+        assert isinstance(catalog.commit(table_id, _of_lines(9, _row_mark(1))), Ratified)
+
+
+def _numbered(mark: int | None, *, start: int = 1, step: int = 1, name: str = "n") -> str:
+    values = {"delta.identity.start": start, "delta.identity.step": step, "delta.identity.allowExplicitInsert": False}
+    if mark is not None:
+        values["delta.identity.highWaterMark"] = mark
+    column = {"name": name, "type": "long", "nullable": True, "metadata": values}
+    schema = json.dumps({"type": "struct", "fields": [column]})
+    return line_of("metaData", schemaString=json.dumps(schema), partitionColumns="[]")
+
+
+def an_identity_mark_does_not_fall(bench: Bench) -> None:
+    """Unless the column is defined again: with other numbers, after it was dropped, or by a replacement of the table."""
+    with bench.client() as catalog:
+        table_id = defined(catalog).table_id
+        steps: tuple[tuple[str, tuple[str, ...]], ...] = (
+            (_numbered(None), ()),
+            (_numbered(5), (_numbered(4), _numbered(None))),
+            (_numbered(6), (_numbered(5),)),
+            (_numbered(1, step=-1), ()),
+            (_numbered(-3, step=-1), (_numbered(-2, step=-1),)),
+            (_numbered(1, start=7), ()),
+            (_numbered(1, name="other"), ()),
+            (_numbered(None, start=7), ()),
+            (_numbered(8, start=7), ()),
+        )
+        version = 0
+        for valid, invalid in steps:
+            version += 1
+            assert isinstance(catalog.commit(table_id, _of_lines(version, valid)), Ratified)
+            for line in invalid:
+                with pytest.raises(IllegalCommitError, match="of the identity column n, and that of the table is"):
+                    catalog.commit(table_id, _of_lines(version + 1, line))
+        assert isinstance(catalog.commit(table_id, _of_lines(version + 1, line_of("add"))), Ratified)
+        lower = _of_lines(version + 2, _numbered(7, start=7))
+        with pytest.raises(IllegalCommitError, match="and that of the table is 8"):
+            catalog.commit(table_id, lower)
+        assert lower.content_to_check is not None
+        renewed = lower.content_to_check.replace(b'"WRITE"', b'"CREATE OR REPLACE TABLE AS SELECT"')
+        assert renewed != lower.content_to_check
+        assert isinstance(catalog.commit(table_id, replace(of_bytes(lower, renewed), content=None)), Ratified)
+
+
 def content_that_is_too_large_or_absent_is_ratified_unchecked(bench: Bench) -> None:
     with bench.client() as catalog:
         table_id = defined(catalog).table_id
@@ -196,5 +277,7 @@ COMMIT_COORDINATOR_VALIDATION_CONTRACT: tuple[Rule, ...] = (
     files_outside_of_a_new_table_are_illegal_except_in_a_clone,
     metadata_that_needs_a_feature_without_it_is_illegal,
     an_invalid_commit_that_was_made_put_if_absent_is_recorded_with_a_warning,
+    a_row_id_mark_does_not_fall,
+    an_identity_mark_does_not_fall,
     content_that_is_too_large_or_absent_is_ratified_unchecked,
 )

@@ -157,7 +157,8 @@ def test_metadata_do_not_set_an_identity_column_back_unless_it_is_defined_again(
 
     def committed(metadata: Metadata, *, redefined: bool = False) -> object:
         snapshot = table.snapshot()
-        transaction = table.start_transaction(snapshot, operation="SET TBLPROPERTIES")
+        operation = "CREATE OR REPLACE TABLE" if redefined else "SET TBLPROPERTIES"
+        transaction = table.start_transaction(snapshot, operation=operation)
         transaction.redefines_columns = redefined
         transaction.set_metadata(replace(snapshot.metadata, schema_string=metadata.schema_string))
         transaction.commit()

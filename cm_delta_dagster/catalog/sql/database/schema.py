@@ -41,6 +41,8 @@ TABLES = sa.Table(
     sa.Column("is_external", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("lease_token", sa.BigInteger, nullable=False, server_default=sa.text("0")),
     sa.Column("owner", sa.Text),
+    sa.Column("row_id_mark", sa.BigInteger),
+    sa.Column("identity_marks", sa.Text),
 )
 """One row for each reservation. ``latest_version`` and ``published_version`` are -1 in state STAGING.
 
@@ -49,7 +51,8 @@ commit must follow version ``barrier_after``. Of the published commits exactly t
 in ``COMMITS``. ``etag`` counts the changes of name and definition. A purge never deletes the files of a table that
 ``is_external``. A released table has the state PURGED and another location. ``owner`` is the principal that created the table,
 or another one or a role since, with a name as in ``GRANTS``; NULL if it stated no name. ``lease_token`` is the fencing token of the
-newest maintenance lease of the table; it only grows.
+newest maintenance lease of the table; it only grows. ``row_id_mark`` and ``identity_marks`` (a JSON object by column) are the
+high-water marks that commits have stated, NULL if they are not known.
 """
 
 NAME_COLUMNS = (TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name)

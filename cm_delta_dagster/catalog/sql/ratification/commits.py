@@ -32,7 +32,7 @@ from cm_delta_dagster.catalog.sql.feed import entries
 from cm_delta_dagster.catalog.sql.ratification import approval_requests, cached_content, checks, grant_check
 from cm_delta_dagster.catalog.sql.ratification.check_reads import CheckReads, locked_for_checks
 from cm_delta_dagster.catalog.sql.ratification.context import Accepted, ProposalKind, context_of
-from cm_delta_dagster.catalog.sql.rows import definitions, locked_heads
+from cm_delta_dagster.catalog.sql.rows import definitions, locked_heads, marks
 from cm_delta_dagster.catalog.sql.rows.commits import (
     COMMIT_COLUMNS,
     HEAD_COLUMNS,
@@ -184,6 +184,7 @@ def _accept(
         max_ahead_ms=max_ahead_ms,
     )
     accepted = _check(connection, table_id, proposal, head, identifier=identifier_of(head), now_ms=now_ms, reads=reads)
+    marks.check(proposal, head)
     published = max(reported, head.published_version)
     _ratify(connection, table_id, accepted, head, published=published, now_ms=now_ms)
     return Ratified(version=proposal.version, latest_version=proposal.version, published_version=published)
@@ -281,6 +282,7 @@ def _ratify(
         content_from=content_from,
         now_ms=now_ms,
     )
+    marks.record(connection, table_id, proposal, head)
     if accepted.forgets_definition:
         definitions.forget(connection, table_id)
     definitions.record(

@@ -10,7 +10,7 @@ from cm_delta_dagster.catalog.ratification import CommitProposal, RatifiedCommit
 from cm_delta_dagster.catalog.sql.access import audit, guard
 from cm_delta_dagster.catalog.sql.access.guard import Operation
 from cm_delta_dagster.catalog.sql.database.schema import COMMITS, TABLES, identifier_of
-from cm_delta_dagster.catalog.sql.rows import locked_heads
+from cm_delta_dagster.catalog.sql.rows import locked_heads, marks
 from cm_delta_dagster.catalog.sql.rows.commits import COMMIT_COLUMNS
 from cm_delta_dagster.catalog.sql.rows.errors import unknown_table
 from cm_delta_dagster.errors import RecoveryError
@@ -59,6 +59,7 @@ def replace_commit(
         "size_bytes": None,
     }
     connection.execute(sa.update(COMMITS).where(_THE_COMMIT).values(**values), which)
+    connection.execute(sa.update(TABLES).where(TABLES.c.table_id == table_id).values(**marks.UNKNOWN))
     change = audit.Change(
         action="take back commit",
         scope=name,

@@ -43,6 +43,7 @@ _ADVANCED = (
             TABLES.c.latest_in_commit_timestamp == _long("new_timestamp") - 1,
         ),
         TABLES.c.latest_version >= _long("reported"),
+        sa.func.coalesce(TABLES.c.row_id_mark, -1) <= sa.func.coalesce(_long("row_id_mark"), TABLES.c.row_id_mark, -1),
         sa.exists(sa.select(FEED_COUNTER.c.counter_id)),
         NONE_ACTIVE,
         *(sa.func.coalesce(TABLES.c.commit_policy, "") != policy for policy in NOT_THROUGH_CATALOG),
@@ -53,6 +54,7 @@ _ADVANCED = (
         latest_data_version=sa.case(
             (sa.bindparam("changes_data", type_=sa.Boolean), _long("new_version")), else_=TABLES.c.latest_data_version
         ),
+        row_id_mark=sa.func.coalesce(_long("row_id_mark"), TABLES.c.row_id_mark),
         published_version=sa.func.greatest(TABLES.c.published_version, _long("reported")),
         content_from=cached_content.content_from_after_sql(
             TABLES.c.content_from, _long("new_version"), sa.bindparam("is_cached", type_=sa.Boolean)
@@ -104,6 +106,8 @@ _COMMIT = Prepared(sa.select(_ADVANCED, entries.HAS_WAITERS).add_cte(_APPENDED))
 def can_ratify(proposal: CommitProposal) -> bool:
     """Whether the statement takes the proposal: it changes no definition, and has neither the token of a lease nor an approval."""
     is_plain = proposal.lease_token is None and proposal.approval_id is None
+    if proposal.checked is not None and (proposal.checked.metadata or proposal.checked.marks.forgets_row_id):
+        return False
     return is_plain and proposal.metadata is None and proposal.protocol is None
 
 
@@ -171,6 +175,7 @@ def _run(
         "max_timestamp": now_ms + max_ahead_ms,
         "changes_data": summary.data_change,
         "reported": -1 if proposal.published_version is None else proposal.published_version,
+        "row_id_mark": None if proposal.checked is None else proposal.checked.marks.row_id,
         "is_cached": cached_content.is_cached(proposal),
         "now_ms": now_ms,
     }

@@ -5,11 +5,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.sql.database.prepared import Prepared
-from cm_delta_dagster.catalog.sql.database.schema import NAME_COLUMNS
+from cm_delta_dagster.catalog.sql.database.schema import NAME_COLUMNS, TABLES
 from cm_delta_dagster.catalog.sql.rows.commits import HEAD_COLUMNS, THE_TABLE
 from cm_delta_dagster.catalog.sql.rows.errors import unknown_table
 
-LOCKED_HEAD = Prepared(sa.select(*HEAD_COLUMNS, *NAME_COLUMNS).where(THE_TABLE).with_for_update())
+_MARKS = (TABLES.c.row_id_mark, TABLES.c.identity_marks)
+LOCKED_HEAD = Prepared(sa.select(*HEAD_COLUMNS, *NAME_COLUMNS, *_MARKS).where(THE_TABLE).with_for_update())
 
 
 def locked_head(connection: sa.Connection, table_id: str) -> Any | None:

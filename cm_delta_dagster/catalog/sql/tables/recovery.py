@@ -31,7 +31,7 @@ from cm_delta_dagster.catalog.sql.database.schema import (
 )
 from cm_delta_dagster.catalog.sql.feed import entries
 from cm_delta_dagster.catalog.sql.policies import commit_policies
-from cm_delta_dagster.catalog.sql.rows import definitions, locations, locked_heads
+from cm_delta_dagster.catalog.sql.rows import definitions, locations, locked_heads, marks
 from cm_delta_dagster.catalog.sql.rows.commits import values_of
 from cm_delta_dagster.catalog.sql.rows.errors import name_taken, unknown_table
 from cm_delta_dagster.catalog.sql.tables import clones, registered_paths, registry
@@ -138,6 +138,7 @@ def _record(
         "published_version": history.published_version,
         # Clients read published commits from storage: the catalog keeps no content of them.
         "content_from": last.version + 1,
+        **marks.UNKNOWN,
     }
     connection.execute(sa.update(TABLES).where(TABLES.c.table_id == table_id).values(**head))
     connection.execute(_DELETE_CONTENT, {"of_table": table_id, "up_to": history.published_version})

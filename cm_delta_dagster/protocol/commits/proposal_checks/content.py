@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from cm_delta_dagster.errors import CorruptLogError, IllegalCommitError, UnsupportedFeatureError
-from cm_delta_dagster.protocol.actions.action_fields import metadata_of, protocol_of
+from cm_delta_dagster.protocol.actions.action_fields import domain_of, metadata_of, protocol_of
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 from cm_delta_dagster.protocol.actions.commit_json import LARGE_COMMIT_BYTES, CommitActions, commit_actions
 from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, DELETION_VECTOR_TYPE, REMOVE_SCHEMA
@@ -28,7 +28,9 @@ from cm_delta_dagster.protocol.commits.commit_validation import (
 )
 from cm_delta_dagster.protocol.commits.proposal_checks.features import flaw_of_features
 from cm_delta_dagster.protocol.commits.proposal_checks.file_columns import flaw_of_files, repeated_file
+from cm_delta_dagster.protocol.commits.proposal_checks.marks import StatedMarks, stated_marks
 from cm_delta_dagster.protocol.commits.proposal_rules import FOREIGN_RULES
+from cm_delta_dagster.protocol.features import row_tracking
 from cm_delta_dagster.protocol.features.table_features import check_readable, is_catalog_managed
 
 MAX_CHECKED_BYTES = 16 * 1024 * 1024
@@ -59,6 +61,7 @@ class CheckedContent:
         parsed: its lines.
         absolute_paths: paths of files, and of deletion vectors of adds, that do not begin at the root of the table, as in the log.
         metadata, protocol: what the commit sets; None if it does not set them.
+        marks: what it says about high-water marks.
     """
 
     data: bytes
@@ -66,6 +69,7 @@ class CheckedContent:
     absolute_paths: tuple[str, ...] = ()
     metadata: Metadata | None = None
     protocol: Protocol | None = None
+    marks: StatedMarks = field(default_factory=StatedMarks)
 
     def actions(self, *, version: int) -> CommitActions:
         """The actions of the commit, as :func:`~cm_delta_dagster.protocol.actions.commit_json.decode_commit` returns them."""
@@ -103,13 +107,22 @@ def checked(data: bytes) -> CheckedContent:
         flaw = check(content)
         if flaw is not None:
             raise FlawFoundError(flaw)
-    metadata, protocol = _fields_of(content, "metaData"), _fields_of(content, "protocol")
+    metadata_fields, protocol_fields = _fields_of(content, "metaData"), _fields_of(content, "protocol")
+    metadata = None if metadata_fields is None else metadata_of(metadata_fields)
+    protocol = None if protocol_fields is None else protocol_of(protocol_fields)
+    domains = (domain_of(fields) for _, action, fields in content.actions if action == "domainMetadata")
     return CheckedContent(
         data=data,
         parsed=content,
         absolute_paths=_absolute_paths(content),
-        metadata=None if metadata is None else metadata_of(metadata),
-        protocol=None if protocol is None else protocol_of(protocol),
+        metadata=metadata,
+        protocol=protocol,
+        marks=stated_marks(
+            domain=next((domain for domain in domains if domain.domain == row_tracking.DOMAIN), None),
+            metadata=metadata,
+            protocol=protocol,
+            operation=content.actions[0][2].get("operation"),
+        ),
     )
 
 
