@@ -36,7 +36,7 @@ def _report(lake: Connection, home: Path) -> Iterator[str]:
     for title, query in _queries(lake, home):
         yield f"### {title}\n"
         for heading, found in (("Without", None), ("With", file_index.file_indexes(lake.spark))):
-            file_index._found = WeakKeyDictionary({lake.spark.sparkContext._gateway: found})
+            file_index._indexes = WeakKeyDictionary({lake.spark.sparkContext._gateway: found})
             frame = query()
             frame.collect()
             plan = frame._jdf.queryExecution().executedPlan()  # type: ignore[operator]  # py4j has no types.

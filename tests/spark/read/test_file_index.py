@@ -43,7 +43,7 @@ from tests.support.random_rows import predicates, sql_truth
 def path(request: pytest.FixtureRequest, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to read: through a file index, and without one, as where the compiler has failed before."""
     if request.param == "files":
-        monkeypatch.setattr(file_index, "_found", WeakKeyDictionary({spark.sparkContext._gateway: None}))
+        monkeypatch.setattr(file_index, "_indexes", WeakKeyDictionary({spark.sparkContext._gateway: None}))
     return str(request.param)
 
 
@@ -373,7 +373,7 @@ def test_without_the_jvm_the_rows_are_the_same_and_the_log_says_it_once(
 ) -> None:
     files = numbered(spark, tmp_path, "p", count=2)
     wanted = rows_of(files.scan())
-    monkeypatch.setattr(file_index, "_found", WeakKeyDictionary())
+    monkeypatch.setattr(file_index, "_indexes", WeakKeyDictionary())
     monkeypatch.setattr(file_index, "_is_reported", False)
     monkeypatch.setattr(
         file_index, "_FACTORY", "hidden.LiveFileIndex"
@@ -395,7 +395,7 @@ def test_a_hand_over_that_fails_falls_back(
     monkeypatch.setattr(file_index, "_is_reported", False)
     for name in ("block", "relation", "deletedRows"):
         indexes = file_index.FileIndexes(Refusing(file_index.file_indexes(spark), name))
-        monkeypatch.setattr(file_index, "_found", WeakKeyDictionary({spark.sparkContext._gateway: indexes}))
+        monkeypatch.setattr(file_index, "_indexes", WeakKeyDictionary({spark.sparkContext._gateway: indexes}))
         with caplog.at_level(logging.WARNING, logger="cm_delta_dagster"):
             assert rows_of(files.scan(adds)) == wanted
     (message,) = messages_of(caplog, file_index)
