@@ -11,7 +11,7 @@ REFUSED = {
     "delta-rs/data_err_logs__table_e": "uses the features catalogOwned",
     "delta-rs/data_err_logs__table_h": "uses the features catalogOwned",
     "delta-rs/data_err_logs__table_i": "uses the features catalogOwned",
-    "delta-rs/simple_table_features": "names 'blahabl', which writerFeatures lacks",
+    "delta-rs/simple_table_features": "uses the features blahabl",
     "krs-golden/deltalog-state-reconstruction-from-checkpoint-missing-metadata": "schemaString of the action metaData is missing",
     "krs-golden/update-deleted-directory": "schemaString of the action metaData is missing",
     "krs-golden/versions-not-contiguous": "schemaString of the action metaData is missing",
