@@ -21,6 +21,7 @@ from cm_delta_dagster.spark.read import file_index
 from cm_delta_dagster.storage.local_store import LocalStore, place_by_exclusive_rename
 from cm_delta_dagster.storage.store import Store
 from cm_delta_dagster.storage.stores import Stores
+from tests.support.java_reflection import remember_reflection
 from tests.support.object_stores import azurite_server, gcs_server, gofakes3_server, make_bucket, object_store
 from tests.support.s3_server import s3_server
 
@@ -29,7 +30,9 @@ _NOT_FAST_MODULES = {"test_conflict_cases.py", "test_hooks.py"}  # Many cases, a
 _SLOW_PACKAGES = {"api_model", "benchmarks", "differential", "disasters", "model"}
 _SERVERS = {"spark", "postgres_server", "s3_endpoint", "gofakes3_endpoint", "azurite", "gcs_endpoint"}
 
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # The many processes that tests start share compiled modules.
+# The workers of a run and the many processes that tests start share compiled modules: to compile the tests takes ten seconds.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # Sessions of tests are short: the JVM's optimising compiler and parallel collector cost more CPU there than they save.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
@@ -84,6 +87,7 @@ def spark() -> Iterator[SparkSession]:
             .getOrCreate()
         )
         session.sparkContext.setLogLevel("OFF")
+        remember_reflection(session)
         if os.environ.get("CM_DELTA_TEST_WITHOUT_FILE_INDEX"):  # Reads as on platforms that hide the JVM.
             file_index._indexes[session.sparkContext._gateway] = None
         yield session

@@ -1,9 +1,11 @@
 """The SQL catalog fulfils the contract of each catalog interface, on SQLite and on PostgreSQL."""
 
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
+import sqlalchemy as sa
 from _pytest.mark import ParameterSet
 
 from cm_delta_dagster.catalog.catalog import Catalog
@@ -28,6 +30,7 @@ from tests.contracts.table_registry_clones_contract import TABLE_REGISTRY_CLONES
 from tests.contracts.table_registry_contract import TABLE_REGISTRY_CONTRACT
 from tests.contracts.table_registry_definition_contract import TABLE_REGISTRY_DEFINITION_CONTRACT
 from tests.contracts.version_pins_contract import VERSION_PINS_CONTRACT
+from tests.support.waiting import until
 
 CONTRACT = (
     *TABLE_REGISTRY_CONTRACT,
@@ -66,6 +69,31 @@ class _Connect:
 def _case(rule: Rule) -> ParameterSet:
     is_slow = any(word in rule.__name__ for word in ("process", "thousand"))
     return pytest.param(rule, id=rule.__name__, marks=[pytest.mark.slow] if is_slow else [])
+
+
+@pytest.fixture(scope="module")
+def reused_database(postgres_server: str) -> Iterator[sa.Engine]:
+    """A database of PostgreSQL for all rules: to create and drop a database takes twice as long as most rules."""
+    name = f"t{uuid.uuid4().hex}"
+    server = sa.create_engine(postgres_server, isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool)
+    with server.connect() as connection:
+        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+    url = sa.make_url(postgres_server).set(database=name)
+    yield sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool)
+    with server.connect() as connection:
+        connection.execute(sa.text(f"DROP DATABASE {name}"))
+
+
+@pytest.fixture
+def postgres_url(reused_database: sa.Engine) -> Iterator[str]:
+    """URL of a database without tables."""
+    yield reused_database.url.render_as_string(hide_password=False)
+    others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    with reused_database.connect() as connection:
+        # A connection that the catalog left open makes this fail.
+        until(lambda: connection.execute(sa.text(others)).scalar_one() == 0)
+        connection.execute(sa.text("DROP SCHEMA public CASCADE"))
+        connection.execute(sa.text("CREATE SCHEMA public"))
 
 
 @pytest.mark.parametrize("rule", [_case(rule) for rule in CONTRACT])

@@ -1,6 +1,7 @@
 """Every line of *What happens when something fails*, and every feature of the Dagster integration, names tests that exist."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -46,8 +47,13 @@ def check_tests_of(line: list[str]) -> None:
     for name, path in links:
         file = (PAGE.parent / path).resolve()
         assert file.is_file() and "tests" in file.parts, path
-        functions = {node.name for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef)}
-        assert name in functions, f"{path} has no {name}"
+        assert name in functions_of(file), f"{path} has no {name}"
+
+
+@functools.cache
+def functions_of(file: Path) -> frozenset[str]:
+    """The names of the functions of a module; many lines name tests of the same module."""
+    return frozenset(node.name for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef))
 
 
 def test_the_page_has_a_line_for_every_kind_of_failure() -> None:

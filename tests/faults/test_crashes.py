@@ -1,5 +1,6 @@
 """Writers killed with SIGKILL at each call, and concurrent writers: each acknowledged commit exists once."""
 
+import itertools
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -73,8 +74,28 @@ def check_published(client: DeltaClient) -> None:
             assert data == table.store.read(f"{log}/_staged_commits/{commit.file_name}")
 
 
+KILLED = (
+    ("sqlite", CommitMode.STAGED, "before"),
+    ("sqlite", CommitMode.INLINE, "after"),
+    ("postgres", CommitMode.STAGED, "after"),
+    ("postgres", CommitMode.PUT_IF_ABSENT, "before"),
+)
+"""Each mode, and each database before and after a call; the other combinations are exhaustive."""
+
+
 @pytest.mark.parametrize(
-    ("mode", "when"), covering([CommitMode.STAGED, CommitMode.INLINE, CommitMode.PUT_IF_ABSENT], ["before", "after"])
+    ("client_catalog_url", "mode", "when"),
+    [
+        pytest.param(
+            *combination,
+            marks=[
+                *([pytest.mark.postgres] if combination[0] == "postgres" else []),
+                *([pytest.mark.exhaustive] if combination not in KILLED else []),
+            ],
+        )
+        for combination in itertools.product(["sqlite", "postgres"], CommitMode, ["before", "after"])
+    ],
+    indirect=["client_catalog_url"],
 )
 def test_a_writer_killed_at_any_call_loses_nothing_acknowledged(
     client: DeltaClient, start: Callable[..., Writer], when: str, mode: CommitMode
@@ -114,7 +135,11 @@ def test_concurrent_processes_lose_nothing(client: DeltaClient, start: Callable[
     check_published(client)
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(
+    ("client_catalog_url", "when"),
+    covering(["sqlite", "postgres"], ["before", "after"]),
+    indirect=["client_catalog_url"],
+)
 def test_a_creation_killed_at_any_call_is_complete_or_absent(
     client: DeltaClient, start: Callable[..., Writer], when: str
 ) -> None:

@@ -287,11 +287,16 @@ def test_after_a_fault_at_any_call_of_an_operation_the_rows_are_right(
 def test_after_a_fault_at_some_call_of_an_operation_the_rows_are_right(
     world: DiskWorld, spark: SparkSession, name: str
 ) -> None:
-    """CM-C15, CM-W4, CM-W5, DML-5: calls chosen by the seed of the day; ``-m exhaustive`` tries every call."""
-    seed = f"{datetime.date.today()} {name}"
+    """CM-C15, CM-W4, CM-W5, DML-5: calls chosen by the seed of the day; ``-m exhaustive`` tries every call.
+
+    A merge has both faults, and each other operation one of them, another one the next day.
+    """
+    today = datetime.date.today()
+    seed = f"{today} {name}"
     calls = calls_of(world, VERBS[name], spark)
     chance = random.Random(seed)
-    for fault in Fault:
+    number = today.toordinal() + list(VERBS).index(name)
+    for fault in list(Fault) if name == "merge" else [list(Fault)[number % len(Fault)]]:
         numbers = chance.sample(range(1, calls), 2 if name == "merge" else 1)
         print(f"{name}: calls {numbers} of {calls} {fault}, seed {seed!r}")
         assert tried(world, name, fault, numbers, spark) == len(numbers)
