@@ -37,8 +37,6 @@ from cm_delta_dagster.catalog.tables import InactiveState as InactiveState
 from cm_delta_dagster.catalog.tables import InactiveTable as InactiveTable
 from cm_delta_dagster.catalog.tables import TableEntry as TableEntry
 from cm_delta_dagster.catalog.tables import TableIdentifier as TableIdentifier
-from cm_delta_dagster.catalog.webhooks import Webhook as Webhook
-from cm_delta_dagster.catalog.webhooks import WebhookFailure as WebhookFailure
 from cm_delta_dagster.client.client import ClientSpec as ClientSpec
 from cm_delta_dagster.client.client import DeltaClient as DeltaClient
 from cm_delta_dagster.client.commits.context import CommitContext as CommitContext
@@ -101,7 +99,6 @@ from cm_delta_dagster.errors import UnsupportedFeatureError as UnsupportedFeatur
 from cm_delta_dagster.errors import VacuumRefusedError as VacuumRefusedError
 from cm_delta_dagster.errors import VersionNotFoundError as VersionNotFoundError
 from cm_delta_dagster.errors import WarehouseMismatchError as WarehouseMismatchError
-from cm_delta_dagster.errors import WebhookNotFoundError as WebhookNotFoundError
 from cm_delta_dagster.errors import WriteRefusedError as WriteRefusedError
 from cm_delta_dagster.operations.doctor.doctor import DoctorReport as DoctorReport
 from cm_delta_dagster.operations.doctor.findings import Depth as Depth
@@ -112,10 +109,7 @@ from cm_delta_dagster.operations.doctor.findings import Severity as Severity
 from cm_delta_dagster.operations.doctor.repair_plan import RepairPlan as RepairPlan
 from cm_delta_dagster.operations.doctor.repair_plan import RepairStep as RepairStep
 from cm_delta_dagster.operations.events.clean_feed import CleanFeedResult as CleanFeedResult
-from cm_delta_dagster.operations.events.deliver_webhooks import DeliveryReport as DeliveryReport
-from cm_delta_dagster.operations.events.deliver_webhooks import DeliverySettings as DeliverySettings
 from cm_delta_dagster.operations.events.event_reader import EventReader as EventReader
-from cm_delta_dagster.operations.events.webhook_signature import is_authentic_webhook as is_authentic_webhook
 from cm_delta_dagster.operations.maintenance.arrangement import Arrangement as Arrangement
 from cm_delta_dagster.operations.maintenance.checkpoint import CheckpointResult as CheckpointResult
 from cm_delta_dagster.operations.maintenance.clean_log import CleanLogPlan as CleanLogPlan

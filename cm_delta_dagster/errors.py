@@ -45,7 +45,6 @@ A message says what happened, why, and what to do about it; where that is a call
     │   └── TableStorageMissingError
     ├── CatalogError
     │   ├── FeedGapError
-    │   ├── WebhookNotFoundError
     │   ├── CatalogNotFoundError
     │   ├── CatalogUnavailableError
     │   ├── CatalogVersionError
@@ -352,10 +351,6 @@ class FeedGapError(CatalogError):
         super().__init__(message)
         self.after = after
         self.resume_after = resume_after
-
-
-class WebhookNotFoundError(CatalogError):
-    """The catalog has no subscription by webhook of that name."""
 
 
 class CatalogNotFoundError(CatalogError):

@@ -1,4 +1,4 @@
-"""Methods of a connection for the feed of the catalog's events, webhooks and maintenance leases."""
+"""Methods of a connection for the feed of the catalog's events and maintenance leases."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -6,19 +6,10 @@ from datetime import timedelta
 from cm_delta_dagster.catalog.feed_kinds import FeedKind
 from cm_delta_dagster.catalog.leases import Lease
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.catalog.webhooks import Webhook, WebhookFailure
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.operations.arguments import duration_ms
 from cm_delta_dagster.operations.events.clean_feed import FEED_RETENTION_MS, CleanFeedResult, clean_feed
-from cm_delta_dagster.operations.events.deliver_webhooks import (
-    DeliveryReport,
-    DeliverySettings,
-    deliver_webhooks,
-    failures_of,
-    redeliver_failures,
-)
 from cm_delta_dagster.operations.events.event_reader import EventReader, event_filter
-from cm_delta_dagster.operations.events.receiver_addresses import check_new_webhook
 
 
 class EventMethods:
@@ -69,55 +60,3 @@ class EventMethods:
         """
         table = self.client.table(name)
         self.client.leases.expire_lease(table.table_id, owner=owner, reason=reason)
-
-    def set_webhook(
-        self,
-        name: str,
-        url: str,
-        *,
-        secret: str,
-        kinds: Iterable[FeedKind | str] = (),
-        scopes: Iterable[str] = (),
-        after: int | None = None,
-    ) -> None:
-        """Subscribe a URL to the feed, or change the subscription ``name``, which then keeps its position.
-
-        Args:
-            secret: where the delivering process finds the secret for signatures: ``env:NAME`` or ``file:/path``.
-            kinds, scopes: which events, as for :meth:`feed`.
-            after: position after which a new subscription begins; None for events from now on.
-
-        Raises:
-            InvalidArgumentError: a malformed name, URL, secret, kind or scope, a position after the end of the feed, or a host
-                whose address is not public and not permitted by the environment variable CM_DELTA_WEBHOOK_NETWORKS.
-            OperationRefusedError: grants are enabled, and the caller does not own ``*``.
-        """
-        check_new_webhook(url)
-        start = self.client.feed.latest_feed_position() if after is None else after
-        subscribed = event_filter(kinds, scopes)
-        self.client.webhooks.put_webhook(Webhook(name=name, url=url, secret=secret, wanted=subscribed, position=start))
-
-    def remove_webhook(self, name: str) -> None:
-        """Delete a subscription with its failures. Raises WebhookNotFoundError."""
-        self.client.webhooks.remove_webhook(name)
-
-    def webhooks(self) -> tuple[Webhook, ...]:
-        """Return every subscription, by name."""
-        return tuple(self.client.webhooks.webhooks())
-
-    def webhook_failures(self, name: str) -> tuple[WebhookFailure, ...]:
-        """Return the events that the subscriber did not accept after all attempts. Raises WebhookNotFoundError."""
-        return failures_of(self.client, name)
-
-    def deliver_webhooks(self, settings: DeliverySettings | None = None) -> tuple[DeliveryReport, ...]:
-        """Deliver to each subscriber what the feed has now, e.g. from a Dagster schedule."""
-        return deliver_webhooks(self.client, settings=settings)
-
-    def redeliver_webhook_failures(self, name: str) -> tuple[int, int]:
-        """Send the failures of a subscription again, once each; returns how many were accepted, and how many were not.
-
-        Raises:
-            WebhookNotFoundError: the catalog has no such subscription.
-            InvalidArgumentError: its secret is missing.
-        """
-        return redeliver_failures(self.client, name)

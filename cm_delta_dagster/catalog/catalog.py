@@ -20,7 +20,6 @@ from cm_delta_dagster.catalog.maintenance_policies import MaintenancePolicies
 from cm_delta_dagster.catalog.recovery import RecoverableCatalog
 from cm_delta_dagster.catalog.table_registry import TableRegistry
 from cm_delta_dagster.catalog.version_pins import VersionPins
-from cm_delta_dagster.catalog.webhooks import Webhooks
 
 
 class Catalog(
@@ -34,7 +33,6 @@ class Catalog(
     CommitFeed,
     EventFeed,
     VersionPins,
-    Webhooks,
     RecoverableCatalog,
     AccessControl,
     AuditLog,

@@ -20,7 +20,6 @@ _COMMANDS: Mapping[str, str] = {
     "rules": "approvals approve reject rules",
     "spark_jars": "spark-jars",
     "tables": "commits tables",
-    "webhooks": "webhooks",
 }
 
 MODULES: Mapping[str, str] = {

@@ -21,7 +21,6 @@ from cm_delta_dagster.catalog.recovery import RecoverableCatalog
 from cm_delta_dagster.catalog.table_registry import TableRegistry
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
 from cm_delta_dagster.catalog.version_pins import VersionPins
-from cm_delta_dagster.catalog.webhooks import Webhooks
 from cm_delta_dagster.client.clock import CheckedClock
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.post_commit.scheduler import BackgroundWork
@@ -44,7 +43,7 @@ class DeltaClient:
     Safe to share between threads. Latest snapshots are cached by table id, so that a refresh reads only newer commits. ``close``
     waits for asynchronous work and closes the catalog.
 
-    ``registry``, ``coordinator``, ``feed``, ``events``, ``webhooks``, ``leases``, ``pins``, ``commit_policies``, ``commit_rules``,
+    ``registry``, ``coordinator``, ``feed``, ``events``, ``leases``, ``pins``, ``commit_policies``, ``commit_rules``,
     ``approvals``, ``maintenance_policies`` and ``recovery`` are the catalog, each with the type of one of its interfaces. Code that
     uses a client names the interface that it needs.
 
@@ -71,7 +70,6 @@ class DeltaClient:
         self.coordinator: CommitCoordinator = catalog
         self.feed: CommitFeed = catalog
         self.events: EventFeed = catalog
-        self.webhooks: Webhooks = catalog
         self.leases: Leases = catalog
         self.pins: VersionPins = catalog
         self.commit_policies: CommitPolicies = catalog

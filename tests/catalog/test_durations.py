@@ -9,12 +9,10 @@ from click.testing import CliRunner
 
 from cm_delta_dagster.catalog.approvals import ApprovalRequest
 from cm_delta_dagster.catalog.durations import LONGEST_MS, is_duration
-from cm_delta_dagster.catalog.event_feed import EventFilter
 from cm_delta_dagster.catalog.maintenance import MaintenanceConditions, MaintenanceKind
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.database.schema import MAINTENANCE_LEASES
 from cm_delta_dagster.catalog.sql.ratification.approval_requests import check_duration
-from cm_delta_dagster.catalog.webhooks import Webhook
 from cm_delta_dagster.cli.main import main
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.errors import InvalidArgumentError
@@ -28,11 +26,9 @@ TOO_LONG = (LONGEST_MS + 1, 287_000 * 366 * 24 * 60 * 60 * 1000, 2**63, 10**30)
 def test_no_duration_may_be_longer_than_a_hundred_years(tmp_path: Path, duration: int) -> None:
     catalog = SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/w")
     table = create(catalog).table_id
-    catalog.put_webhook(Webhook(name="h", url="https://host/", secret="env:A", wanted=EventFilter(), position=0))
     for give in (
         lambda: catalog.acquire_maintenance_lease(table, MaintenanceKind.DATA_CLEANUP, owner="o", duration_ms=duration),
         lambda: catalog.renew_lease(table, token=1, duration_ms=duration),
-        lambda: catalog.lease_webhook("h", owner="o", duration_ms=duration),
         lambda: check_duration(ApprovalRequest(intent="{}", duration_ms=duration)),
         lambda: MaintenanceConditions(min_retention_ms=duration),
         lambda: check_milliseconds(duration, name="retention_ms"),

@@ -30,7 +30,6 @@ COLUMNS = {
     "cm_delta_maintenance_rules": ("reason", "set_by"),
     "cm_delta_commit_rules": ("reason", "contact", "set_by"),
     MAINTENANCE_LEASES.name: ("owner", "principal"),
-    "cm_delta_webhook_failures": ("error", "body"),
     "cm_delta_grants": ("granted_by",),
     "cm_delta_audit": ("principal", "action", "state_before", "state_after", "reason"),
 }
@@ -42,8 +41,6 @@ COMMANDS = [
     ("doctor", str(NAME)),
     ("feed",),
     ("leases",),
-    ("webhooks", "list"),
-    ("webhooks", "failures", "hook"),
     ("rules", "list"),
     ("approvals", "--all"),
     ("audit",),
@@ -75,11 +72,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
         ("policy", "allow", "main", "FEED_CLEANUP", "--reason", "r"),
         ("rules", "add", "main", "protected_columns", "columns=id", "--reason", "r"),
         ("grant", "read", "main", "bob"),
-        ("webhooks", "set", "hook", "https://8.8.8.8/x", "--secret", "env:X", "--after", "0"),
     ):
         assert run(*command).exit_code == 0, run(*command).output
     with sqlite3.connect(directory / "catalog.db") as connection:
-        connection.execute("INSERT INTO cm_delta_webhook_failures VALUES ('hook', 1, 'body', 'error', 0)")
         for name, columns in COLUMNS.items():
             assert connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0], name
             for column in columns:

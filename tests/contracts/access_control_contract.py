@@ -17,7 +17,6 @@ from cm_delta_dagster.catalog.commit_policy import (
     PolicyChange,
 )
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
-from cm_delta_dagster.catalog.event_feed import EventFilter
 from cm_delta_dagster.catalog.maintenance import (
     LeaseGranted,
     LeaseHeldByAnother,
@@ -28,7 +27,6 @@ from cm_delta_dagster.catalog.maintenance import (
 )
 from cm_delta_dagster.catalog.ratification import Ratified, RatifiedTogether
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.catalog.webhooks import Webhook
 from cm_delta_dagster.errors import (
     CommitRefusedError,
     CommitRejectedError,
@@ -577,22 +575,6 @@ def every_change_and_refusal_is_in_the_audit(bench: Bench) -> None:
         assert owner.audit(after=0, limit=2) == everything[:2]
 
 
-def only_owners_of_everything_change_webhooks(bench: Bench) -> None:
-    hook = Webhook(name="hook", url="https://host/", secret="env:A", wanted=EventFilter(), position=0)
-    with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
-        create(owner)
-        owner.enable_grants()
-        owner.grant([Privilege.OWN], "main", principal_of(writer))
-        owner.put_webhook(hook)
-        with pytest.raises(PermissionDeniedError):
-            writer.put_webhook(replace(hook, url="https://elsewhere/"))
-        with pytest.raises(PermissionDeniedError):
-            writer.remove_webhook("hook")
-        assert owner.webhooks() == (hook,)
-        owner.remove_webhook("hook")
-        assert owner.webhooks() == ()
-
-
 ACCESS_CONTROL_CONTRACT: tuple[Rule, ...] = (
     grants_are_off_until_enabled,
     a_commit_requires_what_its_content_does,
@@ -618,5 +600,4 @@ ACCESS_CONTROL_CONTRACT: tuple[Rule, ...] = (
     put_if_absent_and_grants_exclude_each_other,
     a_request_is_seen_by_its_writer_and_by_maintainers,
     every_change_and_refusal_is_in_the_audit,
-    only_owners_of_everything_change_webhooks,
 )

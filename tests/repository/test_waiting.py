@@ -32,7 +32,6 @@ SLEEPS: Mapping[str, str] = {
     "tests/faults/chaos_worker.py::work": _RANDOM,
     "tests/faults/lease_holder.py::delete": "a slow store; any time is right",
     "tests/mutation/runner.py::_wait": "polls a process until it ends; one that uses no CPU time is ended",
-    "tests/operations/events/test_deliver_webhooks.py::answer": "a slow receiver; any time is right",
     "tests/orchestration/runs/test_runs.py::wait": _IN_SPARK,
     "tests/spark/s3_places_worker.py::renewed": "keys expire by the clock of the library that reads them",
     "tests/spark/speculation_worker.py::slow_at_first": f"a slow task, which is killed; {_IN_SPARK}",

@@ -38,7 +38,6 @@ from cm_delta_dagster.catalog.sql.ratification.ratifier import Ratifier
 from cm_delta_dagster.catalog.sql.rows import names
 from cm_delta_dagster.catalog.sql.rules.methods import RuleMethods
 from cm_delta_dagster.catalog.sql.tables import clones, lifecycle, recovery, registered_paths, registry
-from cm_delta_dagster.catalog.sql.webhook_methods import WebhookMethods
 from cm_delta_dagster.catalog.tables import (
     CatalogIdentity,
     InactiveTable,
@@ -54,7 +53,7 @@ _log = logging.getLogger(__name__)
 _READ = guard.Operation.READ
 
 
-class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMethods, WebhookMethods):
+class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMethods):
     """Implements :class:`~cm_delta_dagster.catalog.catalog.Catalog` over SQLite (one machine) or PostgreSQL (shared).
 
     The first use opens the database, and creates or migrates it. Thread-safe. Each ratification is one SQL transaction. Close

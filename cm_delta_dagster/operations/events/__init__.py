@@ -1,1 +1,1 @@
-"""The feed of the catalog's events: readers, retention, delivery to webhooks."""
+"""The feed of the catalog's events: readers and retention."""

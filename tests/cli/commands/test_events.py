@@ -1,9 +1,6 @@
-"""``cm-delta feed``, ``clean-feed``, ``leases``, ``expire-lease`` and ``webhooks``."""
+"""``cm-delta feed``, ``clean-feed``, ``leases`` and ``expire-lease``."""
 
 import json
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -80,60 +77,3 @@ def test_leases_are_listed_and_ended(run: Runner, catalog: SqlCatalog) -> None:
     assert refused.exit_code == 1 and "host/7/x holds it" in refused.output
     assert run("expire-lease", str(NAME), "--owner", "host/7/x", "--reason", "gone").exit_code == 0
     assert run("leases").output == "No lease is held.\n"
-
-
-def test_webhooks_are_set_listed_run_and_removed(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CM_DELTA_WEBHOOK_NETWORKS", "127.0.0.1")
-    assert run("webhooks", "list").output == "No webhook is set.\n"
-    arguments = (
-        "hook",
-        "http://127.0.0.1:1/",
-        "--secret",
-        "env:CM_DELTA_TEST_SECRET",
-        "--after",
-        "0",
-        "--kind",
-        "COMMIT",
-    )
-    assert run("webhooks", "set", *arguments).exit_code == 0
-    assert "hook  http://127.0.0.1:1/         0" in run("webhooks", "list").output
-    (webhook,) = json.loads(run("webhooks", "list", "--json").output)
-    assert (webhook["kinds"], webhook["failures"]) == (["COMMIT"], 0)
-    without_secret = run("webhooks", "run", "--once")
-    assert without_secret.exit_code == 1 and "There is no secret at env:CM_DELTA_TEST_SECRET" in without_secret.output
-    assert run("webhooks", "failures", "hook").output == ""
-    assert run("webhooks", "remove", "hook").exit_code == 0
-    for gone in (("remove", "hook"), ("failures", "hook"), ("failures", "hook", "--json")):
-        refused = run("webhooks", *gone)
-        assert refused.exit_code == 1 and "no webhook 'hook'" in refused.output
-
-
-def test_a_webhook_to_this_machine_needs_permission(run: Runner) -> None:
-    refused = run("webhooks", "set", "hook", "http://127.0.0.1:1/", "--secret", "env:A")
-    assert refused.exit_code == 1 and "CM_DELTA_WEBHOOK_NETWORKS" in refused.output
-    assert run("webhooks", "list").output == "No webhook is set.\n"
-
-
-def test_a_token_in_the_url_of_a_webhook_is_not_printed(run: Runner) -> None:
-    assert run("webhooks", "set", "hook", "https://8.8.8.8/s3cr3t?t=s3cr3t", "--secret", "env:A").exit_code == 0
-    for command in (("webhooks", "list"), ("webhooks", "list", "--json"), ("audit",), ("feed",), ("feed", "--json")):
-        assert "https://8.8.8.8/***" in run(*command).output and "s3cr3t" not in run(*command).output
-
-
-def test_each_failed_attempt_of_a_delivery_is_printed(
-    run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CM_DELTA_WEBHOOK_NETWORKS", "127.0.0.1")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        url = f"http://127.0.0.1:{server.getsockname()[1]}/"  # Refused once the port is closed.
-    secret = tmp_path / "secret"
-    secret.write_text("whisper")
-    run("webhooks", "set", "hook", url, "--secret", f"file:{secret}", "--after", "0", "--kind", "COMMIT")
-    command = [sys.executable, "-m", "cm_delta_dagster.cli.main", "--catalog", f"sqlite:///{tmp_path}/catalog.db"]
-    done = subprocess.run(
-        [*command, "webhooks", "run", "--once", "--attempts", "2"], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout) == (1, "hook: 0 delivered, 1 failed\n")
-    first, last = done.stderr.splitlines()
-    assert "in attempt 1 of 2: " in first and "Connection refused" in first and "The next attempt is in" in first
-    assert "in the last of 2 attempts: " in last and "Connection refused" in last

@@ -59,7 +59,6 @@ class Operation(StrEnum):
     GRANT = "grant"
     TRANSFER = "transfer ownership"
     MANAGE_ROLES = "manage roles"
-    MANAGE_WEBHOOKS = "manage webhooks"
     ENABLE_GRANTS = "enable grants"
     DISABLE_GRANTS = "disable grants"
     RECOVER = "recover"
@@ -93,7 +92,6 @@ REQUIRED: Mapping[Operation, tuple[Privilege, ...]] = MappingProxyType(
         Operation.GRANT: (Privilege.OWN,),
         Operation.TRANSFER: (Privilege.OWN,),
         Operation.MANAGE_ROLES: (Privilege.OWN,),
-        Operation.MANAGE_WEBHOOKS: (Privilege.OWN,),
         Operation.ENABLE_GRANTS: (Privilege.OWN,),
         Operation.DISABLE_GRANTS: (Privilege.OWN,),
         Operation.READ_AUDIT: (Privilege.OWN,),

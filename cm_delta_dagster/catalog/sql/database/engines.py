@@ -116,7 +116,7 @@ def sqlite_engine(url: sa.URL) -> sa.Engine:
     _check_directory(url)
     engine = sa.create_engine(
         url,
-        hide_parameters=True,  # Messages of SQLAlchemy quote them otherwise: URLs of webhooks, texts of users.
+        hide_parameters=True,  # Messages of SQLAlchemy quote them otherwise: texts of users.
         poolclass=sa.pool.QueuePool,
         pool_size=1,
         max_overflow=0,

@@ -277,32 +277,6 @@ VERSION_PINS = sa.Table(
 ``principal`` is who made the pin; empty if it stated no name, and before revision 0013. Clients of other principals do not use it.
 """
 
-WEBHOOKS = sa.Table(
-    "cm_delta_webhooks",
-    METADATA,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("url", sa.Text, nullable=False),
-    sa.Column("secret", sa.Text, nullable=False),
-    sa.Column("kinds", sa.Text, nullable=False),
-    sa.Column("scopes", sa.Text, nullable=False),
-    sa.Column("position", sa.BigInteger, nullable=False),
-    sa.Column("created_ms", sa.BigInteger, nullable=False),
-    sa.Column("leased_by", sa.Text),
-    sa.Column("leased_until_ms", sa.BigInteger, nullable=False, server_default=sa.text("0")),
-)
-"""Subscriptions to the feed. ``secret`` says where the secret is, and is not the secret; ``kinds``, ``scopes``: JSON arrays."""
-
-WEBHOOK_FAILURES = sa.Table(
-    "cm_delta_webhook_failures",
-    METADATA,
-    sa.Column("name", sa.Text, primary_key=True),
-    sa.Column("position", sa.BigInteger, primary_key=True),
-    sa.Column("body", sa.Text, nullable=False),
-    sa.Column("error", sa.Text, nullable=False),
-    sa.Column("failed_ms", sa.BigInteger, nullable=False),
-)
-"""Events that a subscriber did not accept after all attempts."""
-
 CLONES = sa.Table(
     "cm_delta_clones",
     METADATA,

@@ -71,7 +71,7 @@ def test_a_catalog_of_revision_0013_keeps_its_tables_grants_rules_approvals_and_
     before = _counts(catalog_url)
     with SqlCatalog(catalog_url, warehouse="memory://w", now_ms=lambda: NOW_MS, principal="lake_owner") as catalog:
         assert catalog.list_tables() == (NAME, TableIdentifier("main", "staff", "salaries"))
-        assert _counts(catalog_url) == before
+        assert _counts(catalog_url) == {name: count for name, count in before.items() if "webhook" not in name}
         assert len(catalog.grants()) == 5 and [rule.name for rule in catalog.commit_rules("main.sales")] == [
             "columns",
             "keep",
@@ -145,7 +145,7 @@ def test_a_catalog_that_no_release_made_is_refused_with_the_commit_that_migrates
     assert message.partition(" has schema revision ")[2] == (
         f"{revision}, which this release does not migrate: no release had it. Nothing was changed. Install commit "
         f"{COMMIT_FOR_REFUSED} of this package, open the catalog once, e.g. by `cm-delta tables`, and use this release again. "
-        "This release itself migrates the revisions 0004, 0013, 0014, 0015."
+        "This release itself migrates the revisions 0004, 0013, 0014, 0015, 0016."
     )
     assert _counts(catalog_url) == before and HEAD not in REFUSED
 
