@@ -8,11 +8,16 @@ from dataclasses import dataclass, fields, is_dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.deferred_module import DeferredModule
 from cm_delta_dagster.operations.recovery.display_text import printable
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
+
+if TYPE_CHECKING:
+    from cm_delta_dagster.catalog import tables
+else:  # The help shows no values.
+    tables = DeferredModule("cm_delta_dagster.catalog.tables")
 
 _MAX_DATA_CELL = 80
 """Longer values of data are cut in the aligned table; JSON and CSV have the whole value."""
@@ -45,7 +50,7 @@ def plain(value: Any) -> Any:
             return base64.b64encode(value).decode()
         case Mapping():
             return {str(plain(key)): plain(item) for key, item in value.items()}
-        case _ if is_dataclass(value) and not isinstance(value, TableIdentifier):
+        case _ if is_dataclass(value) and not isinstance(value, tables.TableIdentifier):
             names = (field.name for field in fields(value) if not field.name.startswith("_"))
             return {name: plain(getattr(value, name)) for name in names}
         case tuple() | list() if value and all(isinstance(item, tuple) and len(item) == 2 for item in value):
