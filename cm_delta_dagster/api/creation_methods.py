@@ -1,6 +1,7 @@
 """Methods of a connection that create tables: empty, with first rows, or by the first write to a name."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -21,10 +22,11 @@ from cm_delta_dagster.operations.arguments import Timestamp, one_of
 from cm_delta_dagster.operations.tables.clone import CloneMode, CloneResult, open_source
 from cm_delta_dagster.operations.tables.create import (
     TableDesign,
+    WriteAttempt,
     check_partitioning,
     first_schema,
     open_or_create,
-    write_or_create,
+    write_attempts,
 )
 from cm_delta_dagster.operations.tables.replace import CreationMode, create_or_replace
 from cm_delta_dagster.operations.writing.conditions import Condition
@@ -227,22 +229,22 @@ class CreationMethods(ClientSession):
             SchemaMismatchError: the table exists and has other partition columns.
             CmDeltaError: as :meth:`create_table_as` and :meth:`DeltaTable.append`.
         """
-        return self._write(
-            name,
-            _Design(
-                frame=frame,
-                partition_by=partition_by,
-                properties=properties,
-                description=description,
-                cluster_by=cluster_by,
-            ),
-            lambda table: append(
-                table,
-                frame=frame,
-                schema_mode=schema_mode,
-                options=CommitOptions(idempotency=idempotency, context=context),
-            ),
+        design = _Design(
+            frame=frame,
+            partition_by=partition_by,
+            properties=properties,
+            description=description,
+            cluster_by=cluster_by,
         )
+        for attempt in self._attempts(name, design):
+            with attempt as target:
+                result = append(
+                    target,
+                    frame=frame,
+                    schema_mode=schema_mode,
+                    options=CommitOptions(idempotency=idempotency, context=context),
+                )
+        return result
 
     def overwrite(
         self,
@@ -264,25 +266,24 @@ class CreationMethods(ClientSession):
         replaces the partition columns of an existing table.
         """
         replaced = _columns(partition_by) if partition_by is not None and schema_mode == SchemaMode.OVERWRITE else None
-        return self._write(
-            name,
-            _Design(
-                frame=frame,
-                partition_by=partition_by,
-                properties=properties,
-                description=description,
-                cluster_by=cluster_by,
-            ),
-            lambda table: overwrite(
-                table,
-                frame=frame,
-                where=where,
-                schema_mode=schema_mode,
-                partition_by=replaced,
-                options=CommitOptions(idempotency=idempotency, context=context),
-            ),
-            same_partitions=replaced is None,
+        design = _Design(
+            frame=frame,
+            partition_by=partition_by,
+            properties=properties,
+            description=description,
+            cluster_by=cluster_by,
         )
+        for attempt in self._attempts(name, design, same_partitions=replaced is None):
+            with attempt as target:
+                result = overwrite(
+                    target,
+                    frame=frame,
+                    where=where,
+                    schema_mode=schema_mode,
+                    partition_by=replaced,
+                    options=CommitOptions(idempotency=idempotency, context=context),
+                )
+        return result
 
     def merge(
         self,
@@ -304,25 +305,25 @@ class CreationMethods(ClientSession):
 
         Arguments and errors as in :meth:`append` and :meth:`DeltaTable.merge`.
         """
-        return self._write(
-            name,
-            _Design(
-                frame=frame,
-                partition_by=partition_by,
-                properties=properties,
-                description=description,
-                cluster_by=cluster_by,
-            ),
-            lambda table: merge(
-                table,
-                frame=frame,
-                keys=_columns(on),
-                mode=mode,
-                within=within,
-                schema_mode=schema_mode,
-                options=CommitOptions(idempotency=idempotency, context=context),
-            ),
+        design = _Design(
+            frame=frame,
+            partition_by=partition_by,
+            properties=properties,
+            description=description,
+            cluster_by=cluster_by,
         )
+        for attempt in self._attempts(name, design):
+            with attempt as target:
+                result = merge(
+                    target,
+                    frame=frame,
+                    keys=_columns(on),
+                    mode=mode,
+                    within=within,
+                    schema_mode=schema_mode,
+                    options=CommitOptions(idempotency=idempotency, context=context),
+                )
+        return result
 
     def _schema(self, schema: AnySchema) -> StructType:
         """The schema of a new table; Spark analyses its expressions if it has some."""
@@ -331,23 +332,21 @@ class CreationMethods(ClientSession):
             check_expression_types(self.spark, parsed)
         return parsed
 
-    def _write(
-        self,
-        name: TableIdentifier | str,
-        design: "_Design",
-        verb: Callable[[WriteTarget], WriteResult],
-        *,
-        same_partitions: bool = True,
-    ) -> WriteResult:
+    def _attempts(
+        self, name: TableIdentifier | str, design: "_Design", *, same_partitions: bool = True
+    ) -> Iterator[AbstractContextManager[WriteTarget]]:
+        """The targets of the attempts to write to the table, which the write creates if it does not exist."""
         check_frame(design.frame)
+        for attempt in write_attempts(self.client, identifier=name):
+            yield _target(attempt, design, same_partitions=same_partitions)
 
-        def write(table: WriteTarget) -> WriteResult:
-            if same_partitions and design.partition_by is not None:
-                check_partitioning(table, _columns(design.partition_by))
-            return verb(table)
 
-        _, result = write_or_create(self.client, identifier=name, design=design.of_table, write=write)
-        return result
+@contextmanager
+def _target(attempt: WriteAttempt, design: "_Design", *, same_partitions: bool) -> Iterator[WriteTarget]:
+    with attempt.target(design.of_table() if attempt.creates else None) as target:
+        if same_partitions and design.partition_by is not None:
+            check_partitioning(target, _columns(design.partition_by))
+        yield target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

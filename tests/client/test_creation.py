@@ -27,7 +27,7 @@ from cm_delta_dagster.errors import (
     TableNotFoundError,
 )
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
-from cm_delta_dagster.operations.tables.create import TableDesign, create_table_as, write_or_create
+from cm_delta_dagster.operations.tables.create import TableDesign, create_table_as, write_attempts
 from cm_delta_dagster.protocol.actions.actions import AddFile, SetTransaction
 from cm_delta_dagster.protocol.log.action_reconciliation import NO_VERSION
 from cm_delta_dagster.protocol.log.markers import WAREHOUSE_MARKER_NAME
@@ -183,10 +183,14 @@ def overtaken(lake: Lake) -> None:
 def test_the_second_creator_of_a_name_writes_to_the_winners_table_and_leaves_no_file(lake: Lake) -> None:
     """CM-D3"""
     overtaken(lake)
-    table, committed = write_or_create(
-        lake.client, identifier=NAME, design=lambda: DESIGN, write=writing(lake, "2026-01-01")
-    )
-    assert committed.version == 1
+    creates: list[bool] = []
+    versions: list[int] = []
+    for attempt in write_attempts(lake.client, identifier=NAME):
+        creates.append(attempt.creates)
+        with attempt.target(DESIGN if attempt.creates else None) as target:
+            versions.append(writing(lake, "2026-01-01")(target).version)
+    table = attempt.table
+    assert (creates, versions) == ([True, False], [1])
     assert table.snapshot().metadata.description == "winner"
     lake.client.wait_for_background()
     assert objects(lake) == {f"{table.location}/{path}" for path in lake.files(table)}
@@ -304,11 +308,10 @@ def test_a_verb_that_commits_nothing_creates_nothing(lake: Lake) -> None:
 def test_a_table_that_exists_is_written_to_without_a_design(lake: Lake) -> None:
     lake.new_table()
 
-    def design() -> TableDesign:
-        raise AssertionError("not asked for")
-
-    _, committed = write_or_create(lake.client, identifier=NAME, design=design, write=writing(lake, "2026-01-01"))
-    assert committed.version == 1
+    (attempt,) = write_attempts(lake.client, identifier=NAME)
+    assert not attempt.creates
+    with attempt.target(None) as target:
+        assert writing(lake, "2026-01-01")(target).version == 1
 
 
 def test_directories_of_a_failed_creation_are_removed(tmp_path: Path) -> None:

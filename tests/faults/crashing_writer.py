@@ -17,7 +17,7 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.transaction import Committed
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.operations.tables.create import TableDesign, write_or_create
+from cm_delta_dagster.operations.tables.create import TableDesign, write_attempts
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from cm_delta_dagster.storage.storage_options import StorageOptions
@@ -91,7 +91,9 @@ def _write(place: Place, table: str, output: Path, commits: int, tag: str, die_a
             )
             return transaction.commit()
 
-        write_or_create(client, identifier=table, design=lambda: DESIGN, write=append)
+        for attempt in write_attempts(client, identifier=table):
+            with attempt.target(DESIGN) as target:
+                append(target)
         os.write(acknowledgements, f"{path}\n".encode())
         client.wait_for_background()
     client.close()

@@ -31,7 +31,7 @@ from cm_delta_dagster.operations.tables.create import (
     create_table,
     create_table_as,
     open_or_create,
-    write_or_create,
+    write_attempts,
 )
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
@@ -247,7 +247,10 @@ def creator_with_rows(name: str, *, joins: bool = False) -> Member:
     def act(client: DeltaClient) -> Wrote:
         design = TableDesign(schema=SCHEMA)
         if joins:
-            return write_or_create(client, identifier=NAME, design=lambda: design, write=write)[1]
+            for attempt in write_attempts(client, identifier=NAME):
+                with attempt.target(design) as target:
+                    wrote = write(target)
+            return wrote
         return create_table_as(client, identifier=NAME, design=design, write=write)[1]
 
     return Member(name=name, act=act, may_fail=() if joins else (TableAlreadyExistsError,))

@@ -8,7 +8,8 @@ that the caller passes in writes these rows to the reserved table.
 import json
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -130,12 +131,9 @@ def create_empty(
     client: DeltaClient, *, identifier: TableIdentifier | str, design: TableDesign, context: CommitContext = NO_CONTEXT
 ) -> Table:
     """Create an empty table of that design at version 0 and register its name. Raises as :func:`create_table`."""
-
-    def commit_empty(creation: CreateTransaction) -> None:
+    with creation_of(client, identifier=identifier, design=design) as creation:
         creation.commit_empty(context)
-
-    table, _ = _create(client, TableIdentifier.of(identifier), design, commit_empty)
-    return table
+    return creation.table()
 
 
 def create_table_as(
@@ -159,35 +157,73 @@ def create_table_as(
         CmDeltaError: any error of :func:`create_table` and ``write``. The table does not exist, except perhaps after a
             CommitStateUnknownError.
     """
-    return _create(client, TableIdentifier.of(identifier), design, write)
+    with creation_of(client, identifier=identifier, design=design) as creation:
+        result = write(creation)
+    return creation.table(), result
 
 
-def write_or_create(
-    client: DeltaClient,
-    *,
-    identifier: TableIdentifier | str,
-    design: Callable[[], TableDesign],
-    write: Callable[[WriteTarget], _Result],
-) -> tuple[Table, _Result]:
-    """Write to the table of that name; if it does not exist, create it as :func:`create_table_as`.
+def write_attempts(client: DeltaClient, *, identifier: TableIdentifier | str) -> Iterator["WriteAttempt"]:
+    """The attempts to write to the table of that name, which the write creates if it does not exist.
 
-    Of several concurrent callers, one creates the table and the others write to it.
+    Of several concurrent callers, one creates the table and the others write to it, in a second attempt::
 
-    Args:
-        design: called only if the table does not exist.
-        write: calls one operation on the table or the creation passed to it; called again if another client created the table
-            meanwhile.
+        for attempt in write_attempts(client, identifier=name):
+            with attempt.target(design if attempt.creates else None) as target:
+                result = append(target, frame=frame)
     """
     name = TableIdentifier.of(identifier)
     try:
         table = client.table(name)
     except TableNotFoundError:
+        attempt = WriteAttempt(client, name)
+        yield attempt
+        if attempt.refusal is None:
+            return
+        table = created_meanwhile(client, name, attempt.refusal)
+        _log.info("Another client created %s concurrently; that table is used", name)
+    yield WriteAttempt(client, name, table)
+
+
+class WriteAttempt:
+    """One attempt to write to a table, or to its creation.
+
+    Attributes:
+        refusal: why the table could not be created: there is one of that name.
+    """
+
+    def __init__(self, client: DeltaClient, name: TableIdentifier, table: Table | None = None) -> None:
+        self._client, self._name, self._table = client, name, table
+        self.creates = table is None
+        self.refusal: TableAlreadyExistsError | None = None
+
+    @contextmanager
+    def target(self, design: TableDesign | None) -> Iterator[Table | CreateTransaction]:
+        """What the block writes to with one operation, such as ``append`` or ``merge``.
+
+        The next attempt follows if another client creates the table before the block ends.
+
+        Args:
+            design: of a table that the attempt creates.
+
+        Raises:
+            CmDeltaError: any error of :func:`create_table_as`.
+        """
+        if self._table is not None:
+            yield self._table
+            return
+        assert design is not None, "an attempt that creates the table needs its design"
         try:
-            return _create(client, name, design(), write)
+            with creation_of(self._client, identifier=self._name, design=design) as creation:
+                yield creation
+            self._table = creation.table()
         except TableAlreadyExistsError as refusal:
-            table = created_meanwhile(client, name, refusal)
-            _log.info("Another client created %s concurrently; that table is used", name)
-    return table, write(table)
+            self.refusal = refusal
+
+    @property
+    def table(self) -> Table:
+        """The table, once it was written to."""
+        assert self._table is not None, "the table exists after an attempt that was not refused"
+        return self._table
 
 
 def created_meanwhile(
@@ -215,13 +251,11 @@ def create_if_missing(
     Raises:
         CmDeltaError: any error of :func:`create_table` but TableAlreadyExistsError.
     """
-
-    def write(target: WriteTarget) -> None:
-        if isinstance(target, CreateTransaction):
-            target.commit_empty(context)
-
-    table, _ = write_or_create(client, identifier=identifier, design=design, write=write)
-    return table
+    for attempt in write_attempts(client, identifier=identifier):
+        with attempt.target(design() if attempt.creates else None) as target:
+            if isinstance(target, CreateTransaction):
+                target.commit_empty(context)
+    return attempt.table
 
 
 def open_or_create(
@@ -278,19 +312,26 @@ def check_partitioning(table: WriteTarget, partition_columns: Sequence[str]) -> 
         )
 
 
-def _create(
-    client: DeltaClient, name: TableIdentifier, design: TableDesign, write: Callable[[CreateTransaction], _Result]
-) -> tuple[Table, _Result]:
+@contextmanager
+def creation_of(
+    client: DeltaClient, *, identifier: TableIdentifier | str, design: TableDesign
+) -> Iterator[CreateTransaction]:
+    """Reserve the name of a table, whose version 0 the block commits.
+
+    Raises:
+        InvalidArgumentError: the block committed nothing; there is no table.
+        CmDeltaError: any error of :func:`create_table`.
+    """
+    name = TableIdentifier.of(identifier)
     creation = _reserve(client, name, design)
     try:
-        result = write(creation)
+        yield creation
     except BaseException:
         creation.abort()
         raise
     if creation.entry is None:
         raise InvalidArgumentError(f"{name} was not created, because nothing was committed to it. Write to it.")
     _schedule_purge(client)
-    return creation.table(), result
 
 
 def _schedule_purge(client: DeltaClient) -> None:

@@ -21,7 +21,7 @@ from cm_delta_dagster.errors import (
     TableAlreadyExistsError,
 )
 from cm_delta_dagster.operations.reading.read import read_snapshot
-from cm_delta_dagster.operations.tables.create import TableDesign, create_if_missing, first_schema, write_or_create
+from cm_delta_dagster.operations.tables.create import TableDesign, create_if_missing, first_schema, write_attempts
 from cm_delta_dagster.operations.tables.declaration import TableDeclaration, apply_declaration, declared_schema
 from cm_delta_dagster.operations.writing.deferred_writes import DeferredTable, DeferredWrites
 from cm_delta_dagster.operations.writing.merge import merge
@@ -100,24 +100,19 @@ def write_output(
         CommitConflictError: another writer changed what this write depends on.
     """
     output_schema = from_spark(frame.schema)
-    altered: tuple[int, ...] = ()
-
-    def write_to(target: WriteTarget) -> tuple[WriteResult, PartitionSlice | None]:
-        nonlocal altered
-        result, part, altered = _write(target, frame, output_schema, write)
-        return result, part
-
     identifier = write.contract.identifier
-
-    def design() -> TableDesign:
-        return _design(output_schema, write, frame)
-
     if together is not None:
         context = write.origin.commit_context()
-        table = create_if_missing(client, identifier=identifier, design=design, context=context)
-        result, part = write_to(together.table(identifier))
+        table = create_if_missing(
+            client, identifier=identifier, design=lambda: _design(output_schema, write, frame), context=context
+        )
+        result, part, altered = _write(together.table(identifier), frame, output_schema, write)
     else:
-        table, (result, part) = write_or_create(client, identifier=identifier, design=design, write=write_to)
+        for attempt in write_attempts(client, identifier=identifier):
+            design = _design(output_schema, write, frame) if attempt.creates else None
+            with attempt.target(design) as target:
+                result, part, altered = _write(target, frame, output_schema, write)
+        table = attempt.table
     return Written(table=table, result=result, part=part, altered=altered)
 
 

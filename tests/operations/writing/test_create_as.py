@@ -23,7 +23,7 @@ from cm_delta_dagster.operations.tables.create import (
     create_table,
     create_table_as,
     first_schema,
-    write_or_create,
+    write_attempts,
 )
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.write import append, overwrite
@@ -156,7 +156,10 @@ def test_the_second_of_two_concurrent_creations_writes_to_the_same_table(
     frame = spark.createDataFrame([(1, "a")], "id long, p string")
     design = of(frame)
     write = overtaking(client, lambda table: append(table, frame=frame), schema=design.schema, partition_columns=["p"])
-    table, result = write_or_create(client, identifier=NAME, design=lambda: design, write=write)
+    for attempt in write_attempts(client, identifier=NAME):
+        with attempt.target(design) as target:
+            result = write(target)
+    table = attempt.table
     assert (result.version, result.rows_by_partition) == (1, {("a",): 1})
     assert rows_of(read(table, spark=spark)) == [(1, "a")]
     assert [f"file://{path}" for path in (tmp_path / "warehouse/main/test").iterdir()] == [table.location]
@@ -169,7 +172,9 @@ def test_rows_that_do_not_fit_a_concurrently_created_table_are_refused(
     other = first_schema(schema_of(spark.createDataFrame([], "id long")))
     write = overtaking(client, lambda table: append(table, frame=frame), schema=other)
     with pytest.raises(SchemaMismatchError):
-        write_or_create(client, identifier=NAME, design=lambda: of(frame), write=write)
+        for attempt in write_attempts(client, identifier=NAME):
+            with attempt.target(of(frame)) as target:
+                write(target)
     assert client.table(NAME).snapshot().version == 0
     assert len(list((tmp_path / "warehouse/main/test").iterdir())) == 1
 
