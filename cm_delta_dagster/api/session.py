@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import InvalidArgumentError
-from cm_delta_dagster.operations.maintenance.auto_compaction import compacts_after_writes
+from cm_delta_dagster.operations.maintenance.auto_compaction import compacting_client
 from cm_delta_dagster.spark.session.java import ensure_java
 from cm_delta_dagster.spark.session.python_interpreter import same_interpreter, settings_of_environment
 from cm_delta_dagster.spark.session.session import (
@@ -38,11 +38,10 @@ class ClientSession:
     """
 
     def __init__(self, client: DeltaClient, *, spark: SparkSession | None = None) -> None:
-        self.client = client
         self._spark = spark
         self._origin = None if spark is None else _Origin.GIVEN
         self._lock = threading.Lock()
-        compacts_after_writes(client, lambda: self.spark)
+        self.client = compacting_client(client, lambda: self.spark)
 
     @property
     def spark(self) -> SparkSession:

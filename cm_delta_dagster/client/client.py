@@ -1,5 +1,6 @@
 """The Delta client: a catalog, the stores of its tables, and the caches and threads that its tables share."""
 
+import copy
 import threading
 import time
 from collections import OrderedDict
@@ -52,8 +53,7 @@ class DeltaClient:
         context: tags, user metadata and writer that commits record unless an operation says otherwise.
         now_ms: clock of the client and its operations, epoch milliseconds: the one that is passed, or the catalog's if the two
             differ too much (``ClientSettings.max_clock_difference_ms``).
-        compact: compacts the table of that name, in the background after a write; None if the client cannot, which is so until
-            a layer with Spark sets it.
+        compact: compacts the table of that name, in the background after a write; None if the client cannot.
     """
 
     def __init__(
@@ -64,6 +64,7 @@ class DeltaClient:
         settings: ClientSettings | None = None,
         context: CommitContext = NO_CONTEXT,
         now_ms: Callable[[], int] = wall_clock_ms,
+        compact: Callable[[TableIdentifier], None] | None = None,
     ) -> None:
         self.catalog = catalog
         self.registry: TableRegistry = catalog
@@ -85,12 +86,18 @@ class DeltaClient:
         self.now_ms: Callable[[], int] = CheckedClock(
             now_ms, catalog=catalog, max_difference_ms=self.settings.max_clock_difference_ms
         )
-        self.compact: Callable[[TableIdentifier], None] | None = None
+        self.compact = compact
         self.background = BackgroundWork()
         self.warehouse = WarehouseGuard(catalog, stores)
         self.tables_behind = TablesBehind()
         self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
         self._lock = threading.Lock()
+
+    def with_compaction(self, compact: Callable[[TableIdentifier], None]) -> "DeltaClient":
+        """This client, with the same catalog, caches and threads, whose tables are compacted by ``compact`` after writes."""
+        client = copy.copy(self)
+        client.compact = compact
+        return client
 
     def table(self, identifier: TableIdentifier | str) -> Table:
         """Resolve a name through the catalog. Raises TableNotFoundError, InvalidArgumentError."""

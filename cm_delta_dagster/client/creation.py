@@ -15,7 +15,7 @@ from cm_delta_dagster.client.commits.backoff import attempts_without_jitter
 from cm_delta_dagster.client.commits.changed_partitions import ChangedPartition, changed_partitions
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.commits.proposal import summary_of
-from cm_delta_dagster.client.commits.transaction import Committed, Committer, Transaction
+from cm_delta_dagster.client.commits.transaction import Committed, Committer, Transaction, WrittenData
 from cm_delta_dagster.client.services import Services
 from cm_delta_dagster.client.snapshots.commit_sources import digest_of
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot, advance
@@ -128,6 +128,10 @@ class CreateTransaction:
         Raises InvalidArgumentError after the commit.
         """
         return self._first_commit(CREATE_TABLE_AS, context)
+
+    def commit_write(self, transaction: Transaction, data: WrittenData) -> Committed:
+        """Make version 0. Raises as :meth:`Transaction.commit`, and TableAlreadyExistsError."""
+        return transaction.commit()
 
     def commit_empty(self, context: CommitContext = NO_CONTEXT) -> Committed:
         """Make version 0 without rows. Raises as :meth:`Transaction.commit`, and TableAlreadyExistsError."""

@@ -12,16 +12,16 @@ from cm_delta_dagster.client.commits.commit_lock import CommitLock
 from cm_delta_dagster.client.commits.committer import TableCommitter
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.commits.put_if_absent import ratified_commits
-from cm_delta_dagster.client.commits.transaction import Transaction
+from cm_delta_dagster.client.commits.transaction import Committed, Committer, Transaction, WrittenData
 from cm_delta_dagster.client.post_commit.hook_services import HookServices
 from cm_delta_dagster.client.post_commit.hooks import PostCommitHooks
 from cm_delta_dagster.client.services import Services
 from cm_delta_dagster.client.snapshots.commit_log import CommitLog, LoadedCommit, removed_by_cleanup
 from cm_delta_dagster.client.snapshots.commit_reader import CatalogRecords, CommitReader
 from cm_delta_dagster.client.snapshots.commit_sources import commit_sources
-from cm_delta_dagster.client.snapshots.history import find_transaction
+from cm_delta_dagster.client.snapshots.history import data_version, find_transaction
 from cm_delta_dagster.client.snapshots.log_reader import LoadedState, load_state
-from cm_delta_dagster.client.snapshots.snapshot import Snapshot, advance, changes_data
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot, advance
 from cm_delta_dagster.client.snapshots.unreadable_versions import newest_managed, without_time
 from cm_delta_dagster.client.snapshots.version_lookup import VersionLookup
 from cm_delta_dagster.client.storage_guard import StorageGuard
@@ -88,7 +88,7 @@ class Table(VersionLookup):
                 now_ms=services.now_ms,
                 delay_seconds=services.settings.publish_delay_seconds,
                 tables_behind=services.tables_behind,
-                find_compact=lambda: services.compact,
+                compact=services.compact,
             ),
             remember=services.remember_snapshot,
         )
@@ -207,8 +207,12 @@ class Table(VersionLookup):
         operation: str,
         parameters: Mapping[str, str] | None = None,
         context: CommitContext = NO_CONTEXT,
+        committer: Committer | None = None,
     ) -> Transaction:
         """Start a write that is based on ``snapshot`` of this table. Checks once whether the table's storage exists.
+
+        Args:
+            committer: what commits the transaction; None for this table.
 
         Raises:
             UnsupportedFeatureError: the table needs a writer feature that this client does not support.
@@ -219,8 +223,16 @@ class Table(VersionLookup):
         self.require_storage(snapshot.published_version)
         context = context.with_defaults(self.services.context)
         return Transaction(
-            snapshot=snapshot, committer=self.committer, operation=operation, parameters=parameters, context=context
+            snapshot=snapshot,
+            committer=committer or self.committer,
+            operation=operation,
+            parameters=parameters,
+            context=context,
         )
+
+    def commit_write(self, transaction: Transaction, data: WrittenData) -> Committed:
+        """Commit a transaction of this table. Raises as :meth:`Transaction.commit`."""
+        return transaction.commit()
 
     def maintenance_decision(self, kind: MaintenanceKind) -> MaintenanceDecision:
         """Ask the catalog whether it permits that maintenance on this table now."""
@@ -341,7 +353,7 @@ class Table(VersionLookup):
             location=self.location,
             version=version,
             published_version=min(ratified.published_version, version),
-            data_version=self._data_version(ratified, version),
+            data_version=data_version(self.reader, ratified, version),
             commit_time=self._time(loaded, ratified, newest),
             state=loaded.state,
             commit_policy=ratified.commit_policy,
@@ -381,20 +393,6 @@ class Table(VersionLookup):
         if not is_catalog_managed(loaded.state.protocol):
             return loaded.modification_time or 0  # The check of the snapshot refuses it.
         raise without_time(loaded.state.version, self.identifier, loaded.commit_info, "of a catalog-managed table")
-
-    def _data_version(self, ratified: RatifiedCommits, version: int) -> int:
-        """Newest version at or before ``version`` that changed data: the catalog knows it for the latest version only."""
-        if ratified.latest_data_version <= version:
-            return ratified.latest_data_version
-        sources = commit_sources(self.location, start=0, end=version, ratified=ratified.commits)
-        for source in reversed(sources):
-            try:
-                (commit,) = self.reader.decode_all((source,))
-            except ObjectNotFoundError:
-                break  # Metadata cleanup removed the older commits.
-            if changes_data(commit):
-                return commit.version
-        return version
 
     def _load_state(self, ratified: RatifiedCommits, version: int) -> LoadedState:
         try:

@@ -1,6 +1,7 @@
 """A target of writes that forwards to a table of the catalog; a base of targets that change how a write starts or ends."""
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.client.commits.transaction import Committed, Transaction, WrittenData
 from cm_delta_dagster.client.services import Services
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
@@ -41,3 +42,7 @@ class TableTarget:
     def find_transaction(self, *, app_id: str, version: int) -> int | None:
         """See :meth:`Table.find_transaction`."""
         return self.table.find_transaction(app_id=app_id, version=version)
+
+    def commit_write(self, transaction: Transaction, data: WrittenData) -> Committed:
+        """See :meth:`Table.commit_write`."""
+        return self.table.commit_write(transaction, data)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
-from cm_delta_dagster.client.commits.transaction import Transaction
+from cm_delta_dagster.client.commits.transaction import Committed, Transaction, WrittenData
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.storage.store import Store
@@ -64,5 +64,12 @@ class WriteTarget(typing.Protocol):
             operation, parameters: name and parameters of the operation, which a write to a table records in ``commitInfo``. A
                 creation records ``CREATE TABLE AS SELECT`` and the parameters of the creation instead.
             context: tags, user metadata and writer that ``commitInfo`` records.
+        """
+        ...
+
+    def commit_write(self, transaction: Transaction, data: WrittenData) -> Committed:
+        """Commit a transaction of :meth:`start_transaction`, or keep it and ``data`` until other tables are committed, too.
+
+        Raises as :meth:`Transaction.commit`.
         """
         ...

@@ -72,16 +72,16 @@ class Committed:
 
 
 class Committer(typing.Protocol):
-    """What a transaction needs to become a version; implemented by ``client.commits.committer``."""
+    """What a transaction needs to become a version; implemented by ``client.commits.committer`` and by tables whose writes wait."""
 
     def commit(self, transaction: "Transaction") -> Committed: ...
 
 
-class TransactionWriter(typing.Protocol):
-    """What wrote the files of a transaction."""
+class WrittenData(typing.Protocol):
+    """What a write has written for its transaction."""
 
     def discard(self) -> None:
-        """Delete these files. The caller ensures that no commit refers to them."""
+        """Delete the files. The caller ensures that no commit refers to them."""
         ...
 
 
@@ -111,9 +111,8 @@ class Transaction:
         """The highest row id of added files that bring their own ids."""
         self.approval_id: str | None = None
         """The request whose approval lets this commit pass."""
-        self.writer: TransactionWriter | None = None
         self.txn_id = str(uuid.uuid4())
-        self.committer = committer
+        self._committer = committer
         self._reads: list[Predicate] = []
         self._reads_whole_table = False
         self._adds: list[AddFile] = []
@@ -444,4 +443,4 @@ class Transaction:
         if self._finished:
             raise IllegalCommitError("This transaction was already committed; start another one.")
         self._finished = True
-        return self.committer.commit(self)
+        return self._committer.commit(self)

@@ -47,7 +47,7 @@ class HookServices:
 
     Attributes:
         delay_seconds: delay of asynchronous work (``ClientSettings.publish_delay_seconds``); 0 for none.
-        find_compact: gives what compacts a table, if the client has it.
+        compact: compacts the table of that name; None if the client cannot.
     """
 
     store: Store
@@ -57,12 +57,7 @@ class HookServices:
     now_ms: Callable[[], int]
     delay_seconds: float
     tables_behind: TablesBehind
-    find_compact: Callable[[], Callable[[TableIdentifier], None] | None] = lambda: None
-
-    @property
-    def compact(self) -> Callable[[TableIdentifier], None] | None:
-        """Compacts the table of that name; None if the client cannot."""
-        return self.find_compact()
+    compact: Callable[[TableIdentifier], None] | None = None
 
     @property
     def delays(self) -> bool:

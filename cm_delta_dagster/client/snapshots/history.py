@@ -4,7 +4,11 @@ import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cm_delta_dagster.catalog.ratification import RatifiedCommits
 from cm_delta_dagster.client.snapshots.commit_log import CommitLog
+from cm_delta_dagster.client.snapshots.commit_reader import CommitReader
+from cm_delta_dagster.client.snapshots.commit_sources import commit_sources
+from cm_delta_dagster.client.snapshots.snapshot import changes_data
 from cm_delta_dagster.errors import ObjectNotFoundError
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.actions import CommitInfo
@@ -64,3 +68,18 @@ def find_transaction(table: HasCommitLog, *, app_id: str, version: int, limit: i
         if any(txn.app_id == app_id and txn.version == version for txn in commit.transactions):
             return table_version
     return None
+
+
+def data_version(reader: CommitReader, ratified: RatifiedCommits, version: int) -> int:
+    """Newest version at or before ``version`` that changed data: the catalog knows it for the latest version only."""
+    if ratified.latest_data_version <= version:
+        return ratified.latest_data_version
+    sources = commit_sources(reader.location, start=0, end=version, ratified=ratified.commits)
+    for source in reversed(sources):
+        try:
+            (commit,) = reader.decode_all((source,))
+        except ObjectNotFoundError:
+            break  # Metadata cleanup removed the older commits.
+        if changes_data(commit):
+            return commit.version
+    return version

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
@@ -47,17 +48,25 @@ def auto_compact(table: Table, *, spark: SparkSession) -> OptimizeResult:
         return apply_plan(table, plan_auto_compaction(table), spark=spark, lease=lease, context=NO_CONTEXT)
 
 
-def compacts_after_writes(client: DeltaClient, session: Callable[[], SparkSession]) -> None:
-    """Have ``client`` compact tables with ``delta.autoOptimize.autoCompact`` in the background after its writes.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoCompaction:
+    """Compacts the tables of a client with a Spark session; what :meth:`DeltaClient.with_compaction` takes."""
+
+    client: DeltaClient
+    session: Callable[[], SparkSession]
+
+    def __call__(self, identifier: TableIdentifier) -> None:
+        """Compact one table, unless another run does or it changes meanwhile."""
+        try:
+            auto_compact(self.client.table(identifier), spark=self.session())
+        except (MaintenanceInProgressError, CommitConflictError) as error:  # The next write starts another compaction.
+            _log.info("%s is not compacted after the write: %s", identifier, error)
+
+
+def compacting_client(client: DeltaClient, session: Callable[[], SparkSession]) -> DeltaClient:
+    """The client, which compacts tables with ``delta.autoOptimize.autoCompact`` in the background after its writes.
 
     Args:
         session: the Spark session that rewrites the files.
     """
-
-    def compact(identifier: TableIdentifier) -> None:
-        try:
-            auto_compact(client.table(identifier), spark=session())
-        except (MaintenanceInProgressError, CommitConflictError) as error:  # The next write starts another compaction.
-            _log.info("%s is not compacted after the write: %s", identifier, error)
-
-    client.compact = compact
+    return client.with_compaction(AutoCompaction(client=client, session=session))

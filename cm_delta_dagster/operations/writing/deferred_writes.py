@@ -6,17 +6,17 @@ The writes are those of single tables. Each one writes its data files and then w
 import threading
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.commits.multi_table_commit import MultiTableCommit, TableCommit, check_through_catalog
-from cm_delta_dagster.client.commits.transaction import Committed, Transaction
+from cm_delta_dagster.client.commits.transaction import Committed, Transaction, WrittenData
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.table_target import TableTarget
-from cm_delta_dagster.errors import NOT_COMMITTED, InvalidArgumentError
+from cm_delta_dagster.errors import NOT_COMMITTED, IllegalCommitError, InvalidArgumentError
 from cm_delta_dagster.operations.writing.write_result import WriteResult
 from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
 
@@ -34,7 +34,7 @@ class DeferredWrites:
     def __init__(self, client: DeltaClient) -> None:
         self.transaction_id = str(uuid.uuid4())
         self._client = client
-        self._staged: dict[str, tuple[Table, Transaction]] = {}
+        self._staged: dict[str, _StagedWrite] = {}
         self._begun: dict[object, TableIdentifier] = {}
         self._is_open = True
         self._lock = threading.Lock()
@@ -75,23 +75,23 @@ class DeferredWrites:
             )
         if not self._staged:
             return {}
-        commit = MultiTableCommit(
+        multi_table_commit = MultiTableCommit(
             [
-                TableCommit(committer=table.committer, transaction=transaction)
-                for table, transaction in self._staged.values()
+                TableCommit(committer=staged.table.committer, transaction=staged.transaction)
+                for staged in self._staged.values()
             ],
             coordinator=self._client.coordinator,
             settings=self._client.settings,
         )
         try:
-            ratified = commit.ratify()
+            ratified = multi_table_commit.ratify()
         except NOT_COMMITTED:
             self._discard_files()
             raise
-        committed = {commit_of_table.snapshot.table_id: commit_of_table for commit_of_table in commit.finish(ratified)}
+        committed = {commit.snapshot.table_id: commit for commit in multi_table_commit.finish(ratified)}
         return {
-            str(table.identifier): _result(transaction, committed[table_id])
-            for table_id, (table, transaction) in self._staged.items()
+            str(staged.table.identifier): staged.write.result(committed[table_id])
+            for table_id, staged in self._staged.items()
         }
 
     def begin(self, identifier: TableIdentifier) -> Callable[[], None]:
@@ -125,11 +125,11 @@ class DeferredWrites:
                 "Combine the rows into one write, e.g. a merge, or use two transactions."
             )
 
-    def stage(self, table: Table, transaction: Transaction) -> None:
+    def stage(self, table: Table, transaction: Transaction, write: WriteTransaction) -> None:
         """Keep the transaction of a table until :meth:`commit`. Raises as :meth:`require_free`."""
         with self._lock:
             self.require_free(table)
-            self._staged[table.table_id] = (table, transaction)
+            self._staged[table.table_id] = _StagedWrite(table=table, transaction=transaction, write=write)
 
     def _end(self) -> bool:
         """Take no further write. Returns False if the transaction had ended."""
@@ -138,12 +138,32 @@ class DeferredWrites:
         return was_open
 
     def _discard_files(self) -> None:
-        for _, transaction in self._staged.values():
-            _discard(transaction)
+        for staged in self._staged.values():
+            staged.write.discard()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StagedWrite:
+    """One write, whose files are written and whose transaction waits."""
+
+    table: Table
+    transaction: Transaction
+    write: WriteTransaction
+
+
+class _CommittedTogether:
+    """Refuses to commit one transaction of several alone."""
+
+    def commit(self, transaction: Transaction) -> Committed:
+        """Raises IllegalCommitError."""
+        raise IllegalCommitError(
+            f"The transaction of {transaction.snapshot.identifier} is part of one over several tables. Nothing was committed. "
+            "Commit that one."
+        )
 
 
 class DeferredTable(TableTarget):
-    """A table whose write waits for the end of its transaction; also the committer of the transaction that it starts."""
+    """A table whose write waits for the end of the transaction over several tables."""
 
     def __init__(self, owner: DeferredWrites, table: Table) -> None:
         super().__init__(table)
@@ -175,23 +195,26 @@ class DeferredTable(TableTarget):
     ) -> Transaction:
         """Start the write that builds on ``snapshot``; its commit waits for the end of the transaction. Raises as Table's."""
         tags = {**context.tags, TRANSACTION_TAG: self._owner.transaction_id}
-        transaction = self.table.start_transaction(
-            snapshot, operation=operation, parameters=parameters, context=replace(context, tags=tags)
+        return self.table.start_transaction(
+            snapshot,
+            operation=operation,
+            parameters=parameters,
+            context=replace(context, tags=tags),
+            committer=_CommittedTogether(),
         )
-        transaction.committer = self
-        return transaction
 
-    def commit(self, transaction: Transaction) -> Committed:
+    def commit_write(self, transaction: Transaction, data: WrittenData) -> Committed:
         """Keep the transaction until all are committed. Returns the version that was read.
 
         Raises:
             InvalidArgumentError: another thread has ended the transaction over several tables, or has written to this one. The
                 data files were deleted.
         """
+        assert isinstance(data, WriteTransaction), "every write of this package goes through a WriteTransaction"
         try:
-            self._owner.stage(self.table, transaction)
+            self._owner.stage(self.table, transaction, data)
         except InvalidArgumentError:
-            _discard(transaction)
+            data.discard()
             raise
         snapshot = transaction.snapshot
         return Committed(
@@ -206,14 +229,3 @@ class DeferredTable(TableTarget):
 
 def _ended() -> InvalidArgumentError:
     return InvalidArgumentError("The transaction has ended. Begin another one, e.g. with lake.transaction().")
-
-
-def _discard(transaction: Transaction) -> None:
-    if transaction.writer is not None:
-        transaction.writer.discard()
-
-
-def _result(transaction: Transaction, committed: Committed) -> WriteResult:
-    writer = transaction.writer
-    assert isinstance(writer, WriteTransaction), "every write of this package goes through a WriteTransaction"
-    return writer.result(committed)

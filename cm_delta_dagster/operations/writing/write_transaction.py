@@ -186,10 +186,6 @@ class WriteTransaction:
     restarts: int = 0
     removed: pa.Table | None = None
 
-    def __post_init__(self) -> None:
-        """Let a commit that is made later find the files of this write."""
-        self.transaction.writer = self
-
     def __enter__(self) -> "WriteTransaction":
         return self
 
@@ -309,7 +305,7 @@ class WriteTransaction:
             return nothing_to_do(self.table, self.transaction.snapshot)
         self.commit_attempted, self.removed = True, removed
         try:
-            committed = self.transaction.commit()
+            committed = self.table.commit_write(self.transaction, self)
         except CommitConflictError:
             # The winner may be another attempt of the same write.
             earlier = earlier_write(self.table, self.table.snapshot(), self.idempotency)
@@ -336,7 +332,7 @@ class WriteTransaction:
         self.transaction = self.table.start_transaction(
             snapshot, operation=old.operation, parameters=old.parameters, context=old.context
         )
-        self.transaction.keeps_row_ids, self.transaction.writer = old.keeps_row_ids, self
+        self.transaction.keeps_row_ids = old.keeps_row_ids
         self.restarts += 1
         return True
 

@@ -14,9 +14,10 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
-from cm_delta_dagster.operations.maintenance.auto_compaction import compacts_after_writes
+from cm_delta_dagster.operations.maintenance.auto_compaction import compacting_client
 from cm_delta_dagster.operations.reading.consistent_snapshots import load_together
 from cm_delta_dagster.operations.writing.deferred_writes import DeferredWrites
 from cm_delta_dagster.orchestration.assets.change_inputs import (
@@ -114,7 +115,7 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         if obj is None and not context.has_asset_key and not context.definition_metadata:
             return  # An op without an asset and without metadata has no table.
         write = self._output_write(context)
-        group = self._groups.group_of(self.catalog.client, context, write.contract, write.origin.step_context)
+        group = self._groups.group_of(self._writing_client, context, write.contract, write.origin.step_context)
         if group is None:
             with without_retries():
                 output = self._write(context, obj, write, together=None)
@@ -142,11 +143,10 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
                 type(obj).__name__,
                 context.name,
             )
-        compacts_after_writes(self.catalog.client, self._session)
         return WrittenOutput(
             context=context,
             write=write,
-            written=write_output(self.catalog.client, frame=frame, write=write, together=together),
+            written=write_output(self._writing_client, frame=frame, write=write, together=together),
             partitions=partitions,
             seconds=time.monotonic() - started,
             lineage=column_lineage(write.origin.step_context, frame) if not write.contract.merge_clauses else {},
@@ -220,6 +220,10 @@ class CatalogManagedDeltaIOManager(dg.ConfigurableIOManager):
         """The table of an asset with this metadata. Raises InvalidArgumentError."""
         entries = own_entries(metadata, known=WRITE_KEYS | DEFAULT_READ_KEYS, where="The asset's metadata")
         return table_identifier(entries, asset_path=asset_key.path, names=self._names)
+
+    @property
+    def _writing_client(self) -> DeltaClient:
+        return compacting_client(self.catalog.client, self._session)
 
     def _session(self) -> Any:
         if not isinstance(self.spark, HasSparkSession):

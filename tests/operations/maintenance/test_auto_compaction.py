@@ -15,7 +15,7 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.post_commit.compaction_hook import compactable_files
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.operations.maintenance.authorization import maintenance_lease
-from cm_delta_dagster.operations.maintenance.auto_compaction import compacts_after_writes
+from cm_delta_dagster.operations.maintenance.auto_compaction import compacting_client
 from cm_delta_dagster.operations.reading.history import history
 from cm_delta_dagster.operations.writing.write import append
 from cm_delta_dagster.protocol.actions.actions import Metadata
@@ -33,8 +33,7 @@ AUTO = {"delta.autoOptimize.autoCompact": "true"}
 @pytest.fixture
 def lake_client(tmp_path: Path, spark: SparkSession) -> Iterator[DeltaClient]:
     catalog = SqlCatalog(f"sqlite:///{tmp_path}/own.db", warehouse=f"file://{tmp_path}/own")
-    client = DeltaClient(catalog, stores=Stores())
-    compacts_after_writes(client, lambda: spark)
+    client = compacting_client(DeltaClient(catalog, stores=Stores()), lambda: spark)
     yield client
     client.close()
 
