@@ -20,15 +20,9 @@ from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import Timestamp, one_of
 from cm_delta_dagster.operations.tables.clone import CloneMode, CloneResult, open_source
-from cm_delta_dagster.operations.tables.create import (
-    TableDesign,
-    WriteAttempt,
-    check_partitioning,
-    first_schema,
-    open_or_create,
-    write_attempts,
-)
+from cm_delta_dagster.operations.tables.create import TableDesign, check_partitioning, first_schema
 from cm_delta_dagster.operations.tables.replace import CreationMode, create_or_replace
+from cm_delta_dagster.operations.tables.write_attempts import WriteAttempt, open_or_create, write_attempts
 from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.write import append, overwrite

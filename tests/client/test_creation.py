@@ -27,7 +27,8 @@ from cm_delta_dagster.errors import (
     TableNotFoundError,
 )
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
-from cm_delta_dagster.operations.tables.create import TableDesign, create_table_as, write_attempts
+from cm_delta_dagster.operations.tables.create import TableDesign, create_table_as
+from cm_delta_dagster.operations.tables.write_attempts import write_attempts
 from cm_delta_dagster.protocol.actions.actions import AddFile, SetTransaction
 from cm_delta_dagster.protocol.log.action_reconciliation import NO_VERSION
 from cm_delta_dagster.protocol.log.markers import WAREHOUSE_MARKER_NAME

@@ -17,7 +17,8 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.transaction import Committed
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.operations.tables.create import TableDesign, write_attempts
+from cm_delta_dagster.operations.tables.create import TableDesign
+from cm_delta_dagster.operations.tables.write_attempts import write_attempts
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from cm_delta_dagster.storage.storage_options import StorageOptions

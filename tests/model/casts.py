@@ -26,14 +26,9 @@ from cm_delta_dagster.operations.maintenance.clean_log import clean_log
 from cm_delta_dagster.operations.maintenance.clean_staged_commits import clean_staged_commits
 from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.reading.consistent_snapshots import load_snapshots
-from cm_delta_dagster.operations.tables.create import (
-    TableDesign,
-    create_table,
-    create_table_as,
-    open_or_create,
-    write_attempts,
-)
+from cm_delta_dagster.operations.tables.create import TableDesign, create_table, create_table_as
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
+from cm_delta_dagster.operations.tables.write_attempts import open_or_create, write_attempts
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from tests.model.calls import Call

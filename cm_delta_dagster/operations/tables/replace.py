@@ -24,10 +24,10 @@ from cm_delta_dagster.operations.tables.create import (
     clustering_of,
     create_empty,
     create_table_as,
-    created_meanwhile,
     creation_parameters,
     definition_of,
 )
+from cm_delta_dagster.operations.tables.write_attempts import created_meanwhile
 from cm_delta_dagster.operations.writing.target_shape import TargetShape
 from cm_delta_dagster.operations.writing.write import append
 from cm_delta_dagster.operations.writing.write_result import WriteResult, earlier_write

@@ -21,8 +21,8 @@ from cm_delta_dagster.operations.tables.clone import (
     clone,
     leases_of,
 )
-from cm_delta_dagster.operations.tables.create import created_meanwhile
 from cm_delta_dagster.operations.tables.replace import CreationMode
+from cm_delta_dagster.operations.tables.write_attempts import created_meanwhile
 from cm_delta_dagster.protocol.features import row_tracking
 from cm_delta_dagster.protocol.features.clustering import clustering_domain, stored_clustering_columns
 from cm_delta_dagster.protocol.features.table_features import check_writable

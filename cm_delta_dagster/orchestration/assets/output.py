@@ -21,8 +21,9 @@ from cm_delta_dagster.errors import (
     TableAlreadyExistsError,
 )
 from cm_delta_dagster.operations.reading.read import read_snapshot
-from cm_delta_dagster.operations.tables.create import TableDesign, create_if_missing, first_schema, write_attempts
+from cm_delta_dagster.operations.tables.create import TableDesign, first_schema
 from cm_delta_dagster.operations.tables.declaration import TableDeclaration, apply_declaration, declared_schema
+from cm_delta_dagster.operations.tables.write_attempts import create_if_missing, write_attempts
 from cm_delta_dagster.operations.writing.deferred_writes import DeferredTable, DeferredWrites
 from cm_delta_dagster.operations.writing.merge import merge
 from cm_delta_dagster.operations.writing.merge_rows import merge_rows

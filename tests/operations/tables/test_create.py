@@ -19,7 +19,8 @@ from cm_delta_dagster.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
-from cm_delta_dagster.operations.tables.create import create_table, open_or_create
+from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.operations.tables.write_attempts import open_or_create
 from cm_delta_dagster.protocol.features.table_features import is_catalog_managed
 from cm_delta_dagster.protocol.schema.types import ArrayType, PrimitiveType, StructField, StructType
 from tests.support.lake import SCHEMA, Lake, broken_storage

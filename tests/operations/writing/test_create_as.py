@@ -18,13 +18,8 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.reading.history import history
 from cm_delta_dagster.operations.reading.read import read
-from cm_delta_dagster.operations.tables.create import (
-    TableDesign,
-    create_table,
-    create_table_as,
-    first_schema,
-    write_attempts,
-)
+from cm_delta_dagster.operations.tables.create import TableDesign, create_table, create_table_as, first_schema
+from cm_delta_dagster.operations.tables.write_attempts import write_attempts
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult

@@ -19,7 +19,7 @@ def lake(tmp_path: Path) -> Iterator[Lake]:
 
 
 def test_a_transaction_of_several_is_not_committed_alone(lake: Lake) -> None:
-    """CM-C1: whoever holds it; the table commits what was started on it."""
+    """CM-C1"""
     table = lake.new_table()
     writes = DeferredWrites(lake.client)
     target = writes.table(table.identifier)

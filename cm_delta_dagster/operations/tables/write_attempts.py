@@ -1,0 +1,146 @@
+"""Writes to a table that create it if it does not exist, by several clients at once."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.creation import CreateTransaction
+from cm_delta_dagster.client.table import Table
+from cm_delta_dagster.errors import TableAlreadyExistsError, TableNotFoundError
+from cm_delta_dagster.operations.tables.create import TableDesign, check_partitioning, creation_of
+from cm_delta_dagster.protocol.schema.evolution import SchemaMode, reconcile_schemas
+from cm_delta_dagster.protocol.schema.types import StructType
+
+_log = logging.getLogger(__name__)
+
+
+def write_attempts(client: DeltaClient, *, identifier: TableIdentifier | str) -> Iterator["WriteAttempt"]:
+    """The attempts to write to the table of that name, which the write creates if it does not exist.
+
+    Of several concurrent callers, one creates the table and the others write to it, in a second attempt::
+
+        for attempt in write_attempts(client, identifier=name):
+            with attempt.target(design if attempt.creates else None) as target:
+                result = append(target, frame=frame)
+    """
+    name = TableIdentifier.of(identifier)
+    try:
+        table = client.table(name)
+    except TableNotFoundError:
+        attempt = WriteAttempt(client, name)
+        yield attempt
+        if attempt.refusal is None:
+            return
+        table = created_meanwhile(client, name, attempt.refusal)
+        _log.info("Another client created %s concurrently; that table is used", name)
+    yield WriteAttempt(client, name, table)
+
+
+class WriteAttempt:
+    """One attempt to write to a table, or to its creation.
+
+    Attributes:
+        refusal: why the table could not be created: there is one of that name.
+    """
+
+    def __init__(self, client: DeltaClient, name: TableIdentifier, table: Table | None = None) -> None:
+        self._client, self._name, self._table = client, name, table
+        self.creates = table is None
+        self.refusal: TableAlreadyExistsError | None = None
+
+    @contextmanager
+    def target(self, design: TableDesign | None) -> Iterator[Table | CreateTransaction]:
+        """What the block writes to with one operation, such as ``append`` or ``merge``.
+
+        The next attempt follows if another client creates the table before the block ends.
+
+        Args:
+            design: of a table that the attempt creates.
+
+        Raises:
+            CmDeltaError: any error of :func:`create_table_as`.
+        """
+        if self._table is not None:
+            yield self._table
+            return
+        assert design is not None, "an attempt that creates the table needs its design"
+        try:
+            with creation_of(self._client, identifier=self._name, design=design) as creation:
+                yield creation
+            self._table = creation.table()
+        except TableAlreadyExistsError as refusal:
+            self.refusal = refusal
+
+    @property
+    def table(self) -> Table:
+        """The table, once it was written to."""
+        assert self._table is not None, "the table exists after an attempt that was not refused"
+        return self._table
+
+
+def created_meanwhile(
+    client: DeltaClient, identifier: TableIdentifier | str, refusal: TableAlreadyExistsError
+) -> Table:
+    """The table that another client created concurrently. Raises ``refusal`` if there is none: the name stands for a path."""
+    try:
+        return client.table(identifier)
+    except TableNotFoundError:
+        raise refusal from None
+
+
+def create_if_missing(
+    client: DeltaClient,
+    *,
+    identifier: TableIdentifier | str,
+    design: Callable[[], TableDesign],
+    context: CommitContext = NO_CONTEXT,
+) -> Table:
+    """Open the table of that name, or create it empty. Several clients may call this concurrently.
+
+    Args:
+        design: called only if the table does not exist.
+
+    Raises:
+        CmDeltaError: any error of :func:`create_table` but TableAlreadyExistsError.
+    """
+    for attempt in write_attempts(client, identifier=identifier):
+        with attempt.target(design() if attempt.creates else None) as target:
+            if isinstance(target, CreateTransaction):
+                target.commit_empty(context)
+    return attempt.table
+
+
+def open_or_create(
+    client: DeltaClient,
+    *,
+    identifier: TableIdentifier | str,
+    schema: StructType,
+    partition_columns: Sequence[str] = (),
+    properties: Mapping[str, str] | None = None,
+    description: str | None = None,
+    clustering_columns: Sequence[str] = (),
+    context: CommitContext = NO_CONTEXT,
+) -> Table:
+    """Open the table of that name, or create it if it does not exist. Several clients may call this concurrently.
+
+    ``properties``, ``description`` and ``clustering_columns`` are ignored if the table exists. Arguments and errors are those of
+    :func:`create_table`, and:
+
+    Raises:
+        SchemaMismatchError: the table exists, and rows of ``schema`` cannot be appended to it or its partition columns
+            differ.
+    """
+    design = TableDesign(
+        schema=schema,
+        partition_columns=partition_columns,
+        properties=dict(properties or {}),
+        description=description,
+        clustering_columns=clustering_columns,
+    )
+    table = create_if_missing(client, identifier=identifier, design=lambda: design, context=context)
+    reconcile_schemas(table.snapshot().schema, schema, mode=SchemaMode.STRICT)
+    check_partitioning(table, partition_columns)
+    return table
