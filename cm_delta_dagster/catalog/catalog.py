@@ -1,4 +1,4 @@
-"""The catalog: the sum of the interfaces of this package.
+"""The catalog: an attribute for each interface of this package.
 
 A client of a catalog names the interface that it needs; only what constructs a Delta client names :class:`Catalog`. A catalog
 knows versions, file names, summaries and policies. It does not interpret data files. ``catalog.sql`` implements it over
@@ -22,27 +22,62 @@ from cm_delta_dagster.catalog.table_registry import TableRegistry
 from cm_delta_dagster.catalog.version_pins import VersionPins
 
 
-class Catalog(
-    TableRegistry,
-    CommitCoordinator,
-    CommitPolicies,
-    CommitRuleRegistry,
-    ApprovalRequests,
-    MaintenancePolicies,
-    Leases,
-    CommitFeed,
-    EventFeed,
-    VersionPins,
-    RecoverableCatalog,
-    AccessControl,
-    AuditLog,
-    typing.Protocol,
-):
+class Catalog(TableRegistry, CommitCoordinator, RecoverableCatalog, typing.Protocol):
     """Every interface of a catalog, and the end of its use.
 
     Answers are consistent when several processes use the catalog concurrently, and across restarts. Methods raise only errors
     of this package, CatalogUnavailableError if the catalog cannot be reached.
     """
+
+    @property
+    def commit_policies(self) -> CommitPolicies:
+        """How commits are made."""
+        ...
+
+    @property
+    def commit_rules(self) -> CommitRuleRegistry:
+        """What commits must satisfy."""
+        ...
+
+    @property
+    def approvals(self) -> ApprovalRequests:
+        """Commits that wait for an approval."""
+        ...
+
+    @property
+    def maintenance_policies(self) -> MaintenancePolicies:
+        """Which maintenance is permitted."""
+        ...
+
+    @property
+    def leases(self) -> Leases:
+        """One maintenance run at a time for each table."""
+        ...
+
+    @property
+    def feed(self) -> CommitFeed:
+        """All ratified commits."""
+        ...
+
+    @property
+    def events(self) -> EventFeed:
+        """All events."""
+        ...
+
+    @property
+    def pins(self) -> VersionPins:
+        """The versions that the processes of a run read."""
+        ...
+
+    @property
+    def access(self) -> AccessControl:
+        """Callers, grants and roles."""
+        ...
+
+    @property
+    def audit_log(self) -> AuditLog:
+        """Changes of rules, and refusals."""
+        ...
 
     def close(self) -> None:
         """Release the connections. The object must not be used afterwards."""

@@ -27,8 +27,10 @@ def test_no_duration_may_be_longer_than_a_hundred_years(tmp_path: Path, duration
     catalog = SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/w")
     table = create(catalog).table_id
     for give in (
-        lambda: catalog.acquire_maintenance_lease(table, MaintenanceKind.DATA_CLEANUP, owner="o", duration_ms=duration),
-        lambda: catalog.renew_lease(table, token=1, duration_ms=duration),
+        lambda: catalog.leases.acquire_maintenance_lease(
+            table, MaintenanceKind.DATA_CLEANUP, owner="o", duration_ms=duration
+        ),
+        lambda: catalog.leases.renew_lease(table, token=1, duration_ms=duration),
         lambda: check_duration(ApprovalRequest(intent="{}", duration_ms=duration)),
         lambda: MaintenanceConditions(min_retention_ms=duration),
         lambda: check_milliseconds(duration, name="retention_ms"),
@@ -39,7 +41,7 @@ def test_no_duration_may_be_longer_than_a_hundred_years(tmp_path: Path, duration
     ):
         with pytest.raises(InvalidArgumentError, match=r"hundred years|366 days|2\*\*63"):
             give()
-    assert catalog.leases() == ()
+    assert catalog.leases.leases() == ()
 
 
 def test_a_hundred_years_are_a_duration() -> None:
@@ -52,7 +54,7 @@ def test_a_lease_of_another_release_that_ends_after_the_calendar_is_listed_and_e
     url = f"sqlite:///{tmp_path}/catalog.db"
     catalog = SqlCatalog(url, warehouse=f"file://{tmp_path}/w")
     entry = create(catalog)
-    catalog.acquire_maintenance_lease(entry.table_id, MaintenanceKind.DATA_CLEANUP, owner="o", duration_ms=1000)
+    catalog.leases.acquire_maintenance_lease(entry.table_id, MaintenanceKind.DATA_CLEANUP, owner="o", duration_ms=1000)
     with sqlite3.connect(tmp_path / "catalog.db") as connection:
         connection.execute(f"UPDATE {MAINTENANCE_LEASES.name} SET expires_ms = {TOO_LONG[1]}")
     shown = CliRunner().invoke(main, ["--catalog", url, "leases"])

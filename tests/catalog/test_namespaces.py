@@ -36,34 +36,34 @@ def migrated(old_url: str) -> Iterator[SqlCatalog]:
 
 def test_names_stay_those_of_roles_or_of_users(migrated: SqlCatalog) -> None:
     everything = Role(name="everything", members=("pipelines", "steward_rosa"))
-    assert migrated.roles() == (everything, Role(name="pipelines", members=("load_orders",)))
-    assert {(one.grantee, one.scope, one.privilege) for one in migrated.grants()} == {
+    assert migrated.access.roles() == (everything, Role(name="pipelines", members=("load_orders",)))
+    assert {(one.grantee, one.scope, one.privilege) for one in migrated.access.grants()} == {
         ("lake_owner", "*", Privilege.OWN),
         ("pipelines", "main.sales", Privilege.MODIFY),
         ("report_reader", str(STAFF), Privilege.READ),
         ("public", "main", Privilege.READ),
         ("alter_ana", str(NAME), Privilege.ALTER),
     }
-    owners = [migrated.table_owner(migrated.load_table(name).table_id) for name in (NAME, STAFF)]
+    owners = [migrated.access.table_owner(migrated.load_table(name).table_id) for name in (NAME, STAFF)]
     assert owners == ["everything", "steward_rosa"]
-    columns, keep = migrated.commit_rules()
+    columns, keep = migrated.commit_rules.commit_rules()
     assert (columns.arguments, keep.arguments) == ({"principals": ("everything", "report_reader", "public")}, {})
-    assert migrated.maintenance_rules()[0].conditions.principals == ("pipelines", "report_reader")
-    (waiting,) = migrated.approvals()
+    assert migrated.maintenance_policies.maintenance_rules()[0].conditions.principals == ("pipelines", "report_reader")
+    (waiting,) = migrated.approvals.approvals()
     assert (waiting.requested_by, waiting.state) == ("load_orders", ApprovalState.PENDING)
-    assert {entry.principal for entry in migrated.feed(after=0, limit=99)} == {"lake_owner", "load_orders"}
+    assert {entry.principal for entry in migrated.feed.feed(after=0, limit=99)} == {"lake_owner", "load_orders"}
 
 
 def test_members_keep_their_privileges_and_users_named_like_roles_have_none(migrated: SqlCatalog) -> None:
     orders = migrated.load_table(NAME).table_id
     loader, named_alike = migrated.acting_as("load_orders"), migrated.acting_as("pipelines")
-    assert loader.whoami().roles == ("everything", "pipelines") and named_alike.whoami().roles == ()
+    assert loader.access.whoami().roles == ("everything", "pipelines") and named_alike.access.whoami().roles == ()
     assert isinstance(loader.commit(orders, commit_of(3, ADD)), Ratified)
     with pytest.raises(CommitRefusedError, match="does not have the privilege append"):
         named_alike.commit(orders, commit_of(4, ADD))
     kind = MaintenanceKind.DATA_CLEANUP
-    assert loader.maintenance_decision(NAME, kind, table_id=orders).allowed
-    assert not named_alike.maintenance_decision(NAME, kind, table_id=orders).allowed
+    assert loader.maintenance_policies.maintenance_decision(NAME, kind, table_id=orders).allowed
+    assert not named_alike.maintenance_policies.maintenance_decision(NAME, kind, table_id=orders).allowed
 
 
 def test_a_name_that_begins_like_one_in_storage_stays_another_one(old_url: str) -> None:
@@ -73,7 +73,7 @@ def test_a_name_that_begins_like_one_in_storage_stays_another_one(old_url: str) 
             sa.text("UPDATE cm_delta_grants SET grantee = 'user:report_reader' WHERE grantee = 'alter_ana'")
         )
     with SqlCatalog(old_url, now_ms=lambda: NOW_MS, principal="lake_owner") as catalog:
-        grants = {(one.grantee, one.privilege) for one in catalog.grants() if "report_reader" in one.grantee}
+        grants = {(one.grantee, one.privilege) for one in catalog.access.grants() if "report_reader" in one.grantee}
     assert grants == {("report_reader", Privilege.READ), ("user:user:report_reader", Privilege.ALTER)}
 
 

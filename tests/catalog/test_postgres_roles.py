@@ -43,25 +43,25 @@ def test_a_role_with_the_documented_rights_writes(postgres_url: str) -> None:
     with SqlCatalog(postgres_url, warehouse="memory://w") as owner:
         table_id = create(owner).table_id
         grant_as_documented(postgres_url, writer, "load_orders")
-        owner.set_commit_rule(waits)
-        owner.enable_grants()
-        owner.grant([Privilege.OWN], "main", writer)
+        owner.commit_rules.set_commit_rule(waits)
+        owner.access.enable_grants()
+        owner.access.grant([Privilege.OWN], "main", writer)
         with SqlCatalog(url_as(postgres_url, writer), warehouse="memory://w") as catalog:
             assert isinstance(catalog.commit(table_id, commit_of(1, ADD)), Ratified)
             kept = catalog.request_approval(table_id, commit_of(2, REMOVE), ApprovalRequest(intent="{}"))
             assert kept is not None
-            catalog.reject_approval(kept.approval_id, reason="no")
-            lease = catalog.acquire_maintenance_lease(
+            catalog.approvals.reject_approval(kept.approval_id, reason="no")
+            lease = catalog.leases.acquire_maintenance_lease(
                 table_id, MaintenanceKind.CHECKPOINT, owner="run", duration_ms=1000
             )
             assert isinstance(lease, LeaseGranted)
             catalog.set_published_version(table_id, 1)
-            catalog.pin_version(table_id, 1, owner="run")
+            catalog.pins.pin_version(table_id, 1, owner="run")
             created = create(catalog, OTHER)
             catalog.commit_together({table_id: commit_of(2, ADD), created.table_id: commit_of(1, ADD)})
-            catalog.grant([Privilege.READ], str(OTHER), "public")
+            catalog.access.grant([Privilege.READ], str(OTHER), "public")
             catalog.drop_table(OTHER)
-            assert [entry.principal for entry in catalog.feed(after=0, limit=9)][-1] == writer
+            assert [entry.principal for entry in catalog.feed.feed(after=0, limit=9)][-1] == writer
     with raw_client(postgres_url, writer) as client, pytest.raises(Exception, match="permission denied"):
         client.execute(f"UPDATE {migrate.VERSION_TABLE} SET version_num = '0'")
 
@@ -71,9 +71,9 @@ def test_a_role_with_the_documented_rights_reads(postgres_url: str) -> None:
     with SqlCatalog(postgres_url, warehouse="memory://w") as owner:
         table_id = create(owner).table_id
         grant_as_documented(postgres_url, reader, "reports")
-        owner.latest_feed_position()
+        owner.feed.latest_feed_position()
         with SqlCatalog(url_as(postgres_url, reader)) as catalog:
-            assert catalog.load_table(NAME).table_id == table_id and len(catalog.feed(after=0, limit=9)) == 1
+            assert catalog.load_table(NAME).table_id == table_id and len(catalog.feed.feed(after=0, limit=9)) == 1
             with pytest.raises(PermissionDeniedError, match="Ask postgres, the role that owns"):
                 catalog.commit(table_id, commit_of(1, ADD))
 
@@ -84,20 +84,26 @@ def test_the_stated_principal_counts_and_else_the_role_that_logs_in(postgres_url
     with SqlCatalog(postgres_url, warehouse="memory://w") as owner:
         table_id = create(owner).table_id
         grant_as_documented(postgres_url, writer, "load_orders")
-        assert owner.whoami().source is CallerSource.DATABASE
-        owner.enable_grants()
-        owner.grant([Privilege.APPEND], str(NAME), "ana")
+        assert owner.access.whoami().source is CallerSource.DATABASE
+        owner.access.enable_grants()
+        owner.access.grant([Privilege.APPEND], str(NAME), "ana")
         with SqlCatalog(url_as(postgres_url, writer)) as catalog:
-            assert (catalog.whoami().principal, catalog.whoami().source) == (writer, CallerSource.DATABASE)
+            assert (catalog.access.whoami().principal, catalog.access.whoami().source) == (
+                writer,
+                CallerSource.DATABASE,
+            )
             with pytest.raises(CommitRefusedError, match=f"the principal {writer} does not have"):
                 catalog.commit(table_id, commit_of(1, ADD))
             with pytest.raises(OperationRefusedError):
                 catalog.load_table(NAME)
-            assert catalog.list_tables() == (NAME,) and len(catalog.feed(after=0, limit=9)) == 1
+            assert catalog.list_tables() == (NAME,) and len(catalog.feed.feed(after=0, limit=9)) == 1
         with SqlCatalog(url_as(postgres_url, writer), principal="ana") as catalog:
-            assert (catalog.whoami().principal, catalog.whoami().source) == ("ana", CallerSource.CONNECTION)
+            assert (catalog.access.whoami().principal, catalog.access.whoami().source) == (
+                "ana",
+                CallerSource.CONNECTION,
+            )
             assert isinstance(catalog.commit(table_id, commit_of(1, ADD)), Ratified)
-        assert [entry.principal for entry in owner.feed(after=1, limit=9)] == ["ana"]
+        assert [entry.principal for entry in owner.feed.feed(after=1, limit=9)] == ["ana"]
 
 
 _RIGHTS = sa.text(
@@ -137,16 +143,16 @@ def test_the_owner_of_the_tables_migrates_an_enforced_catalog(postgres_url: str)
         assert of_database(postgres_url, _ENFORCEMENT) == [] == of_database(postgres_url, _RIGHTS)
         after = {name: of_database(postgres_url, sa.text(f"SELECT count(*) FROM {name}")) for name in METADATA.tables}
         assert after == counts
-        caller = owner.whoami()
+        caller = owner.access.whoami()
         assert caller.grants_enabled and caller.principal == roles["lake_owner"]
-        assert [one.name for one in owner.commit_rules("main.sales")] == ["columns", "keep"]
+        assert [one.name for one in owner.commit_rules.commit_rules("main.sales")] == ["columns", "keep"]
         principals = (roles["load_orders"],), tuple(sorted(("pipelines", roles["steward_rosa"])))
-        assert {one.name: one.members for one in owner.roles()} == dict(
+        assert {one.name: one.members for one in owner.access.roles()} == dict(
             zip(("pipelines", "everything"), principals, strict=True)
         )
-        (waiting,) = owner.approvals()
+        (waiting,) = owner.approvals.approvals()
         assert waiting.requested_by == roles["load_orders"]
-        assert [one.version for one in owner.feed(after=0, limit=99)] == [0, 0, 1, 1, 2]
+        assert [one.version for one in owner.feed.feed(after=0, limit=99)] == [0, 0, 1, 1, 2]
     with SqlCatalog(writer) as catalog, pytest.raises(PermissionDeniedError, match="permission denied for table"):
         catalog.list_tables()
     grant_as_documented(postgres_url, roles["load_orders"], "load_orders")

@@ -144,8 +144,8 @@ def test_policy_is_set_shown_and_reset(url: str) -> None:
     assert run(url, "policy", "reset", "main.sales", "DATA_CLEANUP").exit_code == 0
     assert "allowed DATA_CLEANUP main nightly" in table_of(run(url, "policy", "show", str(NAME)))
     with SqlCatalog(url) as catalog:
-        assert catalog.maintenance_decision(NAME, MaintenanceKind.DATA_CLEANUP).allowed
-        assert not catalog.maintenance_decision(NAME, MaintenanceKind.DATA_REORGANIZATION).allowed
+        assert catalog.maintenance_policies.maintenance_decision(NAME, MaintenanceKind.DATA_CLEANUP).allowed
+        assert not catalog.maintenance_policies.maintenance_decision(NAME, MaintenanceKind.DATA_REORGANIZATION).allowed
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     catalog = SqlCatalog(url, warehouse=f"file://{directory}/warehouse")
     table = create(catalog).table_id
     catalog.commit(table, proposal(1))
-    catalog.acquire_maintenance_lease(table, MaintenanceKind.DATA_CLEANUP, owner="host", duration_ms=60_000)
+    catalog.leases.acquire_maintenance_lease(table, MaintenanceKind.DATA_CLEANUP, owner="host", duration_ms=60_000)
     for command in (
         ("policy", "allow", "main", "FEED_CLEANUP", "--reason", "r"),
         ("rules", "add", "main", "protected_columns", "columns=id", "--reason", "r"),

@@ -125,7 +125,7 @@ def test_the_clock_of_postgresql_is_the_servers(postgres_url: str, monkeypatch: 
         table = create_table(client, identifier="main.test.t", schema=SCHEMA)
         assert abs(table.snapshot().timestamp_ms - real) < 60_000
         assert abs(commit(table) - real) < 60_000
-        lease = catalog.acquire_maintenance_lease(
+        lease = catalog.leases.acquire_maintenance_lease(
             table.table_id, MaintenanceKind.DATA_CLEANUP, owner="o", duration_ms=1000
         )
         assert isinstance(lease, LeaseGranted) and abs(lease.expires_ms - real) < 60_000

@@ -86,7 +86,7 @@ def version_0(lake: Lake, table: Table) -> list[dict[str, Any]]:
 
 
 def feed(lake: Lake) -> list[FeedEntry]:
-    return list(lake.catalog.feed(after=0, limit=10))
+    return list(lake.catalog.feed.feed(after=0, limit=10))
 
 
 def test_version_0_holds_the_files_and_the_transaction_id_beside_metadata_and_protocol(lake: Lake) -> None:

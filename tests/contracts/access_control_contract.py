@@ -46,7 +46,7 @@ UNREADABLE = (PermissionDeniedError, TableNotFoundError)
 
 
 def principal_of(catalog: Catalog) -> str:
-    principal = catalog.whoami().principal
+    principal = catalog.access.whoami().principal
     assert principal is not None
     return principal
 
@@ -54,19 +54,19 @@ def principal_of(catalog: Catalog) -> str:
 def grants_are_off_until_enabled(bench: Bench) -> None:
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
         entry = create(owner)
-        assert not owner.whoami().grants_enabled and owner.whoami().source is not CallerSource.NONE
-        assert owner.table_owner(entry.table_id) == principal_of(owner)
+        assert not owner.access.whoami().grants_enabled and owner.access.whoami().source is not CallerSource.NONE
+        assert owner.access.table_owner(entry.table_id) == principal_of(owner)
         assert isinstance(owner.commit(entry.table_id, proposal(1)), Ratified)
-        owner.enable_grants()
-        owner.enable_grants()
-        assert writer.whoami().grants_enabled
+        owner.access.enable_grants()
+        owner.access.enable_grants()
+        assert writer.access.whoami().grants_enabled
         with pytest.raises(UNREADABLE):
             writer.load_table(NAME)
         with pytest.raises((CommitRefusedError, TableNotFoundError)):
             writer.commit(entry.table_id, commit_of(2, ADD))
-        owner.disable_grants()
+        owner.access.disable_grants()
         assert isinstance(owner.commit(entry.table_id, commit_of(2, REMOVE)), Ratified)
-        assert [entry.principal for entry in owner.feed(after=0, limit=9)] == [principal_of(owner)] * 3
+        assert [entry.principal for entry in owner.feed.feed(after=0, limit=9)] == [principal_of(owner)] * 3
 
 
 def a_commit_requires_what_its_content_does(bench: Bench) -> None:
@@ -74,9 +74,9 @@ def a_commit_requires_what_its_content_does(bench: Bench) -> None:
     pairs = ((Privilege.MODIFY, Privilege.ALTER), (Privilege.APPEND, Privilege.MAINTAIN))
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
         entry, name, version = create(owner), principal_of(writer), 0
-        owner.enable_grants()
+        owner.access.enable_grants()
         for held in (*((privilege,) for privilege in Privilege), *pairs):
-            owner.grant(held, str(NAME), name)
+            owner.access.grant(held, str(NAME), name)
             included = frozenset[Privilege]().union(*(privilege.included for privilege in held))
             for case in CASES:
                 one = case.proposal(version + 1)
@@ -101,14 +101,14 @@ def a_commit_requires_what_its_content_does(bench: Bench) -> None:
                 else:
                     assert isinstance(writer.commit(entry.table_id, one), Ratified), (held, case.name)
                     version += 1
-            owner.revoke(held, str(NAME), name)
+            owner.access.revoke(held, str(NAME), name)
 
 
 def content_that_is_not_that_of_the_proposal_is_rejected(bench: Bench) -> None:
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
         entry = create(owner)
-        owner.enable_grants()
-        owner.grant([Privilege.OWN], str(NAME), principal_of(writer))
+        owner.access.enable_grants()
+        owner.access.grant([Privilege.OWN], str(NAME), principal_of(writer))
         for one in other_content(1):
             with pytest.raises(CommitRejectedError, match="and its content says"):
                 writer.commit(entry.table_id, one)
@@ -122,8 +122,8 @@ def the_definition_is_that_of_the_content_or_is_forgotten(bench: Bench) -> None:
     forged = metadata("forged")
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
         table_id = defined(owner).table_id
-        owner.enable_grants()
-        owner.grant([Privilege.MODIFY, Privilege.ALTER], str(NAME), principal_of(writer))
+        owner.access.enable_grants()
+        owner.access.grant([Privilege.MODIFY, Privilege.ALTER], str(NAME), principal_of(writer))
         beside = replace(commit_of(1, protocol), metadata=forged)
         beside = replace(beside, protocol=replace(PROTOCOL, writer_features=("catalogManaged",)))
         assert isinstance(writer.commit(table_id, beside), Ratified)
@@ -142,8 +142,8 @@ def the_definition_is_that_of_the_content_or_is_forgotten(bench: Bench) -> None:
 def a_report_of_publication_keeps_the_only_copy(bench: Bench) -> None:
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
         table_id = create(owner).table_id
-        owner.enable_grants()
-        owner.grant([Privilege.APPEND], str(NAME), principal_of(writer))
+        owner.access.enable_grants()
+        owner.access.grant([Privilege.APPEND], str(NAME), principal_of(writer))
         for version in (1, 2):
             assert isinstance(writer.commit(table_id, commit_of(version, ADD)), Ratified)
         staged = replace(commit_of(3, ADD, mode=CommitMode.STAGED), content=None)
@@ -160,23 +160,25 @@ def a_lease_belongs_to_the_principal_that_acquired_it(bench: Bench) -> None:
     kind = MaintenanceKind.DATA_REORGANIZATION
     with bench.client_of("owner") as owner, bench.client_of("ana") as ana, bench.client_of("bob") as bob:
         table_id = create(owner).table_id
-        owner.enable_grants()
+        owner.access.enable_grants()
         for client in (ana, bob):
-            owner.grant([Privilege.APPEND], str(NAME), principal_of(client))
-        lease = ana.acquire_maintenance_lease(table_id, kind, owner="run", duration_ms=1000)
+            owner.access.grant([Privilege.APPEND], str(NAME), principal_of(client))
+        lease = ana.leases.acquire_maintenance_lease(table_id, kind, owner="run", duration_ms=1000)
         assert isinstance(lease, LeaseGranted)
         held = LeaseHeldByAnother(owner="run", kind=kind, expires_ms=lease.expires_ms)
-        assert bob.acquire_maintenance_lease(table_id, kind, owner="run", duration_ms=2000) == held
-        assert bob.renew_lease(table_id, token=lease.token, duration_ms=2000) == LeaseLost(
+        assert bob.leases.acquire_maintenance_lease(table_id, kind, owner="run", duration_ms=2000) == held
+        assert bob.leases.renew_lease(table_id, token=lease.token, duration_ms=2000) == LeaseLost(
             token=lease.token, holder=held
         )
-        bob.release_maintenance_lease(table_id, owner="run")
+        bob.leases.release_maintenance_lease(table_id, owner="run")
         with pytest.raises(PermissionDeniedError, match="privilege maintain"):
-            bob.expire_lease(table_id, owner="run")
-        assert ana.check_lease(table_id, token=lease.token) == lease
-        assert isinstance(ana.renew_lease(table_id, token=lease.token, duration_ms=2000), LeaseGranted)
-        ana.release_maintenance_lease(table_id, owner="run")
-        assert isinstance(bob.acquire_maintenance_lease(table_id, kind, owner="run", duration_ms=1), LeaseGranted)
+            bob.leases.expire_lease(table_id, owner="run")
+        assert ana.leases.check_lease(table_id, token=lease.token) == lease
+        assert isinstance(ana.leases.renew_lease(table_id, token=lease.token, duration_ms=2000), LeaseGranted)
+        ana.leases.release_maintenance_lease(table_id, owner="run")
+        assert isinstance(
+            bob.leases.acquire_maintenance_lease(table_id, kind, owner="run", duration_ms=1), LeaseGranted
+        )
 
 
 def a_reader_moves_its_own_pins_alone(bench: Bench) -> None:
@@ -184,15 +186,17 @@ def a_reader_moves_its_own_pins_alone(bench: Bench) -> None:
         table_id = create(owner).table_id
         for version in (1, 2):
             owner.commit(table_id, proposal(version))
-        owner.enable_grants()
-        owner.grant([Privilege.APPEND], str(NAME), principal_of(writer))
-        owner.grant([Privilege.READ], str(NAME), principal_of(reader))
+        owner.access.enable_grants()
+        owner.access.grant([Privilege.APPEND], str(NAME), principal_of(writer))
+        owner.access.grant([Privilege.READ], str(NAME), principal_of(reader))
         for client in (writer, reader):
-            assert client.pin_version(table_id, 0, owner="run") == 0
-        assert reader.raise_pinned_version(table_id, 1, owner="run") == 1
-        assert writer.pinned_version(table_id, owner="run") == 0
+            assert client.pins.pin_version(table_id, 0, owner="run") == 0
+        assert reader.pins.raise_pinned_version(table_id, 1, owner="run") == 1
+        assert writer.pins.pinned_version(table_id, owner="run") == 0
         assert (
-            writer.raise_pinned_version(table_id, 2, owner="run") == 2 == reader.pinned_version(table_id, owner="run")
+            writer.pins.raise_pinned_version(table_id, 2, owner="run")
+            == 2
+            == reader.pins.pinned_version(table_id, owner="run")
         )
 
 
@@ -201,44 +205,44 @@ def another_principal_gets_a_request_of_its_own(bench: Bench) -> None:
     request = ApprovalRequest(intent="{}", app_id="job", app_version=1)
     with bench.client_of("owner") as owner, bench.client_of("ana") as ana, bench.client_of("bob") as bob:
         table_id = create(owner).table_id
-        owner.set_commit_rule(waits)
-        owner.enable_grants()
+        owner.commit_rules.set_commit_rule(waits)
+        owner.access.enable_grants()
         found = []
         for client in (ana, bob, ana):
-            owner.grant([Privilege.MODIFY], str(NAME), principal_of(client))
+            owner.access.grant([Privilege.MODIFY], str(NAME), principal_of(client))
             found.append(client.request_approval(table_id, commit_of(1, REMOVE), request))
         assert found[0] is not None and found[0] == found[2] != found[1]
-        assert ana.approvals() == (found[0],) and bob.approvals() == (found[1],)
+        assert ana.approvals.approvals() == (found[0],) and bob.approvals.approvals() == (found[1],)
 
 
 def a_commit_without_its_content_requires_modify_and_alter(bench: Bench) -> None:
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
         entry = create(owner)
-        owner.enable_grants()
+        owner.access.enable_grants()
         name = principal_of(writer)
-        owner.grant([Privilege.READ], str(NAME), name)
+        owner.access.grant([Privilege.READ], str(NAME), name)
         with pytest.raises(CommitRefusedError, match="the privileges modify and alter on"):
             writer.commit(entry.table_id, proposal(1))
-        owner.grant([Privilege.MODIFY], str(NAME), name)
+        owner.access.grant([Privilege.MODIFY], str(NAME), name)
         with pytest.raises(CommitRefusedError, match="the privilege alter on"):
             writer.commit(entry.table_id, proposal(1))
         false = replace(proposal(1), content_to_check=b"{}\n", sha256="0" * 64)
         with pytest.raises(CommitRejectedError):
             writer.commit(entry.table_id, false)
         assert owner.load_table(NAME).ratified.latest_version == 0
-        owner.grant([Privilege.ALTER], str(NAME), name)
+        owner.access.grant([Privilege.ALTER], str(NAME), name)
         assert isinstance(writer.commit(entry.table_id, proposal(1)), Ratified)
 
 
 def a_grant_on_a_wide_scope_applies_to_later_tables(bench: Bench) -> None:
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
-        owner.enable_grants()
-        owner.grant([Privilege.APPEND], "main.sales", principal_of(writer))
+        owner.access.enable_grants()
+        owner.access.grant([Privilege.APPEND], "main.sales", principal_of(writer))
         entry, hidden = create(owner), create(owner, STAFF)
         assert isinstance(writer.commit(entry.table_id, commit_of(1, ADD)), Ratified)
         with pytest.raises(UNREADABLE):
             writer.load_table_by_id(hidden.table_id)
-        owner.grant([Privilege.READ], "*", principal_of(writer))
+        owner.access.grant([Privilege.READ], "*", principal_of(writer))
         assert writer.load_table(STAFF).table_id == hidden.table_id
         with pytest.raises(CommitRefusedError):
             writer.commit(hidden.table_id, commit_of(1, ADD))
@@ -247,14 +251,14 @@ def a_grant_on_a_wide_scope_applies_to_later_tables(bench: Bench) -> None:
 def a_grant_on_a_table_belongs_to_its_id(bench: Bench) -> None:
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
         entry = create(owner)
-        owner.enable_grants()
-        owner.grant([Privilege.APPEND], str(NAME), principal_of(writer))
+        owner.access.enable_grants()
+        owner.access.grant([Privilege.APPEND], str(NAME), principal_of(writer))
         owner.rename_table(entry.table_id, OTHER)
         create(owner, NAME)
         assert writer.load_table(OTHER).table_id == entry.table_id
         with pytest.raises(UNREADABLE):
             writer.load_table(NAME)
-        assert [(one.scope, one.table_id) for one in owner.grants(str(OTHER)) if one.scope != "*"] == [
+        assert [(one.scope, one.table_id) for one in owner.access.grants(str(OTHER)) if one.scope != "*"] == [
             (str(OTHER), entry.table_id)
         ]
 
@@ -262,22 +266,22 @@ def a_grant_on_a_table_belongs_to_its_id(bench: Bench) -> None:
 def members_of_roles_of_roles_have_their_privileges(bench: Bench) -> None:
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
         entry = create(owner)
-        owner.enable_grants()
+        owner.access.enable_grants()
         name = principal_of(writer)
-        owner.add_to_role("loaders", [name])
-        owner.add_to_role("pipelines", ["loaders"])
-        owner.grant([Privilege.APPEND], "main", "pipelines")
-        assert writer.whoami().roles == ("loaders", "pipelines")
+        owner.access.add_to_role("loaders", [name])
+        owner.access.add_to_role("pipelines", ["loaders"])
+        owner.access.grant([Privilege.APPEND], "main", "pipelines")
+        assert writer.access.whoami().roles == ("loaders", "pipelines")
         assert isinstance(writer.commit(entry.table_id, commit_of(1, ADD)), Ratified)
         for role in ("loaders", "pipelines"):
             with pytest.raises(InvalidArgumentError, match="member of itself"):
-                owner.add_to_role("loaders", [role])
-        owner.remove_from_role("loaders", [name])
+                owner.access.add_to_role("loaders", [role])
+        owner.access.remove_from_role("loaders", [name])
         with pytest.raises((CommitRefusedError, TableNotFoundError)):
             writer.commit(entry.table_id, commit_of(2, ADD))
-        assert owner.roles() == (Role(name="loaders"), Role(name="pipelines", members=("loaders",)))
-        owner.drop_role("pipelines")
-        assert owner.grants("main.sales") == tuple(one for one in owner.grants() if one.scope == "*")
+        assert owner.access.roles() == (Role(name="loaders"), Role(name="pipelines", members=("loaders",)))
+        owner.access.drop_role("pipelines")
+        assert owner.access.grants("main.sales") == tuple(one for one in owner.access.grants() if one.scope == "*")
 
 
 def a_user_named_like_a_role_gains_nothing(bench: Bench) -> None:
@@ -288,43 +292,48 @@ def a_user_named_like_a_role_gains_nothing(bench: Bench) -> None:
     kind, only = MaintenanceKind.DATA_CLEANUP, MaintenanceConditions(principals=("loaders",))
     with bench.client_of("owner") as owner, bench.client_of("loaders") as named_alike, bench.client_of("ana") as ana:
         table_id = create(owner).table_id
-        owner.grant([Privilege.READ], str(NAME), "loaders")
-        owner.add_to_role("loaders", ["ana"])
-        owner.set_commit_rule(rule)
-        owner.set_maintenance_rule(MaintenanceRule(scope="main", kind=kind, allowed=True, conditions=only))
-        owner.enable_grants()
-        assert [(one.grantee, one.privilege) for one in owner.grants(str(NAME)) if one.scope != "*"] == [
+        owner.access.grant([Privilege.READ], str(NAME), "loaders")
+        owner.access.add_to_role("loaders", ["ana"])
+        owner.commit_rules.set_commit_rule(rule)
+        owner.maintenance_policies.set_maintenance_rule(
+            MaintenanceRule(scope="main", kind=kind, allowed=True, conditions=only)
+        )
+        owner.access.enable_grants()
+        assert [(one.grantee, one.privilege) for one in owner.access.grants(str(NAME)) if one.scope != "*"] == [
             ("user:loaders", Privilege.READ)
         ], "it was granted to the user, before there was a role"
-        owner.grant([Privilege.MODIFY, Privilege.ALTER, Privilege.MAINTAIN], str(NAME), "loaders")
-        assert named_alike.whoami().roles == () and ana.whoami().roles == ("loaders",)
+        owner.access.grant([Privilege.MODIFY, Privilege.ALTER, Privilege.MAINTAIN], str(NAME), "loaders")
+        assert named_alike.access.whoami().roles == () and ana.access.whoami().roles == ("loaders",)
         assert named_alike.load_table(NAME).table_id == table_id, "its own grant"
         with pytest.raises(CommitRefusedError, match="does not have the privilege append"):
             named_alike.commit(table_id, commit_of(1, ADD))
         assert isinstance(ana.commit(table_id, commit_of(1, ADD)), Ratified)
-        owner.grant([Privilege.MODIFY, Privilege.ALTER, Privilege.MAINTAIN], str(NAME), "user:loaders")
+        owner.access.grant([Privilege.MODIFY, Privilege.ALTER, Privilege.MAINTAIN], str(NAME), "user:loaders")
         changed = case_of("metadata")
         with pytest.raises(CommitRefusedError, match="changes the schema as loaders"):
             named_alike.commit(table_id, changed.proposal(2))
         assert isinstance(ana.commit(table_id, changed.proposal(2)), Ratified)
-        assert not named_alike.maintenance_decision(NAME, kind, table_id=table_id).allowed
-        assert ana.maintenance_decision(NAME, kind, table_id=table_id).allowed
-        assert owner.commit_rules()[0].arguments == rule.arguments
-        assert owner.maintenance_rules()[0].conditions == only
-        owner.transfer_table(table_id, "role:loaders")
-        assert owner.table_owner(table_id) == "loaders"
+        assert not named_alike.maintenance_policies.maintenance_decision(NAME, kind, table_id=table_id).allowed
+        assert ana.maintenance_policies.maintenance_decision(NAME, kind, table_id=table_id).allowed
+        assert owner.commit_rules.commit_rules()[0].arguments == rule.arguments
+        assert owner.maintenance_policies.maintenance_rules()[0].conditions == only
+        owner.access.transfer_table(table_id, "role:loaders")
+        assert owner.access.table_owner(table_id) == "loaders"
         with pytest.raises(PermissionDeniedError):
             named_alike.drop_table(NAME)
-        owner.add_to_role("others", ["user:loaders"])
-        assert owner.roles() == (Role(name="loaders", members=("ana",)), Role(name="others", members=("user:loaders",)))
-        assert ana.whoami().roles == ("loaders",) and named_alike.whoami().roles == ("others",)
+        owner.access.add_to_role("others", ["user:loaders"])
+        assert owner.access.roles() == (
+            Role(name="loaders", members=("ana",)),
+            Role(name="others", members=("user:loaders",)),
+        )
+        assert ana.access.whoami().roles == ("loaders",) and named_alike.access.whoami().roles == ("others",)
         for unknown in ("role:ghosts", "role:"):
             with pytest.raises(InvalidArgumentError, match="no role"):
-                owner.grant([Privilege.READ], "main", unknown)
-        owner.transfer_table(table_id, "ana")
-        owner.drop_role("loaders")
-        assert ana.whoami().roles == () and owner.grants(str(NAME)) != ()
-        assert {one.grantee for one in owner.grants(str(NAME)) if one.scope != "*"} == {"loaders"}, "the user's"
+                owner.access.grant([Privilege.READ], "main", unknown)
+        owner.access.transfer_table(table_id, "ana")
+        owner.access.drop_role("loaders")
+        assert ana.access.whoami().roles == () and owner.access.grants(str(NAME)) != ()
+        assert {one.grantee for one in owner.access.grants(str(NAME)) if one.scope != "*"} == {"loaders"}, "the user's"
 
 
 def a_user_whose_name_looks_like_that_of_a_role_is_a_user(bench: Bench) -> None:
@@ -334,26 +343,26 @@ def a_user_whose_name_looks_like_that_of_a_role_is_a_user(bench: Bench) -> None:
         bench.client_of("user:ana") as ana,
     ):
         table_id = create(owner).table_id
-        owner.add_to_role("loaders", ["ana"])
-        owner.enable_grants()
-        owner.grant([Privilege.OWN], "main", "loaders")
+        owner.access.add_to_role("loaders", ["ana"])
+        owner.access.enable_grants()
+        owner.access.grant([Privilege.OWN], "main", "loaders")
         for client in (posing, ana):
-            assert client.whoami().roles == ()
+            assert client.access.whoami().roles == ()
             with pytest.raises(CommitRefusedError):
                 client.commit(table_id, commit_of(1, ADD))
-        owner.grant([Privilege.APPEND], "main", "user:role:loaders")
+        owner.access.grant([Privilege.APPEND], "main", "user:role:loaders")
         assert isinstance(posing.commit(table_id, commit_of(1, ADD)), Ratified)
-        assert {one.grantee for one in owner.grants("main")} == {"loaders", "owner", "user:role:loaders"}
+        assert {one.grantee for one in owner.access.grants("main")} == {"loaders", "owner", "user:role:loaders"}
 
 
 def everybody_is_a_member_of_public(bench: Bench) -> None:
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
         create(owner)
-        owner.enable_grants()
-        owner.grant([Privilege.READ], str(NAME), "public")
+        owner.access.enable_grants()
+        owner.access.grant([Privilege.READ], str(NAME), "public")
         assert writer.load_table(NAME).identifier == NAME
         with pytest.raises(InvalidArgumentError, match="role of everybody"):
-            owner.add_to_role("public", ["x"])
+            owner.access.add_to_role("public", ["x"])
 
 
 def a_table_that_public_owns_is_everybodys(bench: Bench) -> None:
@@ -364,11 +373,13 @@ def a_table_that_public_owns_is_everybodys(bench: Bench) -> None:
     for_public = MaintenanceConditions(principals=("public",))
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
         table_id = create(owner).table_id
-        owner.set_commit_rule(rule)
-        owner.set_maintenance_rule(MaintenanceRule(scope="main", kind=kind, allowed=True, conditions=for_public))
-        owner.enable_grants()
-        owner.transfer_table(table_id, "public")
-        assert writer.whoami().roles == ()
+        owner.commit_rules.set_commit_rule(rule)
+        owner.maintenance_policies.set_maintenance_rule(
+            MaintenanceRule(scope="main", kind=kind, allowed=True, conditions=for_public)
+        )
+        owner.access.enable_grants()
+        owner.access.transfer_table(table_id, "public")
+        assert writer.access.whoami().roles == ()
         assert isinstance(writer.commit(table_id, commit_of(1, REMOVE)), Ratified)
         line = encode_action(metadata("id", "name"))
         changed = commit_of(2, json.loads(line))
@@ -376,17 +387,17 @@ def a_table_that_public_owns_is_everybodys(bench: Bench) -> None:
         content = changed.content.replace(json.dumps(json.loads(line)).encode(), line.encode())
         one = replace(of_bytes(changed, content), metadata=metadata("id", "name"), protocol=PROTOCOL)
         assert isinstance(writer.commit(table_id, one), Ratified)
-        assert writer.maintenance_decision(NAME, kind, table_id=table_id).allowed
+        assert writer.maintenance_policies.maintenance_decision(NAME, kind, table_id=table_id).allowed
 
 
 def the_owner_of_a_table_may_do_everything_with_it(bench: Bench) -> None:
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
         entry = create(owner)
-        owner.enable_grants()
-        owner.transfer_table(entry.table_id, principal_of(writer), reason="handed over")
-        assert writer.table_owner(entry.table_id) == principal_of(writer)
+        owner.access.enable_grants()
+        owner.access.transfer_table(entry.table_id, principal_of(writer), reason="handed over")
+        assert writer.access.table_owner(entry.table_id) == principal_of(writer)
         assert isinstance(writer.commit(entry.table_id, commit_of(1, REMOVE, DOMAIN)), Ratified)
-        last = owner.audit()[-1]
+        last = owner.audit_log.audit()[-1]
         assert (last.action, last.before, last.after, last.reason) == (
             "transfer ownership",
             principal_of(owner),
@@ -398,134 +409,134 @@ def the_owner_of_a_table_may_do_everything_with_it(bench: Bench) -> None:
 def without_a_privilege_nothing_but_reading_works(bench: Bench) -> None:
     with bench.client_of("owner") as owner, bench.client_of("reader") as reader:
         entry = create(owner)
-        owner.enable_grants()
+        owner.access.enable_grants()
         name = principal_of(reader)
-        owner.grant([Privilege.READ], str(NAME), name)
+        owner.access.grant([Privilege.READ], str(NAME), name)
         assert reader.load_table(NAME) == reader.load_table_by_id(entry.table_id)
-        assert reader.pin_version(entry.table_id, 0, owner="run") == 0
-        before = owner.load_table(NAME), owner.grants(), owner.list_tables()
+        assert reader.pins.pin_version(entry.table_id, 0, owner="run") == 0
+        before = owner.load_table(NAME), owner.access.grants(), owner.list_tables()
         rule = MaintenanceRule(scope=str(NAME), kind=MaintenanceKind.DATA_CLEANUP, allowed=True)
         for refused in (
             lambda: reader.drop_table(NAME),
             lambda: reader.rename_table(entry.table_id, OTHER),
             lambda: reader.create_staging_table(OTHER),
-            lambda: reader.set_commit_policy(CommitPolicyRule(scope="main", policy=CommitPolicy())),
-            lambda: reader.change_commit_policy(entry.table_id, None),
-            lambda: reader.set_maintenance_rule(rule),
+            lambda: reader.commit_policies.set_commit_policy(CommitPolicyRule(scope="main", policy=CommitPolicy())),
+            lambda: reader.commit_policies.change_commit_policy(entry.table_id, None),
+            lambda: reader.maintenance_policies.set_maintenance_rule(rule),
             lambda: reader.set_published_version(entry.table_id, 0),
             lambda: reader.register_path(OTHER, "s3://b/x"),
             lambda: reader.check_adoption(OTHER),
             lambda: reader.check_release(entry.table_id),
-            lambda: reader.begin_release(entry.table_id),
+            lambda: reader.commit_policies.begin_release(entry.table_id),
             lambda: reader.release_table(entry.table_id),
             lambda: reader.relocate_table(entry.table_id, location="memory://x", moved_from=entry.location),
-            lambda: reader.grant([Privilege.OWN], str(NAME), name),
-            lambda: reader.revoke([Privilege.READ], str(NAME), name),
-            lambda: reader.add_to_role("owners", [name]),
-            lambda: reader.transfer_table(entry.table_id, name),
-            lambda: reader.enable_grants(owner=name),
-            lambda: reader.disable_grants(),
-            lambda: reader.audit(),
+            lambda: reader.access.grant([Privilege.OWN], str(NAME), name),
+            lambda: reader.access.revoke([Privilege.READ], str(NAME), name),
+            lambda: reader.access.add_to_role("owners", [name]),
+            lambda: reader.access.transfer_table(entry.table_id, name),
+            lambda: reader.access.enable_grants(owner=name),
+            lambda: reader.access.disable_grants(),
+            lambda: reader.audit_log.audit(),
         ):
             with pytest.raises(PermissionDeniedError):
                 refused()
-        assert not reader.maintenance_decision(NAME, MaintenanceKind.DATA_CLEANUP).allowed
-        assert reader.maintenance_decision(NAME, MaintenanceKind.CHECKPOINT).allowed
-        assert (owner.load_table(NAME), owner.grants(), owner.list_tables()) == before
-        refusals = [one for one in owner.audit() if one.outcome is AuditOutcome.REFUSED]
+        assert not reader.maintenance_policies.maintenance_decision(NAME, MaintenanceKind.DATA_CLEANUP).allowed
+        assert reader.maintenance_policies.maintenance_decision(NAME, MaintenanceKind.CHECKPOINT).allowed
+        assert (owner.load_table(NAME), owner.access.grants(), owner.list_tables()) == before
+        refusals = [one for one in owner.audit_log.audit() if one.outcome is AuditOutcome.REFUSED]
         assert len(refusals) > 5 and {one.principal for one in refusals} == {name}
 
 
 def tables_that_are_committed_together_are_refused_together(bench: Bench) -> None:
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
         first, second = create(owner), create(owner, STAFF)
-        owner.enable_grants()
+        owner.access.enable_grants()
         name = principal_of(writer)
-        owner.grant([Privilege.APPEND], "main.sales", name)
-        owner.grant([Privilege.READ], "main", name)
+        owner.access.grant([Privilege.APPEND], "main.sales", name)
+        owner.access.grant([Privilege.READ], "main", name)
         both = {first.table_id: commit_of(1, ADD), second.table_id: commit_of(1, ADD)}
         with pytest.raises(CommitRefusedError, match=r"main\.staff\.salaries"):
             writer.commit_together(both)
         assert owner.load_table(NAME).ratified.latest_version == 0
-        owner.grant([Privilege.APPEND], "main", name)
+        owner.access.grant([Privilege.APPEND], "main", name)
         assert isinstance(writer.commit_together(both), RatifiedTogether)
 
 
 def the_last_owner_is_removed_only_on_explicit_demand(bench: Bench) -> None:
     with bench.client_of("owner") as owner:
         name = principal_of(owner)
-        owner.add_to_role("owners", [name])
-        owner.grant([Privilege.OWN], "*", "owners")
-        owner.enable_grants()
-        owner.revoke([Privilege.OWN], "*", name)
+        owner.access.add_to_role("owners", [name])
+        owner.access.grant([Privilege.OWN], "*", "owners")
+        owner.access.enable_grants()
+        owner.access.revoke([Privilege.OWN], "*", name)
         for locking_out in (
-            lambda: owner.revoke([Privilege.OWN], "*", "owners"),
-            lambda: owner.remove_from_role("owners", [name]),
-            lambda: owner.drop_role("owners"),
+            lambda: owner.access.revoke([Privilege.OWN], "*", "owners"),
+            lambda: owner.access.remove_from_role("owners", [name]),
+            lambda: owner.access.drop_role("owners"),
         ):
             with pytest.raises(InvalidArgumentError, match="No principal would own"):
                 locking_out()
-        assert owner.roles() == (Role(name="owners", members=(name,)),)
-        owner.revoke([Privilege.OWN], "*", "owners", lock_out=True)
+        assert owner.access.roles() == (Role(name="owners", members=(name,)),)
+        owner.access.revoke([Privilege.OWN], "*", "owners", lock_out=True)
         with pytest.raises(PermissionDeniedError):
-            owner.grant([Privilege.OWN], "*", name)
+            owner.access.grant([Privilege.OWN], "*", name)
 
 
 def impossible_grants_change_nothing(bench: Bench) -> None:
     with bench.client_of("owner") as owner:
         create(owner)
-        owner.enable_grants()
-        before = owner.grants(), owner.roles(), owner.audit()
+        owner.access.enable_grants()
+        before = owner.access.grants(), owner.access.roles(), owner.audit_log.audit()
         for bad in (
-            lambda: owner.grant([], "main", "ana"),
-            lambda: owner.grant([Privilege.READ], "", "ana"),
-            lambda: owner.grant([Privilege.READ], "main.sales.orders.x", "ana"),
-            lambda: owner.grant([Privilege.READ], "main.a b", "ana"),
-            lambda: owner.grant([Privilege.READ], "main", ""),
-            lambda: owner.grant([Privilege.READ], "main", " ana"),
-            lambda: owner.grant([Privilege.READ], "main", "a\nb"),
-            lambda: owner.grant([Privilege.READ], "main", "x" * 500),
-            lambda: owner.revoke([Privilege.READ], "main", "ana"),
-            lambda: owner.revoke([Privilege.READ], str(NAME), "ana"),
-            lambda: owner.add_to_role("", ["ana"]),
-            lambda: owner.add_to_role("role", []),
-            lambda: owner.add_to_role("role", ["role"]),
-            lambda: owner.remove_from_role("role", ["ana"]),
-            lambda: owner.drop_role("role"),
-            lambda: owner.audit(limit=0),
-            lambda: owner.grants("a.b.c.d"),
+            lambda: owner.access.grant([], "main", "ana"),
+            lambda: owner.access.grant([Privilege.READ], "", "ana"),
+            lambda: owner.access.grant([Privilege.READ], "main.sales.orders.x", "ana"),
+            lambda: owner.access.grant([Privilege.READ], "main.a b", "ana"),
+            lambda: owner.access.grant([Privilege.READ], "main", ""),
+            lambda: owner.access.grant([Privilege.READ], "main", " ana"),
+            lambda: owner.access.grant([Privilege.READ], "main", "a\nb"),
+            lambda: owner.access.grant([Privilege.READ], "main", "x" * 500),
+            lambda: owner.access.revoke([Privilege.READ], "main", "ana"),
+            lambda: owner.access.revoke([Privilege.READ], str(NAME), "ana"),
+            lambda: owner.access.add_to_role("", ["ana"]),
+            lambda: owner.access.add_to_role("role", []),
+            lambda: owner.access.add_to_role("role", ["role"]),
+            lambda: owner.access.remove_from_role("role", ["ana"]),
+            lambda: owner.access.drop_role("role"),
+            lambda: owner.audit_log.audit(limit=0),
+            lambda: owner.access.grants("a.b.c.d"),
         ):
             with pytest.raises(InvalidArgumentError):
                 bad()
         for missing in (
-            lambda: owner.grant([Privilege.READ], "main.sales.none", "ana"),
-            lambda: owner.transfer_table("none", "ana"),
+            lambda: owner.access.grant([Privilege.READ], "main.sales.none", "ana"),
+            lambda: owner.access.transfer_table("none", "ana"),
         ):
             with pytest.raises(TableNotFoundError):
                 missing()
-        assert (owner.grants(), owner.roles(), owner.audit()) == before
+        assert (owner.access.grants(), owner.access.roles(), owner.audit_log.audit()) == before
 
 
 def put_if_absent_and_grants_exclude_each_other(bench: Bench) -> None:
     by_creation = CommitPolicy(kind=CommitPolicyKind.PUT_IF_ABSENT)
     with bench.client_of("owner") as owner:
         entry = create(owner)
-        owner.change_commit_policy(entry.table_id, by_creation)
+        owner.commit_policies.change_commit_policy(entry.table_id, by_creation)
         with pytest.raises(InvalidArgumentError, match="put-if-absent"):
-            owner.enable_grants()
-        assert not owner.whoami().grants_enabled
-        owner.change_commit_policy(entry.table_id, None)
+            owner.access.enable_grants()
+        assert not owner.access.whoami().grants_enabled
+        owner.commit_policies.change_commit_policy(entry.table_id, None)
     with bench.client_of("owner") as owner:
         other = create(owner, OTHER)
         owner.drop_table(NAME)
-        owner.enable_grants()
+        owner.access.enable_grants()
         with pytest.raises(InvalidArgumentError, match="put_if_absent"):
-            owner.change_commit_policy(other.table_id, by_creation)
+            owner.commit_policies.change_commit_policy(other.table_id, by_creation)
         with pytest.raises(InvalidArgumentError, match="put_if_absent"):
-            owner.set_commit_policy(CommitPolicyRule(scope="main", policy=by_creation))
+            owner.commit_policies.set_commit_policy(CommitPolicyRule(scope="main", policy=by_creation))
         owner.check_adoption(NAME)
         owner.check_release(other.table_id)
-        assert owner.begin_release(other.table_id) is PolicyChange.DONE
+        assert owner.commit_policies.begin_release(other.table_id) is PolicyChange.DONE
         assert owner.load_table(OTHER).ratified.commit_policy == by_creation
         with pytest.raises(InvalidArgumentError, match=r"put-if-absent.*enforces grants"):
             owner.undrop_table(entry.table_id)
@@ -536,30 +547,30 @@ def a_request_is_seen_by_its_writer_and_by_maintainers(bench: Bench) -> None:
     waits = CommitRule(scope="main", name="keep", kind=CommitRuleKind.APPEND_ONLY, on_violation=OnViolation.APPROVAL)
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
         table_id = create(owner).table_id
-        owner.set_commit_rule(waits)
-        owner.enable_grants()
-        owner.grant([Privilege.MODIFY], str(NAME), principal_of(writer))
+        owner.commit_rules.set_commit_rule(waits)
+        owner.access.enable_grants()
+        owner.access.grant([Privilege.MODIFY], str(NAME), principal_of(writer))
         found = owner.request_approval(table_id, commit_of(1, REMOVE), ApprovalRequest(intent="{}"))
-        assert found is not None and owner.approvals() == (found,)
-        assert writer.approvals() == ()
+        assert found is not None and owner.approvals.approvals() == (found,)
+        assert writer.approvals.approvals() == ()
         with pytest.raises(InvalidArgumentError, match="no request"):
-            writer.parked_commit(found.approval_id)
-        owner.grant([Privilege.MAINTAIN], str(NAME), principal_of(writer))
-        assert writer.approvals("main.sales") == (found,)
-        assert writer.parked_commit(found.approval_id).content is not None
+            writer.approvals.parked_commit(found.approval_id)
+        owner.access.grant([Privilege.MAINTAIN], str(NAME), principal_of(writer))
+        assert writer.approvals.approvals("main.sales") == (found,)
+        assert writer.approvals.parked_commit(found.approval_id).content is not None
 
 
 def every_change_and_refusal_is_in_the_audit(bench: Bench) -> None:
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
         entry = create(owner)
-        owner.enable_grants()
+        owner.access.enable_grants()
         name = principal_of(writer)
-        owner.grant([Privilege.APPEND], str(NAME), name, reason="nightly load")
-        owner.grant([Privilege.APPEND], str(NAME), name)
+        owner.access.grant([Privilege.APPEND], str(NAME), name, reason="nightly load")
+        owner.access.grant([Privilege.APPEND], str(NAME), name)
         with pytest.raises(CommitRefusedError):
             writer.commit(entry.table_id, commit_of(1, REMOVE))
-        owner.revoke([Privilege.APPEND], str(NAME), name, reason="stopped")
-        found = owner.audit(scope="main")
+        owner.access.revoke([Privilege.APPEND], str(NAME), name, reason="stopped")
+        found = owner.audit_log.audit(scope="main")
         assert [(one.action, one.outcome, one.principal) for one in found] == [
             ("grant", AuditOutcome.DONE, principal_of(owner)),
             ("commit", AuditOutcome.REFUSED, name),
@@ -568,11 +579,16 @@ def every_change_and_refusal_is_in_the_audit(bench: Bench) -> None:
         assert (found[0].before, found[0].after, found[0].reason) == (None, f"append to {name}", "nightly load")
         assert "does not have the privilege modify" in found[1].reason and found[1].table_id == entry.table_id
         assert (found[2].before, found[2].after) == (f"append to {name}", None)
-        assert [one.entry_id for one in owner.audit(after=found[0].entry_id)] == [one.entry_id for one in found[1:]]
-        assert owner.audit(scope="main.staff") == ()
-        everything = owner.audit()
-        assert owner.audit(limit=2) == everything[-2:] and owner.audit(scope="main", limit=2) == found[-2:]
-        assert owner.audit(after=0, limit=2) == everything[:2]
+        assert [one.entry_id for one in owner.audit_log.audit(after=found[0].entry_id)] == [
+            one.entry_id for one in found[1:]
+        ]
+        assert owner.audit_log.audit(scope="main.staff") == ()
+        everything = owner.audit_log.audit()
+        assert (
+            owner.audit_log.audit(limit=2) == everything[-2:]
+            and owner.audit_log.audit(scope="main", limit=2) == found[-2:]
+        )
+        assert owner.audit_log.audit(after=0, limit=2) == everything[:2]
 
 
 ACCESS_CONTROL_CONTRACT: tuple[Rule, ...] = (

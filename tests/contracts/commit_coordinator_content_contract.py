@@ -69,7 +69,7 @@ def an_inline_commit_is_served_unchanged_until_it_is_published(bench: Bench) -> 
         assert isinstance(taken, VersionTaken)
         assert [commit.content for commit in taken.winners.commits] == [None, None, made[2].content]
         catalog.set_published_version(table, 3)
-        assert len(catalog.feed(after=0, limit=10)) == 4
+        assert len(catalog.feed.feed(after=0, limit=10)) == 4
 
 
 def inline_content_that_contradicts_its_proposal_is_rejected(bench: Bench) -> None:
@@ -199,7 +199,7 @@ def content_of_put_if_absent_commits_is_cached(bench: Bench) -> None:
     with bench.client() as catalog:
         zero, one = inline(0).content, inline(1)
         table = defined(catalog, content=zero).table_id
-        catalog.change_commit_policy(table, CommitPolicy.parse("put_if_absent"))
+        catalog.commit_policies.change_commit_policy(table, CommitPolicy.parse("put_if_absent"))
         record = replace(
             created(1), content=one.content, file_size=one.file_size, summary=one.summary, metadata=metadata("id", "b")
         )

@@ -72,7 +72,7 @@ def a_version_that_leaves_a_gap_is_rejected(bench: Bench) -> None:
         with pytest.raises(CommitRejectedError, match="latest is 0"):
             catalog.commit(table, proposal(2))
         assert catalog.get_ratified_commits(table).latest_version == 0
-        assert catalog.latest_feed_position() == 1
+        assert catalog.feed.latest_feed_position() == 1
 
 
 def a_timestamp_far_ahead_of_the_catalogs_clock_is_rejected(bench: Bench) -> None:
@@ -129,7 +129,7 @@ def a_repeated_proposal_has_no_effect(bench: Bench) -> None:
         catalog.set_published_version(table, 2)
         answer = catalog.commit(table, mine)
         assert answer == Ratified(version=1, latest_version=2, published_version=2, repeated=True)
-        assert catalog.latest_feed_position() == 3
+        assert catalog.feed.latest_feed_position() == 3
         another = catalog.commit(table, replace(mine, file_size=mine.file_size + 1))
         assert isinstance(another, VersionTaken), "it has the name, and is another commit"
 
@@ -223,7 +223,7 @@ def a_put_if_absent_commit_is_recorded_once_as_published(bench: Bench) -> None:
         table = create(catalog).table_id
         with pytest.raises(CommitRejectedError, match="made staged"):
             catalog.record_published(table, created(1))
-        catalog.change_commit_policy(table, CommitPolicy.parse("put_if_absent"))
+        catalog.commit_policies.change_commit_policy(table, CommitPolicy.parse("put_if_absent"))
         one = created(1)
         assert catalog.record_published(table, one) == Ratified(version=1, latest_version=1, published_version=1)
         repeated = other.record_published(table, one)
@@ -231,7 +231,7 @@ def a_put_if_absent_commit_is_recorded_once_as_published(bench: Bench) -> None:
         served = other.get_ratified_commits(table)
         assert (served.latest_version, served.published_version, served.commits) == (1, 1, ())
         assert isinstance(other.record_published(table, created(1)), VersionTaken)
-        assert [entry.version for entry in other.feed(after=0, limit=9)] == [0, 1]
+        assert [entry.version for entry in other.feed.feed(after=0, limit=9)] == [0, 1]
         two = created(2)
         wrong = (
             created(3),
@@ -259,7 +259,7 @@ def ten_thousand_unpublished_commits_are_served(bench: Bench) -> None:
         assert [commit.version for commit in served] == list(range(1, 10_001))
         catalog.set_published_version(table, 9_999)
         assert [commit.version for commit in catalog.load_table(NAME).ratified.commits] == [10_000]
-        assert len(catalog.feed(after=0, limit=20_000)) == 10_001
+        assert len(catalog.feed.feed(after=0, limit=20_000)) == 10_001
 
 
 COMMIT_COORDINATOR_CONTRACT: tuple[Rule, ...] = (

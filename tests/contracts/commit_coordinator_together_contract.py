@@ -52,7 +52,7 @@ def commits_to_several_tables_are_ratified_together(bench: Bench) -> None:
         assert served.content is not None
         definition = catalog.load_table(NAME).definition
         assert definition is not None and definition.metadata == changed.metadata
-        entries = catalog.feed(after=3, limit=9)
+        entries = catalog.feed.feed(after=3, limit=9)
         assert {entry.table_id for entry in entries} == {one, two} and len(entries) == 2
 
 
@@ -62,21 +62,21 @@ def nothing_is_ratified_if_one_version_is_taken(bench: Bench) -> None:
         one, two = _two(catalog)
         winner = proposal(1)
         catalog.commit(two, winner)
-        position = catalog.latest_feed_position()
+        position = catalog.feed.latest_feed_position()
         outcome = catalog.commit_together({one: proposal(1), two: proposal(1)})
         assert isinstance(outcome, RefusedTogether) and set(outcome.refusals) == {two}
         refusal = outcome.refusals[two]
         assert isinstance(refusal, VersionTaken)
         assert [commit.file_name for commit in refusal.winners.commits] == [winner.file_name]
         assert _latest(catalog, one, two) == [0, 1]
-        assert catalog.latest_feed_position() == position
+        assert catalog.feed.latest_feed_position() == position
 
 
 def nothing_is_ratified_if_one_table_creates_its_files(bench: Bench) -> None:
     """CM-C5"""
     with bench.client() as catalog:
         one, two = _two(catalog)
-        catalog.change_commit_policy(two, CommitPolicy.parse("put_if_absent"))
+        catalog.commit_policies.change_commit_policy(two, CommitPolicy.parse("put_if_absent"))
         outcome = catalog.commit_together({one: proposal(1), two: proposal(1)})
         assert isinstance(outcome, RefusedTogether)
         assert isinstance(outcome.refusals[two], CommitPolicyChanged) and set(outcome.refusals) == {two}
@@ -114,7 +114,7 @@ def commits_together_are_repeated_without_effect(bench: Bench) -> None:
         proposals = {one: proposal(1), two: proposal(1)}
         catalog.commit_together(proposals)
         catalog.commit(two, proposal(2))
-        position = catalog.latest_feed_position()
+        position = catalog.feed.latest_feed_position()
         again = catalog.commit_together(proposals)
         assert again == RatifiedTogether(
             commits={
@@ -122,7 +122,7 @@ def commits_together_are_repeated_without_effect(bench: Bench) -> None:
                 two: Ratified(version=1, latest_version=2, published_version=0, repeated=True),
             }
         )
-        assert catalog.latest_feed_position() == position
+        assert catalog.feed.latest_feed_position() == position
         # A refusal would let the writer delete the files of a ratified commit.
         with pytest.raises(CatalogError, match="restored"):
             catalog.commit_together({one: proposals[one], two: proposal(3)})

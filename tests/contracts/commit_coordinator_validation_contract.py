@@ -162,7 +162,7 @@ def metadata_that_needs_a_feature_without_it_is_illegal(bench: Bench) -> None:
 def an_invalid_commit_that_was_made_put_if_absent_is_recorded_with_a_warning(bench: Bench) -> None:
     with bench.client() as catalog:
         table_id = defined(catalog).table_id
-        catalog.change_commit_policy(table_id, CommitPolicy.parse("put_if_absent"))
+        catalog.commit_policies.change_commit_policy(table_id, CommitPolicy.parse("put_if_absent"))
         for version, lines in ((1, (line_of("add"),)), (2, (line_of("add", path='"../x"'),))):
             checked = _of_lines(version, *lines)
             record = replace(

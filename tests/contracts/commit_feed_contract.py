@@ -29,7 +29,7 @@ def the_feed_shows_every_commit_in_order_with_its_summary(bench: Bench) -> None:
             summary=summary(2000, data_change=False, tags={"dagster/partition_key": "ä|\x00'\""}),
         )
         catalog.commit(table, tagged)
-        feed = catalog.feed(after=0, limit=100)
+        feed = catalog.feed.feed(after=0, limit=100)
         assert [(entry.identifier, entry.version, entry.data_version) for entry in feed] == [
             (NAME, 0, 0),
             (other_name, 0, 0),
@@ -39,16 +39,20 @@ def the_feed_shows_every_commit_in_order_with_its_summary(bench: Bench) -> None:
         ]
         assert [entry.position for entry in feed] == [1, 2, 3, 4, 5]
         assert feed[4].summary == tagged.summary and feed[4].ratified_ms == bench.clock.now
-        assert catalog.feed(after=2, limit=2) == feed[2:4]
-        assert [entry.position for entry in catalog.feed(after=0, limit=9, identifiers=[other_name])] == [2, 4]
-        assert catalog.feed(after=0, limit=9, identifiers=[]) == ()
-        assert catalog.latest_feed_position() == 5
+        assert catalog.feed.feed(after=2, limit=2) == feed[2:4]
+        assert [entry.position for entry in catalog.feed.feed(after=0, limit=9, identifiers=[other_name])] == [2, 4]
+        assert catalog.feed.feed(after=0, limit=9, identifiers=[]) == ()
+        assert catalog.feed.latest_feed_position() == 5
         assert catalog.load_table(NAME).ratified.latest_data_version == 1
 
 
 def an_empty_catalog_has_an_empty_feed(bench: Bench) -> None:
     with bench.client() as catalog:
-        assert (catalog.latest_feed_position(), catalog.feed(after=0, limit=1), catalog.list_tables()) == (0, (), ())
+        assert (catalog.feed.latest_feed_position(), catalog.feed.feed(after=0, limit=1), catalog.list_tables()) == (
+            0,
+            (),
+            (),
+        )
 
 
 def a_feed_reader_misses_no_concurrent_commit(bench: Bench) -> None:
@@ -67,7 +71,7 @@ def a_feed_reader_misses_no_concurrent_commit(bench: Bench) -> None:
             pending = [threads.submit(write, table) for table in tables]
             while True:
                 done = all(future.done() for future in pending)
-                page = reader.feed(after=seen[-1] if seen else 0, limit=7)
+                page = reader.feed.feed(after=seen[-1] if seen else 0, limit=7)
                 seen += [entry.position for entry in page]
                 if done and not page:
                     break
@@ -79,19 +83,19 @@ def a_feed_reader_misses_no_concurrent_commit(bench: Bench) -> None:
 
 def a_feed_page_has_the_catalog_id_and_the_latest_position(bench: Bench) -> None:
     with bench.client() as catalog, bench.client() as other:
-        empty = catalog.feed_page(after=0, limit=10)
+        empty = catalog.feed.feed_page(after=0, limit=10)
         assert (empty.latest_position, empty.entries) == (0, ())
         table = create(catalog).table_id
         create(catalog, TableIdentifier("main", "sales", "other"))
         catalog.commit(table, proposal(1))
-        page = other.feed_page(after=1, limit=1)
+        page = other.feed.feed_page(after=1, limit=1)
         assert page.catalog_id == empty.catalog_id and page.catalog_id
-        assert (page.latest_position, page.entries) == (3, tuple(catalog.feed(after=1, limit=1)))
-        mine = catalog.feed_page(after=0, limit=10, identifiers=[NAME])
+        assert (page.latest_position, page.entries) == (3, tuple(catalog.feed.feed(after=1, limit=1)))
+        mine = catalog.feed.feed_page(after=0, limit=10, identifiers=[NAME])
         assert [entry.position for entry in mine.entries] == [1, 3]
         for nothing in (
-            catalog.feed_page(after=3, limit=10, identifiers=[NAME]),
-            catalog.feed_page(after=0, limit=10, identifiers=[]),
+            catalog.feed.feed_page(after=3, limit=10, identifiers=[NAME]),
+            catalog.feed.feed_page(after=0, limit=10, identifiers=[]),
         ):
             assert (nothing.catalog_id, nothing.latest_position, nothing.entries) == (empty.catalog_id, 3, ())
 
@@ -107,8 +111,8 @@ def a_page_of_many_tables_is_that_of_each_of_them(bench: Bench) -> None:
         for wanted in ([NAME, *others], frozenset((NAME, *others))):
             for after in range(13):
                 for limit in (0, 1, 3, 7, 50):
-                    few = catalog.feed_page(after=after, limit=limit, identifiers=[NAME])
-                    assert catalog.feed_page(after=after, limit=limit, identifiers=wanted) == few, (after, limit)
+                    few = catalog.feed.feed_page(after=after, limit=limit, identifiers=[NAME])
+                    assert catalog.feed.feed_page(after=after, limit=limit, identifiers=wanted) == few, (after, limit)
 
 
 COMMIT_FEED_CONTRACT: tuple[Rule, ...] = (

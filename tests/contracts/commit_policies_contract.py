@@ -36,39 +36,39 @@ def the_commit_policy_of_the_narrowest_scope_is_served(bench: Bench) -> None:
 
         assert policy() == STAGED
         auto = CommitPolicy.parse("auto:1000")
-        catalog.set_commit_policy(CommitPolicyRule(scope="main", policy=INLINE))
+        catalog.commit_policies.set_commit_policy(CommitPolicyRule(scope="main", policy=INLINE))
         assert policy() == INLINE
-        catalog.set_commit_policy(CommitPolicyRule(scope="main.sales", policy=INLINE))
-        catalog.set_commit_policy(CommitPolicyRule(scope="main.sales", policy=auto))
+        catalog.commit_policies.set_commit_policy(CommitPolicyRule(scope="main.sales", policy=INLINE))
+        catalog.commit_policies.set_commit_policy(CommitPolicyRule(scope="main.sales", policy=auto))
         assert policy() == auto
-        assert catalog.change_commit_policy(table, STAGED) is PolicyChange.DONE
+        assert catalog.commit_policies.change_commit_policy(table, STAGED) is PolicyChange.DONE
         assert policy() == STAGED
-        assert [(rule.scope, str(rule.policy)) for rule in other.commit_policies()] == [
+        assert [(rule.scope, str(rule.policy)) for rule in other.commit_policies.commit_policies()] == [
             ("main", "inline"),
             ("main.sales", "auto:1000"),
             ("main.sales.orders", "staged"),
         ]
-        catalog.remove_commit_policy("main.sales")
-        assert catalog.change_commit_policy(table, None) is PolicyChange.DONE
+        catalog.commit_policies.remove_commit_policy("main.sales")
+        assert catalog.commit_policies.change_commit_policy(table, None) is PolicyChange.DONE
         assert policy() == INLINE
         assert isinstance(catalog.commit(table, proposal(1)), Ratified)
         for scope, wrong in (("main.sales.orders", INLINE), ("main", SWITCHING)):
             with pytest.raises(InvalidArgumentError):
-                catalog.set_commit_policy(CommitPolicyRule(scope=scope, policy=wrong))
+                catalog.commit_policies.set_commit_policy(CommitPolicyRule(scope=scope, policy=wrong))
         with pytest.raises(InvalidArgumentError):
-            catalog.change_commit_policy(table, SWITCHING)
+            catalog.commit_policies.change_commit_policy(table, SWITCHING)
         with pytest.raises(TableNotFoundError):
-            catalog.change_commit_policy(str(uuid.uuid4()), INLINE)
+            catalog.commit_policies.change_commit_policy(str(uuid.uuid4()), INLINE)
 
 
 def put_if_absent_of_a_scope_applies_to_new_tables_only(bench: Bench) -> None:
     with bench.client() as catalog:
         old = create(catalog).table_id
-        catalog.set_commit_policy(CommitPolicyRule(scope="main", policy=PUT_IF_ABSENT))
+        catalog.commit_policies.set_commit_policy(CommitPolicyRule(scope="main", policy=PUT_IF_ABSENT))
         new = create(catalog, TableIdentifier("main", "sales", "other")).table_id
         assert catalog.get_ratified_commits(old).commit_policy == STAGED
         assert catalog.get_ratified_commits(new).commit_policy == PUT_IF_ABSENT
-        catalog.remove_commit_policy("main")
+        catalog.commit_policies.remove_commit_policy("main")
         assert catalog.get_ratified_commits(new).commit_policy == PUT_IF_ABSENT
 
 
@@ -77,15 +77,15 @@ def a_change_to_put_if_absent_requires_publication(bench: Bench) -> None:
     with bench.client() as catalog, bench.client() as other:
         table = create(catalog).table_id
         catalog.commit(table, inline(1))
-        assert catalog.change_commit_policy(table, PUT_IF_ABSENT) is PolicyChange.PUBLISH_FIRST
+        assert catalog.commit_policies.change_commit_policy(table, PUT_IF_ABSENT) is PolicyChange.PUBLISH_FIRST
         assert other.commit(table, proposal(2)) == CommitPolicyChanged(policy=SWITCHING)
         assert isinstance(other.commit(table, proposal(1)), VersionTaken)
-        assert other.change_commit_policy(table, PUT_IF_ABSENT) is PolicyChange.PUBLISH_FIRST
+        assert other.commit_policies.change_commit_policy(table, PUT_IF_ABSENT) is PolicyChange.PUBLISH_FIRST
         with pytest.raises(CommitRejectedError, match="published up to version 0"):
             other.record_published(table, created(2))
         other.set_published_version(table, 1)
-        assert other.change_commit_policy(table, PUT_IF_ABSENT) is PolicyChange.DONE
-        assert catalog.change_commit_policy(table, PUT_IF_ABSENT) is PolicyChange.DONE
+        assert other.commit_policies.change_commit_policy(table, PUT_IF_ABSENT) is PolicyChange.DONE
+        assert catalog.commit_policies.change_commit_policy(table, PUT_IF_ABSENT) is PolicyChange.DONE
         for one in (proposal(2), inline(2)):
             assert catalog.commit(table, one) == CommitPolicyChanged(policy=PUT_IF_ABSENT)
         assert catalog.get_ratified_commits(table).latest_version == 1
@@ -95,8 +95,8 @@ def a_change_to_put_if_absent_can_be_cancelled(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         catalog.commit(table, proposal(1))
-        assert catalog.change_commit_policy(table, PUT_IF_ABSENT) is PolicyChange.PUBLISH_FIRST
-        assert catalog.change_commit_policy(table, INLINE) is PolicyChange.DONE
+        assert catalog.commit_policies.change_commit_policy(table, PUT_IF_ABSENT) is PolicyChange.PUBLISH_FIRST
+        assert catalog.commit_policies.change_commit_policy(table, INLINE) is PolicyChange.DONE
         assert isinstance(catalog.commit(table, inline(2)), Ratified)
 
 
@@ -104,17 +104,17 @@ def a_change_from_put_if_absent_requires_a_barrier_commit(bench: Bench) -> None:
     """CM-C5, CM-C6"""
     with bench.client() as catalog, bench.client() as other:
         table = create(catalog).table_id
-        assert catalog.change_commit_policy(table, PUT_IF_ABSENT) is PolicyChange.DONE
+        assert catalog.commit_policies.change_commit_policy(table, PUT_IF_ABSENT) is PolicyChange.DONE
         barriers = [created(version, operation="SET COMMIT MODE") for version in (1, 3)]
         catalog.record_published(table, barriers[0])
-        assert catalog.change_commit_policy(table, STAGED) is PolicyChange.BARRIER_FIRST
+        assert catalog.commit_policies.change_commit_policy(table, STAGED) is PolicyChange.BARRIER_FIRST
         assert other.commit(table, proposal(2)) == CommitPolicyChanged(policy=SWITCHING)
         late = created(2)
         assert other.record_published(table, late) == Ratified(version=2, latest_version=2, published_version=2)
         for policy in (STAGED, None, INLINE):
-            assert other.change_commit_policy(table, policy) is PolicyChange.BARRIER_FIRST
+            assert other.commit_policies.change_commit_policy(table, policy) is PolicyChange.BARRIER_FIRST
         other.record_published(table, barriers[1])
-        assert other.change_commit_policy(table, INLINE) is PolicyChange.DONE
+        assert other.commit_policies.change_commit_policy(table, INLINE) is PolicyChange.DONE
         assert isinstance(other.commit(table, inline(4)), Ratified)
         assert catalog.record_published(table, late) == Ratified(
             version=2, latest_version=4, published_version=3, repeated=True
@@ -124,9 +124,9 @@ def a_change_from_put_if_absent_requires_a_barrier_commit(bench: Bench) -> None:
 def a_renamed_table_keeps_its_own_commit_policy(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
-        catalog.change_commit_policy(table, PUT_IF_ABSENT)
+        catalog.commit_policies.change_commit_policy(table, PUT_IF_ABSENT)
         catalog.rename_table(table, TableIdentifier("main", "old", "orders"))
-        catalog.set_commit_policy(CommitPolicyRule(scope="main.old", policy=INLINE))
+        catalog.commit_policies.set_commit_policy(CommitPolicyRule(scope="main.old", policy=INLINE))
         assert catalog.get_ratified_commits(table).commit_policy == PUT_IF_ABSENT
         again = create(catalog).table_id
         assert catalog.get_ratified_commits(again).commit_policy == STAGED
@@ -136,11 +136,11 @@ def the_audit_has_the_policy_before_and_after(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         for policy in (INLINE, STAGED):
-            catalog.set_commit_policy(CommitPolicyRule(scope="main", policy=policy))
-            catalog.change_commit_policy(table, policy)
-        catalog.remove_commit_policy("main")
-        catalog.remove_commit_policy("main")
-        found = [(entry.scope, entry.before, entry.after) for entry in catalog.audit()]
+            catalog.commit_policies.set_commit_policy(CommitPolicyRule(scope="main", policy=policy))
+            catalog.commit_policies.change_commit_policy(table, policy)
+        catalog.commit_policies.remove_commit_policy("main")
+        catalog.commit_policies.remove_commit_policy("main")
+        found = [(entry.scope, entry.before, entry.after) for entry in catalog.audit_log.audit()]
         assert found == [
             ("main", None, "inline"),
             (str(NAME), None, "inline"),

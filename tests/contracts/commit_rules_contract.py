@@ -87,8 +87,8 @@ def rebased_on(one: CommitProposal, version: int) -> CommitProposal:
 def rules_of_all_three_scopes_apply_in_every_commit_mode(bench: Bench) -> None:
     with bench.client() as catalog:
         table_id = create(catalog).table_id
-        catalog.set_commit_rule(rule(scope="main"))
-        catalog.set_commit_rule(rule(CommitRuleKind.REQUIRED_TAGS, scope=str(NAME), tags=("owner",)))
+        catalog.commit_rules.set_commit_rule(rule(scope="main"))
+        catalog.commit_rules.set_commit_rule(rule(CommitRuleKind.REQUIRED_TAGS, scope=str(NAME), tags=("owner",)))
         for mode in (CommitMode.STAGED, CommitMode.INLINE):
             with pytest.raises(CommitRefusedError) as caught:
                 catalog.commit(table_id, with_actions(1, removes=1, mode=mode, tags={"owner": "etl"}))
@@ -103,13 +103,13 @@ def rules_of_all_three_scopes_apply_in_every_commit_mode(bench: Bench) -> None:
                 catalog.commit_together({table_id: with_actions(1, removes=1, mode=mode, tags={"owner": "etl"})})
         assert catalog.get_ratified_commits(table_id).latest_version == 0
         assert isinstance(catalog.commit(table_id, with_actions(1, tags={"owner": "etl"})), Ratified)
-        assert {entry.action for entry in catalog.audit() if entry.outcome.value == "refused"} == {"commit"}
+        assert {entry.action for entry in catalog.audit_log.audit() if entry.outcome.value == "refused"} == {"commit"}
 
 
 def a_proposal_without_readable_content_violates_every_rule(bench: Bench) -> None:
     with bench.client() as catalog:
         table_id = create(catalog).table_id
-        catalog.set_commit_rule(rule())
+        catalog.commit_rules.set_commit_rule(rule())
         hidden = replace(with_actions(1, mode=CommitMode.STAGED), content_to_check=None)
         altered = replace(with_actions(1, mode=CommitMode.STAGED), content_to_check=b"{}\n")
         for forged in (hidden, altered):
@@ -121,18 +121,18 @@ def rules_are_replaced_listed_removed_and_audited(bench: Bench) -> None:
     with bench.client() as catalog, bench.client() as other:
         limit = rule(CommitRuleKind.MAX_REMOVED_ROWS, fraction=0.4)
         for each in (limit, replace(limit, arguments={"rows": 5}), rule(scope=str(NAME)), rule(scope="main.other")):
-            catalog.set_commit_rule(each)
-        found = other.commit_rules(str(NAME))
+            catalog.commit_rules.set_commit_rule(each)
+        found = other.commit_rules.commit_rules(str(NAME))
         assert [(each.scope, each.name) for each in found] == [
             ("main.sales", "max_removed_rows"),
             (str(NAME), "append_only"),
         ]
         assert found[0].arguments == {"rows": 5}
         with pytest.raises(InvalidArgumentError, match="no commit rule 'append_only'"):
-            other.remove_commit_rule("main", "append_only")
-        other.remove_commit_rule(str(NAME), "append_only", reason="moved")
-        assert len(catalog.commit_rules()) == 2
-        entries = catalog.audit(scope="main.sales")
+            other.commit_rules.remove_commit_rule("main", "append_only")
+        other.commit_rules.remove_commit_rule(str(NAME), "append_only", reason="moved")
+        assert len(catalog.commit_rules.commit_rules()) == 2
+        entries = catalog.audit_log.audit(scope="main.sales")
         assert [entry.action for entry in entries] == ["set commit rule"] * 3 + ["remove commit rule"]
         assert entries[1].before != entries[1].after and entries[-1].reason == "moved"
 
@@ -143,17 +143,19 @@ def a_rule_holds_while_others_of_its_scope_are_set_and_removed(bench: Bench) -> 
     with bench.client() as one, bench.client() as other, ThreadPoolExecutor(3) as threads:
         table_id = create(one).table_id
         for _ in range(10):
-            one.set_commit_rule(removed)
+            one.commit_rules.set_commit_rule(removed)
             changes = (
-                threads.submit(lambda: (together.wait(), one.remove_commit_rule(str(NAME), removed.name))),
-                threads.submit(lambda: (together.wait(), other.set_commit_rule(kept))),
-                threads.submit(lambda: (together.wait(), one.set_commit_rule(replace(kept, reason="audit")))),
+                threads.submit(lambda: (together.wait(), one.commit_rules.remove_commit_rule(str(NAME), removed.name))),
+                threads.submit(lambda: (together.wait(), other.commit_rules.set_commit_rule(kept))),
+                threads.submit(
+                    lambda: (together.wait(), one.commit_rules.set_commit_rule(replace(kept, reason="audit")))
+                ),
             )
             for change in changes:
                 change.result()
             with pytest.raises(CommitRefusedError, match="lacks the tag"):
                 one.commit(table_id, with_actions(1))
-            one.remove_commit_rule(str(NAME), kept.name)
+            one.commit_rules.remove_commit_rule(str(NAME), kept.name)
 
 
 def malformed_rules_are_refused(bench: Bench) -> None:
@@ -168,30 +170,30 @@ def malformed_rules_are_refused(bench: Bench) -> None:
             rule(scope="a.b.c.d"),
         ):
             with pytest.raises(InvalidArgumentError):
-                catalog.set_commit_rule(wrong)
-        assert catalog.commit_rules() == ()
+                catalog.commit_rules.set_commit_rule(wrong)
+        assert catalog.commit_rules.commit_rules() == ()
 
 
 def no_rule_covers_commits_that_are_made_put_if_absent(bench: Bench) -> None:
     with bench.client() as catalog:
         table_id = create(catalog).table_id
-        catalog.change_commit_policy(table_id, PUT_IF_ABSENT)
+        catalog.commit_policies.change_commit_policy(table_id, PUT_IF_ABSENT)
         for scope in (str(NAME), "main.sales", "main"):
             with pytest.raises(InvalidArgumentError, match="cannot refuse them"):
-                catalog.set_commit_rule(rule(scope=scope))
-        catalog.set_commit_rule(rule(scope="main.other"))
+                catalog.commit_rules.set_commit_rule(rule(scope=scope))
+        catalog.commit_rules.set_commit_rule(rule(scope="main.other"))
         with pytest.raises(InvalidArgumentError, match="commit rules apply"):
-            catalog.set_commit_policy(CommitPolicyRule(scope="main", policy=PUT_IF_ABSENT))
+            catalog.commit_policies.set_commit_policy(CommitPolicyRule(scope="main", policy=PUT_IF_ABSENT))
         guarded = create(catalog, OTHER).table_id
-        catalog.set_commit_rule(rule(scope=str(OTHER)))
+        catalog.commit_rules.set_commit_rule(rule(scope=str(OTHER)))
         with pytest.raises(InvalidArgumentError, match="commit rules apply"):
-            catalog.change_commit_policy(guarded, PUT_IF_ABSENT)
+            catalog.commit_policies.change_commit_policy(guarded, PUT_IF_ABSENT)
 
 
 def a_rename_carries_the_rules_of_the_name(bench: Bench) -> None:
     with bench.client() as catalog:
         table_id = create(catalog).table_id
-        catalog.set_commit_rule(rule(scope=str(NAME)))
+        catalog.commit_rules.set_commit_rule(rule(scope=str(NAME)))
         catalog.rename_table(table_id, OTHER)
         with pytest.raises(CommitRefusedError, match=str(OTHER)):
             catalog.commit(table_id, with_actions(1, removes=1))
@@ -201,52 +203,56 @@ def a_rename_out_of_a_schema_permits_nothing(bench: Bench) -> None:
     elsewhere = TableIdentifier("main", "scratch", "orders")
     with bench.client() as catalog:
         table_id = create(catalog).table_id
-        catalog.set_commit_rule(rule())
-        catalog.set_commit_rule(replace(rule(CommitRuleKind.REQUIRED_TAGS, scope="main", tags=("owner",))))
+        catalog.commit_rules.set_commit_rule(rule())
+        catalog.commit_rules.set_commit_rule(replace(rule(CommitRuleKind.REQUIRED_TAGS, scope="main", tags=("owner",))))
         weak = rule(CommitRuleKind.REQUIRED_TAGS, scope=str(elsewhere), tags=("cost",))
-        catalog.set_commit_rule(replace(weak, name="append_only"))
+        catalog.commit_rules.set_commit_rule(replace(weak, name="append_only"))
         catalog.rename_table(table_id, elsewhere)
         with pytest.raises(CommitRefusedError, match="removes or changes rows"):
             catalog.commit(table_id, with_actions(1, removes=1, tags={"owner": "etl", "cost": "1"}))
-        own = {each.name: each.kind.value for each in catalog.commit_rules(str(elsewhere)) if each.scope != "main"}
+        own = {
+            each.name: each.kind.value
+            for each in catalog.commit_rules.commit_rules(str(elsewhere))
+            if each.scope != "main"
+        }
         assert own == {"append_only": "required_tags", "append_only of main.sales": "append_only"}
-        entry = catalog.audit(scope=str(elsewhere))[-2]
+        entry = catalog.audit_log.audit(scope=str(elsewhere))[-2]
         assert (entry.action, entry.reason) == ("set commit rule", f"rename of {NAME}")
-        rules = catalog.commit_rules()
+        rules = catalog.commit_rules.commit_rules()
         for name in (NAME, elsewhere):
             catalog.rename_table(table_id, name)
-        carried = [each for each in catalog.commit_rules() if each not in rules]
+        carried = [each for each in catalog.commit_rules.commit_rules() if each not in rules]
         assert [(each.scope, each.name) for each in carried] == [(str(NAME), "append_only")]
 
 
 def a_rule_that_locks_everybody_out_is_asked_for_twice(bench: Bench) -> None:
     with bench.client() as catalog:
         create(catalog)
-        catalog.add_to_role("stewards", ["ada"])
-        catalog.remove_from_role("stewards", ["ada"])
+        catalog.access.add_to_role("stewards", ["ada"])
+        catalog.access.remove_from_role("stewards", ["ada"])
         locked = rule(CommitRuleKind.SCHEMA_CHANGE, principals=("stewards",))
         misspelt = rule(CommitRuleKind.SCHEMA_CHANGE, principals=("stewarts", "adda"))
         for each in (locked, misspelt):
             with pytest.raises(InvalidArgumentError, match=r"none is a role with members.*confirm=True"):
-                catalog.set_commit_rule(each)
-            assert catalog.set_commit_rule(each, confirmed=True).arguments == each.arguments
-        catalog.grant([Privilege.READ], "main", "adda")
-        assert catalog.set_commit_rule(misspelt).arguments == misspelt.arguments
+                catalog.commit_rules.set_commit_rule(each)
+            assert catalog.commit_rules.set_commit_rule(each, confirmed=True).arguments == each.arguments
+        catalog.access.grant([Privilege.READ], "main", "adda")
+        assert catalog.commit_rules.set_commit_rule(misspelt).arguments == misspelt.arguments
 
 
 def a_role_that_can_act_may_be_the_only_one_to_change_columns(bench: Bench) -> None:
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer:
         table_id = create(owner).table_id
-        owner.enable_grants()
-        name = writer.whoami().principal
+        owner.access.enable_grants()
+        name = writer.access.whoami().principal
         assert name is not None
-        owner.grant([Privilege.APPEND], str(NAME), name)
+        owner.access.grant([Privilege.APPEND], str(NAME), name)
         writer.commit(table_id, with_actions(1))
-        owner.revoke([Privilege.APPEND], str(NAME), name)
-        owner.add_to_role("stewards", ["ada"])
+        owner.access.revoke([Privilege.APPEND], str(NAME), name)
+        owner.access.add_to_role("stewards", ["ada"])
         for principals in ((name,), ("ghost", "stewards"), ("public",), ("ada",)):
             allowed = rule(CommitRuleKind.SCHEMA_CHANGE, principals=principals)
-            assert owner.set_commit_rule(allowed).arguments == {"principals": principals}
+            assert owner.commit_rules.set_commit_rule(allowed).arguments == {"principals": principals}
 
 
 def _request(catalog: Catalog, table_id: str, one: CommitProposal, **more: object) -> str:
@@ -260,13 +266,13 @@ def _request(catalog: Catalog, table_id: str, one: CommitProposal, **more: objec
 def a_request_expires_after_at_most_366_days(bench: Bench) -> None:
     with bench.client() as catalog:
         table_id = create(catalog).table_id
-        catalog.set_commit_rule(rule(on_violation=OnViolation.APPROVAL))
+        catalog.commit_rules.set_commit_rule(rule(on_violation=OnViolation.APPROVAL))
         one = with_actions(1, removes=1)
         for duration_ms in (0, MAX_APPROVAL_DURATION_MS + 1, 10 * MAX_APPROVAL_DURATION_MS, 2**70):
             request = ApprovalRequest(intent="{}", duration_ms=duration_ms)
             with pytest.raises(InvalidArgumentError, match="366 days"):
                 catalog.request_approval(table_id, one, request)
-        assert catalog.approvals() == ()
+        assert catalog.approvals.approvals() == ()
         longest = ApprovalRequest(intent="{}", duration_ms=MAX_APPROVAL_DURATION_MS)
         assert catalog.request_approval(table_id, one, longest) is not None
 
@@ -274,15 +280,15 @@ def a_request_expires_after_at_most_366_days(bench: Bench) -> None:
 def a_commit_waits_and_is_ratified_with_the_end_of_its_request(bench: Bench) -> None:
     with bench.client() as catalog, bench.client() as other:
         table_id = create(catalog).table_id
-        catalog.set_commit_rule(rule(on_violation=OnViolation.APPROVAL))
+        catalog.commit_rules.set_commit_rule(rule(on_violation=OnViolation.APPROVAL))
         one = with_actions(1, removes=1)
         approval_id = _request(catalog, table_id, one, app_id="job", app_version=3)
         assert _request(catalog, table_id, with_actions(1, removes=1), app_id="job", app_version=3) == approval_id
-        assert [each.approval_id for each in other.approvals("main.sales")] == [approval_id]
-        assert [each.content for each in other.protected_commits(table_id)] == [one.content]
+        assert [each.approval_id for each in other.approvals.approvals("main.sales")] == [approval_id]
+        assert [each.content for each in other.approvals.protected_commits(table_id)] == [one.content]
         assert isinstance(other.commit(table_id, with_actions(1)), Ratified)
         assert isinstance(other.commit(table_id, replace(one, approval_id=approval_id)), VersionTaken)
-        assert other.parked_commit(approval_id).approval.state is ApprovalState.PENDING
+        assert other.approvals.parked_commit(approval_id).approval.state is ApprovalState.PENDING
         with pytest.raises(ApprovalClosedError, match="another commit"):
             other.commit(table_id, replace(with_actions(2, removes=2), approval_id=approval_id))
         rebased = replace(rebased_on(one, 1), approval_id=approval_id)
@@ -290,11 +296,11 @@ def a_commit_waits_and_is_ratified_with_the_end_of_its_request(bench: Bench) -> 
         assert other.commit(table_id, rebased) == Ratified(
             version=2, latest_version=2, published_version=0, repeated=True
         )
-        closed = catalog.parked_commit(approval_id).approval
+        closed = catalog.approvals.parked_commit(approval_id).approval
         assert (closed.state, closed.version) == (ApprovalState.COMMITTED, 2)
-        assert catalog.approvals() == () and len(catalog.approvals(with_closed=True)) == 1
+        assert catalog.approvals.approvals() == () and len(catalog.approvals.approvals(with_closed=True)) == 1
         with pytest.raises(ApprovalClosedError, match="was approved"):
-            catalog.reject_approval(approval_id, reason="no")
+            catalog.approvals.reject_approval(approval_id, reason="no")
 
 
 def _refuse_approved(catalog: Catalog, table_id: str, one: CommitProposal, approval_id: str, *, naming: str) -> None:
@@ -305,7 +311,7 @@ def _refuse_approved(catalog: Catalog, table_id: str, one: CommitProposal, appro
     assert caught.value.refusal is not None and caught.value.refusal.rule == naming
     assert approval_id in str(caught.value) and caught.value.refusal.scope in str(caught.value)
     assert catalog.get_ratified_commits(table_id).latest_version == before
-    waiting = catalog.parked_commit(approval_id)
+    waiting = catalog.approvals.parked_commit(approval_id)
     assert waiting.approval.state is ApprovalState.PENDING and waiting.content == one.content
 
 
@@ -313,15 +319,17 @@ def an_approval_holds_for_the_rules_of_its_request_alone(bench: Bench) -> None:
     added = rule(CommitRuleKind.REQUIRED_TAGS, scope=str(NAME), on_violation=OnViolation.APPROVAL, tags=("owner",))
     with bench.client() as catalog, bench.client() as other:
         table_id = create(catalog).table_id
-        catalog.set_commit_rule(rule(on_violation=OnViolation.APPROVAL))
+        catalog.commit_rules.set_commit_rule(rule(on_violation=OnViolation.APPROVAL))
         one = with_actions(1, removes=1)
         approval_id = _request(catalog, table_id, one)
-        catalog.set_commit_rule(added)
+        catalog.commit_rules.set_commit_rule(added)
         _refuse_approved(other, table_id, one, approval_id, naming="required_tags")
-        refused = [entry for entry in catalog.audit() if entry.outcome.value == "refused"]
+        refused = [entry for entry in catalog.audit_log.audit() if entry.outcome.value == "refused"]
         assert [entry.scope for entry in refused][-1] == str(NAME)
-        catalog.remove_commit_rule(str(NAME), "required_tags")
-        catalog.set_commit_rule(replace(rule(on_violation=OnViolation.APPROVAL), reason="other words", contact="ana"))
+        catalog.commit_rules.remove_commit_rule(str(NAME), "required_tags")
+        catalog.commit_rules.set_commit_rule(
+            replace(rule(on_violation=OnViolation.APPROVAL), reason="other words", contact="ana")
+        )
         assert isinstance(other.commit(table_id, replace(one, approval_id=approval_id)), Ratified)
 
 
@@ -329,14 +337,14 @@ def an_approval_ends_with_the_arguments_of_its_rules(bench: Bench) -> None:
     limit = rule(CommitRuleKind.MAX_REMOVED_FILES, on_violation=OnViolation.APPROVAL, files=2)
     with bench.client() as catalog:
         table_id = create(catalog).table_id
-        catalog.set_commit_rule(limit)
+        catalog.commit_rules.set_commit_rule(limit)
         one = with_actions(1, removes=3)
         approval_id = _request(catalog, table_id, one)
-        catalog.set_commit_rule(replace(limit, arguments={"files": 1}))
+        catalog.commit_rules.set_commit_rule(replace(limit, arguments={"files": 1}))
         _refuse_approved(catalog, table_id, one, approval_id, naming="max_removed_files")
-        catalog.set_commit_rule(replace(rule(on_violation=OnViolation.APPROVAL), name=limit.name))
+        catalog.commit_rules.set_commit_rule(replace(rule(on_violation=OnViolation.APPROVAL), name=limit.name))
         _refuse_approved(catalog, table_id, one, approval_id, naming="max_removed_files (append_only)")
-        catalog.reject_approval(approval_id, reason="ask again")
+        catalog.approvals.reject_approval(approval_id, reason="ask again")
         again = _request(catalog, table_id, one)
         assert again != approval_id and isinstance(catalog.commit(table_id, replace(one, approval_id=again)), Ratified)
 
@@ -349,9 +357,9 @@ def an_approval_does_not_hold_for_what_a_rebase_violates(bench: Bench) -> None:
     with bench.client() as catalog:
         table_id = create(catalog).table_id
         catalog.commit(table_id, counted(with_actions(1), 10))
-        catalog.set_commit_rule(rule(on_violation=OnViolation.APPROVAL))
+        catalog.commit_rules.set_commit_rule(rule(on_violation=OnViolation.APPROVAL))
         half = rule(CommitRuleKind.MAX_REMOVED_FILES, scope="main", on_violation=OnViolation.APPROVAL, fraction=0.5)
-        catalog.set_commit_rule(half)
+        catalog.commit_rules.set_commit_rule(half)
         one = with_actions(2, removes=4)
         approval_id = _request(catalog, table_id, one)
         catalog.commit(table_id, counted(with_actions(2), 6))
@@ -368,23 +376,23 @@ def an_approval_does_not_hold_for_what_a_rebase_violates(bench: Bench) -> None:
 def a_table_with_requests_does_not_become_put_if_absent(bench: Bench) -> None:
     with bench.client() as catalog:
         table_id = create(catalog).table_id
-        catalog.set_commit_rule(rule(on_violation=OnViolation.APPROVAL))
+        catalog.commit_rules.set_commit_rule(rule(on_violation=OnViolation.APPROVAL))
         approval_id = _request(catalog, table_id, with_actions(1, removes=1))
-        catalog.remove_commit_rule("main.sales", "append_only")
+        catalog.commit_rules.remove_commit_rule("main.sales", "append_only")
         with pytest.raises(InvalidArgumentError, match="wait for an approval"):
-            catalog.change_commit_policy(table_id, PUT_IF_ABSENT)
-        catalog.reject_approval(approval_id, reason="no")
-        catalog.change_commit_policy(table_id, PUT_IF_ABSENT)
+            catalog.commit_policies.change_commit_policy(table_id, PUT_IF_ABSENT)
+        catalog.approvals.reject_approval(approval_id, reason="no")
+        catalog.commit_policies.change_commit_policy(table_id, PUT_IF_ABSENT)
 
 
 def a_transaction_over_several_tables_does_not_wait(bench: Bench) -> None:
     with bench.client() as catalog:
         first, second = create(catalog).table_id, create(catalog, OTHER).table_id
-        catalog.set_commit_rule(rule(scope=str(OTHER), on_violation=OnViolation.APPROVAL))
+        catalog.commit_rules.set_commit_rule(rule(scope=str(OTHER), on_violation=OnViolation.APPROVAL))
         with pytest.raises(CommitRefusedError, match="cannot wait for an approval"):
             catalog.commit_together({first: with_actions(1), second: with_actions(1, removes=1)})
         assert catalog.get_ratified_commits(first).latest_version == 0
-        assert catalog.approvals() == ()
+        assert catalog.approvals.approvals() == ()
 
 
 COMMIT_RULES_CONTRACT: tuple[Rule, ...] = (

@@ -26,11 +26,11 @@ def every_change_of_a_table_or_policy_is_an_event(bench: Bench) -> None:
         catalog.drop_table(OTHER)
         catalog.undrop_table(table)
         policy = CommitPolicy(kind=CommitPolicyKind.INLINE)
-        catalog.set_commit_policy(CommitPolicyRule(scope="main.sales", policy=policy))
+        catalog.commit_policies.set_commit_policy(CommitPolicyRule(scope="main.sales", policy=policy))
         catalog.drop_table(OTHER)
         catalog.begin_purge(table, min_age_ms=0)
         catalog.finish_purge(table)
-        page = catalog.events(after=0, limit=100)
+        page = catalog.events.events(after=0, limit=100)
         kinds = [event.kind for event in page.events]
         assert kinds == [
             FeedKind.TABLE_CREATED,
@@ -49,7 +49,7 @@ def every_change_of_a_table_or_policy_is_an_event(bench: Bench) -> None:
         assert committed.summary is not None and committed.as_json()["operation"] == "WRITE"
         assert page.events[5].scope == "main.sales"
         # The reader of commits sees commits alone.
-        assert [entry.version for entry in catalog.feed(after=0, limit=100)] == [0, 1]
+        assert [entry.version for entry in catalog.feed.feed(after=0, limit=100)] == [0, 1]
 
 
 def events_are_selected_by_kind_and_scope(bench: Bench) -> None:
@@ -60,26 +60,30 @@ def events_are_selected_by_kind_and_scope(bench: Bench) -> None:
         catalog.drop_table(other)
 
         def positions(**wanted: object) -> list[int]:
-            page = catalog.events(after=0, limit=9, wanted=EventFilter(**wanted))  # type: ignore[arg-type]
+            page = catalog.events.events(after=0, limit=9, wanted=EventFilter(**wanted))  # type: ignore[arg-type]
             assert page.reached == page.latest_position == 3
             return [event.position for event in page.events]
 
         assert positions(scopes=("main.hr",)) == [2, 3] and positions(scopes=("main",)) == [1, 2, 3]
         assert positions(scopes=("main.sales.orders",)) == [1] and positions(scopes=("main.h",)) == []
         assert positions(kinds=frozenset({FeedKind.TABLE_DROPPED})) == [3]
-        first = catalog.events(after=0, limit=1)
+        first = catalog.events.events(after=0, limit=1)
         assert (first.reached, len(first.events)) == (1, 1)
         with pytest.raises(InvalidArgumentError):
-            catalog.events(after=0, limit=1, wanted=EventFilter(scopes=("a..b",)))
+            catalog.events.events(after=0, limit=1, wanted=EventFilter(scopes=("a..b",)))
 
 
 def a_waiting_reader_is_woken_by_a_commit(bench: Bench) -> None:
     with bench.client() as catalog, bench.client() as reader:
         table = create(catalog).table_id
-        position = reader.latest_feed_position()
-        assert reader.wait_for_events(after=0, seconds=0) and not reader.wait_for_events(after=position, seconds=0.05)
+        position = reader.feed.latest_feed_position()
+        assert reader.events.wait_for_events(after=0, seconds=0) and not reader.events.wait_for_events(
+            after=position, seconds=0.05
+        )
         answers: list[bool] = []
-        waiting = threading.Thread(target=lambda: answers.append(reader.wait_for_events(after=position, seconds=60)))
+        waiting = threading.Thread(
+            target=lambda: answers.append(reader.events.wait_for_events(after=position, seconds=60))
+        )
         waiting.start()
         time.sleep(0.2)
         catalog.commit(table, proposal(1))
@@ -94,17 +98,17 @@ def old_entries_are_deleted_and_positions_go_on(bench: Bench) -> None:
         bench.clock.now += _DAY_MS
         other = TableIdentifier("main", "sales", "other")
         create(catalog, other)
-        assert catalog.delete_old_entries(before_ms=bench.clock.now) == 2
-        assert catalog.delete_old_entries(before_ms=bench.clock.now) == 0
-        page = catalog.events(after=0, limit=9)
+        assert catalog.events.delete_old_entries(before_ms=bench.clock.now) == 2
+        assert catalog.events.delete_old_entries(before_ms=bench.clock.now) == 0
+        page = catalog.events.events(after=0, limit=9)
         assert (page.deleted_up_to, [event.position for event in page.events]) == (2, [3])
-        commits = catalog.feed_page(after=0, limit=9)
+        commits = catalog.feed.feed_page(after=0, limit=9)
         assert (commits.deleted_up_to, [entry.position for entry in commits.entries]) == (2, [3])
         # The record of the commit stays, and says what a reader has missed.
-        (newest,) = catalog.newest_deleted_commits([NAME, other])
+        (newest,) = catalog.feed.newest_deleted_commits([NAME, other])
         assert (newest.identifier, newest.version, newest.position) == (NAME, 1, 2)
         catalog.commit(table, proposal(2))
-        assert catalog.latest_feed_position() == 4 and catalog.newest_deleted_commits([NAME, other]) == ()
+        assert catalog.feed.latest_feed_position() == 4 and catalog.feed.newest_deleted_commits([NAME, other]) == ()
 
 
 def an_entry_after_a_younger_one_is_not_deleted(bench: Bench) -> None:
@@ -114,8 +118,8 @@ def an_entry_after_a_younger_one_is_not_deleted(bench: Bench) -> None:
         catalog.commit(table, proposal(1))
         bench.clock.now -= _DAY_MS  # As a clock that was wrong, or a transaction that was open for long.
         catalog.commit(table, proposal(2))
-        assert catalog.delete_old_entries(before_ms=bench.clock.now + 1) == 1
-        page = catalog.events(after=0, limit=9)
+        assert catalog.events.delete_old_entries(before_ms=bench.clock.now + 1) == 1
+        page = catalog.events.events(after=0, limit=9)
         assert (page.deleted_up_to, [event.version for event in page.events]) == (1, [1, 2])
 
 

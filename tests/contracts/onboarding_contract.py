@@ -104,12 +104,12 @@ def a_released_table_frees_name_and_location_and_keeps_its_commits(bench: Bench)
     """CM-D6"""
     with bench.client() as catalog:
         table = _adopted(catalog)
-        lease = catalog.acquire_maintenance_lease(
+        lease = catalog.leases.acquire_maintenance_lease(
             table.table_id, MaintenanceKind.DATA_CLEANUP, owner="x", duration_ms=1000
         )
         assert isinstance(lease, LeaseGranted)
-        catalog.pin_version(table.table_id, 7, owner="x")
-        position = catalog.latest_feed_position()
+        catalog.pins.pin_version(table.table_id, 7, owner="x")
+        position = catalog.feed.latest_feed_position()
         for _ in range(2):
             catalog.release_table(table.table_id)
         with pytest.raises(TableNotFoundError):
@@ -119,9 +119,9 @@ def a_released_table_frees_name_and_location_and_keeps_its_commits(bench: Bench)
         with pytest.raises(TableNotFoundError):
             catalog.undrop_table(table.table_id)
         assert catalog.inactive_tables() == () and catalog.overlapping_tables(LOCATION) == ()
-        assert [entry.table_id for entry in catalog.feed(after=0, limit=9)] == [table.table_id]
+        assert [entry.table_id for entry in catalog.feed.feed(after=0, limit=9)] == [table.table_id]
         again = _adopted(catalog)
-        assert again.table_id != table.table_id and catalog.latest_feed_position() > position
+        assert again.table_id != table.table_id and catalog.feed.latest_feed_position() > position
         catalog.release_table(again.table_id)
         assert isinstance(_adopted(catalog), TableEntry)
 
@@ -148,7 +148,7 @@ def _is_refused_to_tables(catalog: Catalog) -> None:
     dropped = create(catalog, DROPPED)
     catalog.drop_table(DROPPED)
     catalog.register_path(DROPPED, f"{LOCATION}-dropped")
-    feed = catalog.latest_feed_position()
+    feed = catalog.feed.latest_feed_position()
     calls: tuple[Callable[[], object], ...] = (
         lambda: catalog.create_staging_table(OTHER),
         lambda: catalog.create_staging_table(OTHER, location="memory://given/orders"),
@@ -160,7 +160,7 @@ def _is_refused_to_tables(catalog: Catalog) -> None:
     for call in calls:
         with pytest.raises(TableAlreadyExistsError, match=r"registered for reading only.*Nothing was changed"):
             call()
-    assert catalog.list_tables() == (NAME,) and catalog.latest_feed_position() == feed
+    assert catalog.list_tables() == (NAME,) and catalog.feed.latest_feed_position() == feed
 
 
 def a_registered_path_that_is_adopted_is_the_name_of_a_table(bench: Bench) -> None:

@@ -66,7 +66,7 @@ def the_id_of_the_catalog_is_that_of_its_feed(bench: Bench) -> None:
     with bench.client() as catalog, bench.client() as other:
         identity = catalog.identity()
         assert identity == other.identity()
-        assert identity.catalog_id == catalog.feed_page(after=0, limit=1).catalog_id
+        assert identity.catalog_id == catalog.feed.feed_page(after=0, limit=1).catalog_id
         assert identity.warehouse == WAREHOUSE
 
 
@@ -80,9 +80,9 @@ def recovered_commits_are_recorded_once_and_can_be_followed(bench: Bench) -> Non
         ratified = entry.ratified
         assert (ratified.latest_version, ratified.published_version, ratified.latest_data_version) == (3, 3, 2)
         assert entry.definition is not None and entry.definition.metadata == metadata("b")
-        feed = catalog.feed(after=0, limit=9)
+        feed = catalog.feed.feed(after=0, limit=9)
         assert catalog.take_in_commits(table, history(found), after=1) is False
-        assert catalog.feed(after=0, limit=9) == feed
+        assert catalog.feed.feed(after=0, limit=9) == feed
         assert [entry.summary for entry in feed[2:]] == [one.summary for one in found]
         assert isinstance(catalog.commit(table, proposal(3)), VersionTaken)
         assert isinstance(catalog.commit(table, proposal(4)), Ratified)
@@ -94,10 +94,10 @@ def recovered_commits_get_feed_positions_after_a_gap(bench: Bench) -> None:
         table = create(catalog).table_id
         catalog.take_in_commits(table, history([published(1), published(2)]), after=0)
         catalog.commit(table, proposal(3))
-        positions = [entry.position for entry in catalog.feed(after=0, limit=9)]
+        positions = [entry.position for entry in catalog.feed.feed(after=0, limit=9)]
         assert positions[0] == 1 and positions[1] > 10**9
         assert positions[1:] == list(range(positions[1], positions[1] + 3))
-        assert catalog.latest_feed_position() == positions[-1]
+        assert catalog.feed.latest_feed_position() == positions[-1]
 
 
 def unpublished_commits_are_recovered_from_staged_files(bench: Bench) -> None:
@@ -133,7 +133,7 @@ def recovery_is_refused_after_another_commit(bench: Bench) -> None:
 def recovered_commits_with_a_gap_or_old_timestamp_are_refused(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
-        before = catalog.feed(after=0, limit=9)
+        before = catalog.feed.feed(after=0, limit=9)
         for wrong in (
             [published(2)],
             [published(1), published(3)],
@@ -147,7 +147,7 @@ def recovered_commits_with_a_gap_or_old_timestamp_are_refused(bench: Bench) -> N
             catalog.take_in_commits(table, history([misnamed]), after=0)
         with pytest.raises(TableNotFoundError):
             catalog.take_in_commits("unknown", history([published(1)]), after=0)
-        assert catalog.feed(after=0, limit=9) == before
+        assert catalog.feed.feed(after=0, limit=9) == before
 
 
 def recovery_replaces_all_commits_above_a_version(bench: Bench) -> None:
@@ -156,8 +156,8 @@ def recovery_replaces_all_commits_above_a_version(bench: Bench) -> None:
         fork = [proposal(1), inline(2), proposal(3)]
         for one in fork:
             catalog.commit(table, one)
-        catalog.pin_version(table, 3, owner="run")
-        catalog.pin_version(table, 0, owner="early")
+        catalog.pins.pin_version(table, 3, owner="run")
+        catalog.pins.pin_version(table, 0, owner="early")
         commits = [published(1), published(2, data_change=False)]
         txn_ids = [one.summary.txn_id for one in fork]
         with pytest.raises(RecoveryError):
@@ -166,11 +166,11 @@ def recovery_replaces_all_commits_above_a_version(bench: Bench) -> None:
         assert catalog.take_in_commits(table, history(commits), after=0, replaces=txn_ids) is False
         ratified = catalog.load_table_by_id(table).ratified
         assert (ratified.latest_version, ratified.latest_data_version, ratified.commits) == (2, 1, ())
-        assert [entry.summary.txn_id for entry in catalog.feed(after=1, limit=9)] == [
+        assert [entry.summary.txn_id for entry in catalog.feed.feed(after=1, limit=9)] == [
             one.summary.txn_id for one in commits
         ]
-        assert catalog.pinned_version(table, owner="run") is None
-        assert catalog.pinned_version(table, owner="early") == 0
+        assert catalog.pins.pinned_version(table, owner="run") is None
+        assert catalog.pins.pinned_version(table, owner="early") == 0
 
 
 def a_table_of_a_lost_catalog_is_adopted_with_its_id_and_location(bench: Bench) -> None:
@@ -182,7 +182,7 @@ def a_table_of_a_lost_catalog_is_adopted_with_its_id_and_location(bench: Bench) 
         assert (entry.table_id, entry.location) == (table.table_id, table.location)
         assert (entry.ratified.latest_version, entry.ratified.published_version) == (7, 7)
         assert entry.definition == table.history.definition
-        assert [found.version for found in catalog.feed(after=0, limit=9)] == [5, 6, 7]
+        assert [found.version for found in catalog.feed.feed(after=0, limit=9)] == [5, 6, 7]
         assert isinstance(catalog.commit(table.table_id, proposal(8)), Ratified)
 
 
@@ -252,7 +252,7 @@ def versions_may_be_missing_only_after_log_cleanup(bench: Bench) -> None:
         assert catalog.take_in_commits(table, cleaned, after=1) is True
         assert catalog.take_in_commits(table, cleaned, after=1) is False
         assert [one.version for one in catalog.commit_records(table, start=0, end=9)] == [0, 1, 5, 6]
-        feed = catalog.feed(after=0, limit=9)
+        feed = catalog.feed.feed(after=0, limit=9)
         assert [(entry.version, entry.data_version) for entry in feed[2:]] == [(5, 5), (6, 6)]
         assert isinstance(catalog.commit(table, proposal(7)), Ratified)
 
@@ -263,14 +263,14 @@ def commits_after_cleaned_versions_replace_those_of_the_catalog(bench: Bench) ->
         fork = [proposal(1), proposal(2)]
         for one in fork:
             catalog.commit(table, one)
-        catalog.pin_version(table, 2, owner="run")
+        catalog.pins.pin_version(table, 2, owner="run")
         cleaned = replace(history([published(9)]), start=HistoryStart.AFTER_CLEANUP)
         with pytest.raises(RecoveryError):
             catalog.take_in_commits(table, cleaned, after=0)
         replaced = [one.summary.txn_id for one in fork]
         assert catalog.take_in_commits(table, cleaned, after=0, replaces=replaced) is True
         assert [one.version for one in catalog.commit_records(table, start=0, end=9)] == [0, 9]
-        assert catalog.pinned_version(table, owner="run") is None
+        assert catalog.pins.pinned_version(table, owner="run") is None
 
 
 def recovered_commits_keep_their_mode(bench: Bench) -> None:
@@ -289,7 +289,7 @@ def the_content_of_a_commit_is_replaced_once_with_an_entry_of_the_audit(bench: B
         catalog.commit(table, second)
         (record,) = catalog.commit_records(table, start=1, end=1)
         other = replace(proposal(1), sha256="b" * 64, file_size=7, summary=first.summary)
-        feed = [entry.position for entry in catalog.feed(after=0, limit=9)]
+        feed = [entry.position for entry in catalog.feed.feed(after=0, limit=9)]
         call = partial(
             catalog.replace_commit, table, other, replaces=record, data_change=False, reason="took back ../x"
         )
@@ -299,9 +299,9 @@ def the_content_of_a_commit_is_replaced_once_with_an_entry_of_the_audit(bench: B
         assert (found.file_name, found.file_size, found.sha256) == (other.file_name, 7, "b" * 64)
         assert (found.txn_id, found.in_commit_timestamp) == (record.txn_id, record.in_commit_timestamp)
         assert catalog.get_ratified_commits(table).latest_version == 2
-        assert [entry.position for entry in catalog.feed(after=0, limit=9)] == feed
-        assert [entry.summary.data_change for entry in catalog.feed(after=0, limit=9)][1] is False
-        (entry,) = [entry for entry in catalog.audit() if entry.action == "take back commit"]
+        assert [entry.position for entry in catalog.feed.feed(after=0, limit=9)] == feed
+        assert [entry.summary.data_change for entry in catalog.feed.feed(after=0, limit=9)][1] is False
+        (entry,) = [entry for entry in catalog.audit_log.audit() if entry.action == "take back commit"]
         assert (entry.scope, entry.reason) == (str(NAME), "took back ../x")
 
 

@@ -62,7 +62,7 @@ def one_of_concurrent_registrations_gets_the_name(bench: Bench) -> None:
         with ThreadPoolExecutor(8) as threads:
             entries = [entry for entry in threads.map(register, [staging.table_id for staging in made]) if entry]
         assert len(entries) == 1 and catalog.load_table(NAME) == entries[0]
-        assert catalog.latest_feed_position() == 1
+        assert catalog.feed.latest_feed_position() == 1
         with pytest.raises(TableAlreadyExistsError, match=r"main\.sales\.orders"):
             catalog.create_staging_table(NAME)
 
@@ -72,7 +72,7 @@ def a_repeated_registration_returns_the_entry(bench: Bench) -> None:
     with bench.client() as catalog:
         entry = create(catalog)
         assert catalog.register_table(entry.table_id, NAME, summary=summary(9)) == entry
-        assert len(catalog.feed(after=0, limit=10)) == 1
+        assert len(catalog.feed.feed(after=0, limit=10)) == 1
         with pytest.raises(TableAlreadyExistsError):
             catalog.register_table(entry.table_id, TableIdentifier("main", "sales", "other"), summary=summary(9))
         with pytest.raises(TableNotFoundError):
@@ -95,7 +95,7 @@ def clients_of_a_dropped_table_do_not_reach_its_successor(bench: Bench) -> None:
             lambda: catalog.commit(old.table_id, proposal(2)),
             lambda: catalog.get_ratified_commits(old.table_id),
             lambda: catalog.set_published_version(old.table_id, 1),
-            lambda: catalog.acquire_maintenance_lease(
+            lambda: catalog.leases.acquire_maintenance_lease(
                 old.table_id, MaintenanceKind.CHECKPOINT, owner="a", duration_ms=1
             ),
             lambda: catalog.register_table(old.table_id, NAME, summary=summary(1)),
@@ -202,7 +202,7 @@ def only_tables_dropped_long_enough_ago_are_purged(bench: Bench) -> None:
             catalog.begin_purge(entry.table_id, min_age_ms=0)
         with pytest.raises(TableNotFoundError):
             catalog.undrop_table(entry.table_id)
-        assert [one.table_id for one in catalog.feed(after=0, limit=9)] == [entry.table_id]
+        assert [one.table_id for one in catalog.feed.feed(after=0, limit=9)] == [entry.table_id]
 
 
 def a_purged_reservation_cannot_be_registered(bench: Bench) -> None:

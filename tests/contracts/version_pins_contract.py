@@ -31,31 +31,31 @@ def _created(catalog: Catalog, versions: int) -> str:
 def the_first_pin_of_an_owner_stays(bench: Bench) -> None:
     with bench.client() as first, bench.client() as second:
         table = _created(first, 5)
-        assert first.pinned_version(table, owner="run 1") is None
-        assert first.pin_version(table, 3, owner="run 1") == 3
-        assert second.pin_version(table, 5, owner="run 1") == 3
-        assert second.pin_version(table, 1, owner="run 1") == 3
-        assert second.pin_version(table, 5, owner="run 2") == 5
-        assert first.pinned_version(table, owner="run 1") == 3
+        assert first.pins.pinned_version(table, owner="run 1") is None
+        assert first.pins.pin_version(table, 3, owner="run 1") == 3
+        assert second.pins.pin_version(table, 5, owner="run 1") == 3
+        assert second.pins.pin_version(table, 1, owner="run 1") == 3
+        assert second.pins.pin_version(table, 5, owner="run 2") == 5
+        assert first.pins.pinned_version(table, owner="run 1") == 3
 
 
 def a_pin_is_raised_and_never_lowered(bench: Bench) -> None:
     with bench.client() as catalog:
         table = _created(catalog, 9)
-        assert catalog.raise_pinned_version(table, 4, owner="run") == 4
-        assert catalog.raise_pinned_version(table, 7, owner="run") == 7
-        assert catalog.raise_pinned_version(table, 6, owner="run") == 7
-        assert catalog.pin_version(table, 9, owner="run") == 7
-        assert catalog.pinned_version(table, owner="run") == 7
+        assert catalog.pins.raise_pinned_version(table, 4, owner="run") == 4
+        assert catalog.pins.raise_pinned_version(table, 7, owner="run") == 7
+        assert catalog.pins.raise_pinned_version(table, 6, owner="run") == 7
+        assert catalog.pins.pin_version(table, 9, owner="run") == 7
+        assert catalog.pins.pinned_version(table, owner="run") == 7
 
 
 def an_owner_has_one_pin_for_each_table(bench: Bench) -> None:
     with bench.client() as catalog:
         table = _created(catalog, 1)
         other = create(catalog, TableIdentifier("main", "sales", "other")).table_id
-        catalog.pin_version(table, 1, owner="run")
-        catalog.pin_version(other, 0, owner="run")
-        assert [catalog.pinned_version(each, owner="run") for each in (table, other)] == [1, 0]
+        catalog.pins.pin_version(table, 1, owner="run")
+        catalog.pins.pin_version(other, 0, owner="run")
+        assert [catalog.pins.pinned_version(each, owner="run") for each in (table, other)] == [1, 0]
 
 
 def a_pin_belongs_to_the_principal_that_made_it(bench: Bench) -> None:
@@ -63,36 +63,36 @@ def a_pin_belongs_to_the_principal_that_made_it(bench: Bench) -> None:
         table = create(owner).table_id
         for version in (1, 2):
             owner.commit(table, proposal(version))
-        owner.enable_grants(owner=owner.whoami().principal)
+        owner.access.enable_grants(owner=owner.access.whoami().principal)
         for client, privilege in ((ana, Privilege.APPEND), (bob, Privilege.READ)):
-            owner.grant([privilege], str(NAME), str(client.whoami().principal))
-        assert ana.pin_version(table, 1, owner="run") == 1
-        assert bob.pinned_version(table, owner="run") is None
-        assert bob.pin_version(table, 0, owner="run") == 0
-        assert (ana.pinned_version(table, owner="run"), bob.pinned_version(table, owner="run")) == (1, 0)
-        assert ana.raise_pinned_version(table, 2, owner="run") == 2, "it has written the version"
-        assert bob.pinned_version(table, owner="run") == 2
+            owner.access.grant([privilege], str(NAME), str(client.access.whoami().principal))
+        assert ana.pins.pin_version(table, 1, owner="run") == 1
+        assert bob.pins.pinned_version(table, owner="run") is None
+        assert bob.pins.pin_version(table, 0, owner="run") == 0
+        assert (ana.pins.pinned_version(table, owner="run"), bob.pins.pinned_version(table, owner="run")) == (1, 0)
+        assert ana.pins.raise_pinned_version(table, 2, owner="run") == 2, "it has written the version"
+        assert bob.pins.pinned_version(table, owner="run") == 2
 
 
 def pins_expire_after_their_lifetime(bench: Bench) -> None:
     with bench.client() as catalog:
         table = _created(catalog, 2)
-        catalog.pin_version(table, 1, owner="old")
-        catalog.pin_version(table, 1, owner="renewed")
+        catalog.pins.pin_version(table, 1, owner="old")
+        catalog.pins.pin_version(table, 1, owner="renewed")
         bench.clock.now += PIN_LIFETIME_MS
-        catalog.raise_pinned_version(table, 2, owner="renewed")
-        catalog.pin_version(table, 2, owner="next")
-        assert catalog.pinned_version(table, owner="old") == 1
+        catalog.pins.raise_pinned_version(table, 2, owner="renewed")
+        catalog.pins.pin_version(table, 2, owner="next")
+        assert catalog.pins.pinned_version(table, owner="old") == 1
         bench.clock.now += 1
-        catalog.pin_version(table, 2, owner="last")
-        assert catalog.pinned_version(table, owner="old") is None
-        assert catalog.pinned_version(table, owner="renewed") == 2
+        catalog.pins.pin_version(table, 2, owner="last")
+        assert catalog.pins.pinned_version(table, owner="old") is None
+        assert catalog.pins.pinned_version(table, owner="renewed") == 2
 
 
 def a_pin_requires_a_table_an_owner_and_a_version(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
-        for pin in (catalog.pin_version, catalog.raise_pinned_version):
+        for pin in (catalog.pins.pin_version, catalog.pins.raise_pinned_version):
             with pytest.raises(TableNotFoundError):
                 pin("no such id", 1, owner="run")
             with pytest.raises(InvalidArgumentError):
@@ -105,18 +105,18 @@ def a_version_that_the_table_does_not_have_is_not_pinned(bench: Bench) -> None:
     """Except of a table whose commits are made put-if-absent: clients see its versions before the catalog does."""
     with bench.client() as catalog:
         table = _created(catalog, 1)
-        for pin in (catalog.pin_version, catalog.raise_pinned_version):
+        for pin in (catalog.pins.pin_version, catalog.pins.raise_pinned_version):
             with pytest.raises(InvalidArgumentError, match="the latest version is 1"):
                 pin(table, 2, owner="run")
-            assert catalog.pinned_version(table, owner="run") is None
-        assert catalog.pin_version(table, 1, owner="run") == 1
+            assert catalog.pins.pinned_version(table, owner="run") is None
+        assert catalog.pins.pin_version(table, 1, owner="run") == 1
         with pytest.raises(InvalidArgumentError, match="the latest version is 1"):
-            catalog.raise_pinned_version(table, 2, owner="run")
-        assert catalog.pinned_version(table, owner="run") == 1
+            catalog.pins.raise_pinned_version(table, 2, owner="run")
+        assert catalog.pins.pinned_version(table, owner="run") == 1
         catalog.set_published_version(table, 1)
-        catalog.change_commit_policy(table, CommitPolicy.parse("put_if_absent"))
-        assert catalog.raise_pinned_version(table, 2, owner="run") == 2
-        assert catalog.pin_version(table, 5, owner="other run") == 5
+        catalog.commit_policies.change_commit_policy(table, CommitPolicy.parse("put_if_absent"))
+        assert catalog.pins.raise_pinned_version(table, 2, owner="run") == 2
+        assert catalog.pins.pin_version(table, 5, owner="other run") == 5
 
 
 def _pin_all(bench: Bench, table: str, own: int, rounds: int, barrier: Any, answers: Any) -> None:
@@ -124,7 +124,7 @@ def _pin_all(bench: Bench, table: str, own: int, rounds: int, barrier: Any, answ
         pinned = []
         for number in range(rounds):
             barrier.wait(300)
-            pinned.append(catalog.pin_version(table, own, owner=f"run {number}"))
+            pinned.append(catalog.pins.pin_version(table, own, owner=f"run {number}"))
     answers.put(pinned)
 
 
@@ -140,15 +140,17 @@ def one_of_concurrent_processes_sets_each_pin(bench: Bench) -> None:
         process.join()
     assert pinned[0] == pinned[1] == pinned[2]
     with bench.client() as catalog:
-        assert [catalog.pinned_version(table, owner=f"run {number}") for number in range(20)] == pinned[0]
+        assert [catalog.pins.pinned_version(table, owner=f"run {number}") for number in range(20)] == pinned[0]
 
 
 def concurrent_raises_leave_the_highest_pin(bench: Bench) -> None:
     with bench.client() as catalog, ThreadPoolExecutor(max_workers=6) as pool:
         table = _created(catalog, 39)
-        pinned = list(pool.map(lambda version: catalog.raise_pinned_version(table, version, owner="run"), range(40)))
+        pinned = list(
+            pool.map(lambda version: catalog.pins.raise_pinned_version(table, version, owner="run"), range(40))
+        )
         assert all(answer >= version for version, answer in enumerate(pinned))
-        assert catalog.pinned_version(table, owner="run") == 39
+        assert catalog.pins.pinned_version(table, owner="run") == 39
 
 
 VERSION_PINS_CONTRACT: tuple[Rule, ...] = (

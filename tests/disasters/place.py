@@ -232,7 +232,9 @@ class Place:
     def _build(self) -> None:
         with self.client(now_ms=self._tick) as client:
             for kind in MaintenanceKind:
-                client.catalog.set_maintenance_rule(MaintenanceRule(scope="main", kind=kind, allowed=True))
+                client.catalog.maintenance_policies.set_maintenance_rule(
+                    MaintenanceRule(scope="main", kind=kind, allowed=True)
+                )
             table, other = self._new(client, NAME), self._new(client, OTHER)
             self.facts.table_id, self.facts.location = table.table_id, table.location
             self.facts.other_location = other.location

@@ -122,7 +122,7 @@ def test_each_event_is_posted_in_order_with_a_signature_and_not_again(
         assert not namespace["is_authentic"](headers, body + b" ", SECRET.encode(), time.time())
         assert headers["webhook-id"] == str(json.loads(body)["position"])
     assert run() == (0, "") and len(receiver.requests) == 3
-    catalog.commit(catalog.feed(after=0, limit=1)[0].table_id, proposal(3))
+    catalog.commit(catalog.feed.feed(after=0, limit=1)[0].table_id, proposal(3))
     assert run() == (0, "") and receiver.positions == [1, 2, 3, 4]
 
 
@@ -166,8 +166,10 @@ def test_deleted_events_end_the_program_and_keep_the_position(
     tmp_path: Path, catalog: SqlCatalog, receiver: Receiver, run: Run
 ) -> None:
     (tmp_path / "position").write_text("1")
-    catalog.set_maintenance_rule(MaintenanceRule(scope="main", kind=MaintenanceKind.FEED_CLEANUP, allowed=True))
-    assert catalog.delete_old_entries(before_ms=2**53)
+    catalog.maintenance_policies.set_maintenance_rule(
+        MaintenanceRule(scope="main", kind=MaintenanceKind.FEED_CLEANUP, allowed=True)
+    )
+    assert catalog.events.delete_old_entries(before_ms=2**53)
     code, errors = run()
     assert code == 1 and "FeedGapError" in errors and "read on after position" in errors
     assert receiver.requests == [] and stored(tmp_path) == "1"

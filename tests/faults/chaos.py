@@ -186,7 +186,9 @@ def run(
         )
         client = place.client()
         for kind in MaintenanceKind:
-            client.catalog.set_maintenance_rule(MaintenanceRule(scope="main", kind=kind, allowed=True))
+            client.catalog.maintenance_policies.set_maintenance_rule(
+                MaintenanceRule(scope="main", kind=kind, allowed=True)
+            )
         schema = StructType((StructField("id", PrimitiveType("string")),))
         first = MODES[0] if place.switches else mode
         for name in (TABLE, TWIN) if pairs else (TABLE,):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.sql.database.parts import Part
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.transaction import Committed
 from cm_delta_dagster.client.settings import ClientSettings
@@ -59,6 +60,8 @@ class Killing:
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._inner, name)
+        if isinstance(attribute, Part):
+            return Killing(attribute, self._die_at, self._when)
         if name == "store_for":
             return lambda location: Killing(attribute(location), self._die_at, self._when)
         if name not in CHANGING:

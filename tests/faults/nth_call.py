@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.sql.database.parts import Part
 from cm_delta_dagster.client.client import DeltaClient, wall_clock_ms
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.errors import CatalogUnavailableError, StorageError
@@ -74,6 +75,8 @@ class Faulty:
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self._real, name)
+        if isinstance(attribute, Part):
+            return Faulty(attribute, self._plan, self._error)
         if not callable(attribute) or name in ("close", "now_ms"):  # The clock is not a request.
             return attribute
 

@@ -42,7 +42,7 @@ def state_of(table: Table) -> tuple[Any, ...]:
     client = table.services
     assert isinstance(client, DeltaClient)
     client.wait_for_background()
-    feed = tuple(entry for entry in client.catalog.feed(after=0, limit=10_000) if entry.table_id == table.table_id)
+    feed = tuple(entry for entry in client.catalog.feed.feed(after=0, limit=10_000) if entry.table_id == table.table_id)
     snapshot = table.snapshot()
     assert snapshot.version == feed[-1].version
     return (

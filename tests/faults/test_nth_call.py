@@ -81,8 +81,12 @@ def template(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     mode: CommitMode = request.param
     with world.client() as client:
         for kind in MaintenanceKind:
-            client.catalog.set_maintenance_rule(MaintenanceRule(scope="main", kind=kind, allowed=True))
-        client.catalog.set_commit_policy(CommitPolicyRule(scope="main", policy=CommitPolicy.parse(mode.value)))
+            client.catalog.maintenance_policies.set_maintenance_rule(
+                MaintenanceRule(scope="main", kind=kind, allowed=True)
+            )
+        client.catalog.commit_policies.set_commit_policy(
+            CommitPolicyRule(scope="main", policy=CommitPolicy.parse(mode.value))
+        )
         table = create_table(client, identifier=TABLE, schema=SCHEMA)
         for number in range(3):
             write(table, world, f"file-{number}.parquet")

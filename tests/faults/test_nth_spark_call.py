@@ -150,7 +150,9 @@ def new_world(directory: Path, spark: SparkSession) -> DiskWorld:
     world = DiskWorld(directory)
     with world.client() as client:
         for kind in MaintenanceKind:
-            client.catalog.set_maintenance_rule(MaintenanceRule(scope="main", kind=kind, allowed=True))
+            client.catalog.maintenance_policies.set_maintenance_rule(
+                MaintenanceRule(scope="main", kind=kind, allowed=True)
+            )
         schema = first_schema(schema_of(frame(spark, *START)))
         clustered = create_table(client, identifier=CLUSTERED, schema=schema, clustering_columns=["id", "text"])
         for rows in (START[:2], START[2:]):

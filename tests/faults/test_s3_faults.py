@@ -224,7 +224,7 @@ def test_a_bucket_that_vanishes_is_an_error_and_not_an_empty_table(lake: S3Lake)
     lake.create(NAME, "staged")
     missing = f"the bucket {lake.bucket} does not exist"
     with lake.client() as client:
-        client.catalog.set_maintenance_rule(ALLOWED)
+        client.catalog.maintenance_policies.set_maintenance_rule(ALLOWED)
         table = client.table(NAME)
         commit(table, "a.parquet")
         client.wait_for_background()
@@ -263,7 +263,7 @@ def test_vacuum_deletes_the_empty_object_of_an_interrupted_write(lake: S3Lake) -
     """VAC-1: S3A leaves an object with the name of the directory and a slash, which s3fs neither shows nor deletes."""
     lake.create(NAME, "staged")
     with lake.client() as client:
-        client.catalog.set_maintenance_rule(ALLOWED)
+        client.catalog.maintenance_policies.set_maintenance_rule(ALLOWED)
         table = client.table(NAME)
         commit(table, "a.parquet")
         root = table.location.removeprefix(f"s3://{lake.bucket}/")
@@ -283,7 +283,7 @@ def test_vacuum_in_a_versioned_bucket_leaves_old_versions_that_can_be_restored(l
     s3.put_bucket_versioning(Bucket=lake.bucket, VersioningConfiguration={"Status": "Enabled"})
     lake.create(NAME, "staged")
     with lake.client() as client:
-        client.catalog.set_maintenance_rule(ALLOWED)
+        client.catalog.maintenance_policies.set_maintenance_rule(ALLOWED)
         table = client.table(NAME)
         commit(table, "a.parquet")
         commit(table, "b.parquet")
@@ -321,7 +321,7 @@ def test_without_permission_to_list_a_table_is_right_or_an_error(lake: S3Lake) -
     error = committed(lake, "b.parquet")
     assert error is None or "s3:ListBucket" in str(error)
     with lake.client() as client, pytest.raises(StorageError, match="s3:ListBucket"):
-        client.catalog.set_maintenance_rule(ALLOWED)
+        client.catalog.maintenance_policies.set_maintenance_rule(ALLOWED)
         vacuum(client.table(NAME), retention_ms=0, retention_check=RetentionCheck.OFF)
     lake.proxy.hides_missing = False
     check(lake, ["a.parquet"] if error else ["a.parquet", "b.parquet"])

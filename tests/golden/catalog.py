@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import RatifiedCommit, RatifiedCommits
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
 from cm_delta_dagster.errors import CatalogError, TableNotFoundError
+from tests.support.catalog_parts import PARTS
 
 IDENTIFIER = TableIdentifier("main", "golden", "t")
 TABLE_ID = "00000000-0000-0000-0000-000000000000"
@@ -86,7 +87,9 @@ class RecordedCatalog:
     def close(self) -> None:
         """Nothing is held."""
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def __getattr__(self, name: str) -> Any:
+        if name in PARTS:
+            return self
         raise CatalogError(f"{name} is not part of a recorded answer.")
 
 

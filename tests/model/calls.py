@@ -11,17 +11,21 @@ STORE, CATALOG = "store", "catalog"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a member to the store or to the catalog. ``key`` is equal for equal calls."""
+    """One call of a member to the store or to the catalog, to one of its ``part``s. ``key`` is equal for equal calls."""
 
     service: str
     method: str
     arguments: tuple[Any, ...] = field(compare=False)
     named: dict[str, Any] = field(compare=False)
     key: str
+    part: str | None = None
 
     @classmethod
-    def of(cls, service: str, method: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> "Call":
-        return cls(service, method, arguments, named, f"{service}.{method}{arguments!r}{sorted(named.items())!r}")
+    def of(
+        cls, service: str, method: str, arguments: tuple[Any, ...], named: dict[str, Any], part: str | None = None
+    ) -> "Call":
+        key = f"{service}.{part or ''}.{method}{arguments!r}{sorted(named.items())!r}"
+        return cls(service, method, arguments, named, key, part)
 
     def __str__(self) -> str:
         shown = [_short(value) for value in self.arguments]
@@ -73,7 +77,8 @@ class Answer:
 def perform(target: Any, call: Call) -> Answer:
     """Make the call on a real object. Only errors of the package are answers; any other one is a bug and passes."""
     try:
-        return Answer.of(getattr(target, call.method)(*call.arguments, **call.named))
+        real = target if call.part is None else getattr(target, call.part)
+        return Answer.of(getattr(real, call.method)(*call.arguments, **call.named))
     except CmDeltaError as error:
         return Answer.failed(error)
 

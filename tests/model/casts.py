@@ -191,7 +191,7 @@ def history_reader(name: str = "observer", *, kept: int = 0) -> Member:
     def act(client: DeltaClient) -> Read:
         table = client.table(NAME)
         found = [table.snapshot()]
-        feed = client.catalog.feed(after=0, limit=1000)
+        feed = client.catalog.feed.feed(after=0, limit=1000)
         for version in range(found[0].version - 1, -1, -1):
             try:
                 found.append(table.snapshot(version=version))
@@ -256,7 +256,7 @@ def founder(mode: str, properties: Mapping[str, str], *, of: str = NAME) -> Memb
 
     def act(client: DeltaClient) -> Created:
         rule = MaintenanceRule(scope="main", kind=MaintenanceKind.METADATA_CLEANUP, allowed=True)
-        client.catalog.set_maintenance_rule(rule)
+        client.catalog.maintenance_policies.set_maintenance_rule(rule)
         table = create_table(client, identifier=of, schema=SCHEMA, properties=properties)
         choose = MODES[mode].choose
         if choose is not None:
@@ -351,7 +351,7 @@ def cast_of_two(name: str, *members: Member, mode: str, single: tuple[str, ...] 
 def creation(name: str, *members: Member, **limits: Any) -> Cast:
     """``members`` that create tables of one unused name; ``limits`` as of :class:`Cast`."""
     allowed = MaintenanceRule(scope="main", kind=MaintenanceKind.METADATA_CLEANUP, allowed=True)
-    owner = Member(name="owner", act=lambda client: client.catalog.set_maintenance_rule(allowed))
+    owner = Member(name="owner", act=lambda client: client.catalog.maintenance_policies.set_maintenance_rule(allowed))
     return Cast(
         name=name,
         members=members,

@@ -8,6 +8,7 @@ import contextlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -110,7 +111,14 @@ class CatalogThatForgetsSilently(Forwarding):
         return replace(answer, commits=())
 
 
-class CatalogWithoutBarrier(Forwarding):
+def with_policies(policies: type[Forwarding], real: Any) -> Forwarding:
+    """A catalog with other commit policies."""
+    catalog = Forwarding(real)
+    catalog.commit_policies = policies(real.commit_policies)
+    return catalog
+
+
+class PoliciesWithoutBarrier(Forwarding):
     """Leaves put-if-absent at once, although writers may be about to create a file."""
 
     def change_commit_policy(self, table_id: str, policy: CommitPolicy | None) -> PolicyChange:
@@ -122,7 +130,7 @@ class CatalogWithoutBarrier(Forwarding):
         return answer
 
 
-class CatalogThatSwitchesUnpublished(Forwarding):
+class PoliciesThatSwitchUnpublished(Forwarding):
     """Goes over to put-if-absent while ratified commits are not published."""
 
     def change_commit_policy(self, table_id: str, policy: CommitPolicy | None) -> PolicyChange:
@@ -481,12 +489,14 @@ MUTANTS: Mapping[str, Mutant] = {
         _with_catalog(CatalogThatForgetsSilently, writer("a"), reader()), "serves no commit", BOTH
     ),
     "a catalog that leaves put-if-absent without a barrier": Mutant(
-        _with_catalog(CatalogWithoutBarrier, writer("a"), mode_changer("staged")),
+        _with_catalog(partial(with_policies, PoliciesWithoutBarrier), writer("a"), mode_changer("staged")),
         "published but not ratified|not the ratified|did not know of every commit",
         ("put-if-absent",),
     ),
     "a catalog that goes into put-if-absent unpublished": Mutant(
-        _with_catalog(CatalogThatSwitchesUnpublished, writer("a"), mode_changer("put_if_absent")),
+        _with_catalog(
+            partial(with_policies, PoliciesThatSwitchUnpublished), writer("a"), mode_changer("put_if_absent")
+        ),
         "before everything was published|reported as not committed",
         BOTH,
     ),

@@ -23,6 +23,7 @@ from cm_delta_dagster.storage.stores import Stores
 from tests.model.calls import CATALOG, STORE, Answer, Call
 from tests.model.determinism import Identity, acting_as
 from tests.model.services import START_MS
+from tests.support.catalog_parts import PARTS
 
 _MAX_PARKED = 200
 _MAX_PARKED_SECONDS = 60.0  # A lease on a table is renewed, by a thread of its own, after 200 seconds.
@@ -95,18 +96,22 @@ class NoWork(InlineWork):
 class Gate:
     """A store or a catalog whose every call waits until the explorer answers it."""
 
-    def __init__(self, service: str, ask: Callable[[Call], Any]) -> None:
+    def __init__(self, service: str, ask: Callable[[Call], Any], part: str | None = None) -> None:
         self._service = service
+        self._part = part
         self._ask = ask
 
-    def __getattr__(self, method: str) -> Callable[..., Any]:
+    def __getattr__(self, method: str) -> Any:
         if method.startswith("_"):
             raise AttributeError(method)
         if method == "now_ms":
             return lambda: START_MS  # No request, and the same for everybody at any moment.
 
+        if self._service == CATALOG and self._part is None and method in PARTS:
+            return Gate(self._service, self._ask, method)
+
         def call(*arguments: Any, **named: Any) -> Any:
-            return self._ask(Call.of(self._service, method, arguments, named))
+            return self._ask(Call.of(self._service, method, arguments, named, self._part))
 
         return call
 

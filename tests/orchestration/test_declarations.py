@@ -77,7 +77,7 @@ def test_a_table_is_brought_in_line_before_the_write_and_only_once(world):
 
 
 def history(world):
-    return [entry.summary for entry in reversed(world.client.catalog.feed(after=0, limit=100))]
+    return [entry.summary for entry in reversed(world.client.catalog.feed.feed(after=0, limit=100))]
 
 
 IMPOSSIBLE = (

@@ -58,7 +58,7 @@ def test_counts_follow_removals_and_unknown_rows(catalog):
     table = make_table(catalog.client, NAME)
     commit(table, partitions=({}, {}))
     commit(table, replace=True)
-    entries = catalog.client.catalog.feed(after=0, limit=10)
+    entries = catalog.client.catalog.feed.feed(after=0, limit=10)
     assert [entry.summary.counts.num_rows for entry in entries] == [0, 2, 1]
     assert [entry.summary.counts.num_files for entry in entries] == [0, 2, 1]
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind, MaintenanceRule
 from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.sql.database.parts import Part
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.transaction import Committed
 from cm_delta_dagster.client.settings import ClientSettings
@@ -59,6 +60,11 @@ class Unreliable:
 
     def __getattr__(self, method: str) -> Any:
         target = getattr(self._real, method)
+        if isinstance(target, Part):
+            return _UnreliablePart(self, target)
+        return self._unreliable(target, method)
+
+    def _unreliable(self, target: Any, method: str) -> Any:
         if not callable(target) or method == "now_ms":  # The clock is not a request.
             return target
 
@@ -75,6 +81,16 @@ class Unreliable:
             return self.changes(method, answer)
 
         return call
+
+
+class _UnreliablePart:
+    """A part of a catalog, with the faults of the catalog."""
+
+    def __init__(self, catalog: Unreliable, real: Part) -> None:
+        self._catalog, self._real = catalog, real
+
+    def __getattr__(self, method: str) -> Any:
+        return self._catalog._unreliable(getattr(self._real, method), method)
 
 
 def broken_storage(method: str, part: str) -> Callable[[str, Any], Exception | None]:
@@ -129,10 +145,12 @@ class Lake:
         )
 
     def allow(self, kind: MaintenanceKind, scope: str = "main") -> None:
-        self.catalog.set_maintenance_rule(MaintenanceRule(scope=scope, kind=kind, allowed=True))
+        self.catalog.maintenance_policies.set_maintenance_rule(MaintenanceRule(scope=scope, kind=kind, allowed=True))
 
     def deny(self, kind: MaintenanceKind, scope: str = "main", reason: str = "") -> None:
-        self.catalog.set_maintenance_rule(MaintenanceRule(scope=scope, kind=kind, allowed=False, reason=reason))
+        self.catalog.maintenance_policies.set_maintenance_rule(
+            MaintenanceRule(scope=scope, kind=kind, allowed=False, reason=reason)
+        )
 
     def append(self, table: Table, path: str | None = None, **more: Any) -> Committed:
         """Commit one new file of 100 bytes and 10 rows, and write 100 bytes at its path."""

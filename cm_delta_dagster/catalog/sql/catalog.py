@@ -4,7 +4,6 @@ This module opens the connection or transaction of each operation. The operation
 package.
 """
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
@@ -26,17 +25,21 @@ from cm_delta_dagster.catalog.ratification import (
 )
 from cm_delta_dagster.catalog.recovery import AdoptedTable, CommitHistory
 from cm_delta_dagster.catalog.sql.access import audit, guard
-from cm_delta_dagster.catalog.sql.access.methods import AccessMethods
+from cm_delta_dagster.catalog.sql.access.audit import SqlAuditLog
+from cm_delta_dagster.catalog.sql.access.grants import SqlAccessControl
 from cm_delta_dagster.catalog.sql.database.caller_database import CallerDatabase
 from cm_delta_dagster.catalog.sql.database.callers import environment_principal
 from cm_delta_dagster.catalog.sql.database.database import Database, IfMissing
-from cm_delta_dagster.catalog.sql.feed.methods import FeedMethods
-from cm_delta_dagster.catalog.sql.policies.lease_methods import LeaseMethods
-from cm_delta_dagster.catalog.sql.policies.methods import PolicyMethods
+from cm_delta_dagster.catalog.sql.feed.feed import SqlFeed
+from cm_delta_dagster.catalog.sql.policies.commit_policies import SqlCommitPolicies
+from cm_delta_dagster.catalog.sql.policies.leases import SqlLeases
+from cm_delta_dagster.catalog.sql.policies.maintenance import SqlMaintenancePolicies
+from cm_delta_dagster.catalog.sql.policies.pins import SqlVersionPins
 from cm_delta_dagster.catalog.sql.ratification import approval_requests, commits, records, replacement, validation
 from cm_delta_dagster.catalog.sql.ratification.ratifier import Ratifier
 from cm_delta_dagster.catalog.sql.rows import names
-from cm_delta_dagster.catalog.sql.rules.methods import RuleMethods
+from cm_delta_dagster.catalog.sql.rules.approvals import SqlApprovals
+from cm_delta_dagster.catalog.sql.rules.commit_rules import SqlCommitRules
 from cm_delta_dagster.catalog.sql.tables import clones, lifecycle, recovery, registered_paths, registry
 from cm_delta_dagster.catalog.tables import (
     CatalogIdentity,
@@ -49,11 +52,10 @@ from cm_delta_dagster.catalog.tables import (
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 
-_log = logging.getLogger(__name__)
 _READ = guard.Operation.READ
 
 
-class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMethods):
+class SqlCatalog:
     """Implements :class:`~cm_delta_dagster.catalog.catalog.Catalog` over SQLite (one machine) or PostgreSQL (shared).
 
     The first use opens the database, and creates or migrates it. Thread-safe. Each ratification is one SQL transaction. Close
@@ -83,24 +85,36 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
         max_clock_difference_ms: int = MAX_CLOCK_DIFFERENCE_MS,
         principal: str | None = None,
     ) -> None:
-        self._database = CallerDatabase(
-            Database(url, if_missing=if_missing),
-            principal or environment_principal(),
-            record_refusal=audit.record_refusal,
-        )
+        shared = Database(url, if_missing=if_missing)
         self._closes_database = True
         self._warehouse = None if warehouse is None else names.checked_warehouse(warehouse)
-        self._now_ms = self._database.shared.now_ms if now_ms is None else now_ms
         self._max_clock_difference_ms = max_clock_difference_ms
-        self._ratifier = Ratifier(self._database, now_ms=self._now_ms, max_ahead_ms=max_clock_difference_ms)
+        self._now_ms = shared.now_ms if now_ms is None else now_ms
+        database = CallerDatabase(
+            shared, principal or environment_principal(), now_ms=self._now_ms, record_refusal=audit.record_refusal
+        )
+        self._ratifier = Ratifier(database, now_ms=self._now_ms, max_ahead_ms=max_clock_difference_ms)
+        self._open_parts(database)
+
+    def _open_parts(self, database: CallerDatabase) -> None:
+        self._database = database
+        self.feed = self.events = SqlFeed(database)
+        self.commit_policies = SqlCommitPolicies(database)
+        self.commit_rules = SqlCommitRules(database)
+        self.approvals = SqlApprovals(database)
+        self.maintenance_policies = SqlMaintenancePolicies(database)
+        self.leases = SqlLeases(database)
+        self.pins = SqlVersionPins(database)
+        self.access = SqlAccessControl(database)
+        self.audit_log = SqlAuditLog(database)
 
     def acting_as(self, principal: str | None) -> "SqlCatalog":
         """The same catalog by the same connections, for the calls of ``principal``. Raises InvalidArgumentError."""
-        other = object.__new__(type(self))
+        other = object.__new__(type(self))  # copy() would open other connections, as __reduce__ says.
         vars(other).update(vars(self))
-        other._database = self._database.acting_as(principal)
-        other._ratifier = self._ratifier.acting_in(other._database)
         other._closes_database = False
+        other._open_parts(self._database.acting_as(principal))
+        other._ratifier = self._ratifier.acting_in(other._database)
         return other
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -298,31 +312,7 @@ class SqlCatalog(PolicyMethods, AccessMethods, RuleMethods, LeaseMethods, FeedMe
     def record_published(self, table_id: str, proposal: CommitProposal) -> Ratified | VersionTaken:
         """Record a commit whose published file exists. Raises CommitRejectedError, TableNotFoundError."""
         names.check_published(proposal)
-        now_ms = self._now_ms()
-        outcome = self._database.write(
-            lambda connection: commits.record_published(connection, table_id, proposal, now_ms=now_ms)
-        )
-        ahead_ms = proposal.summary.in_commit_timestamp - now_ms
-        if isinstance(outcome, Ratified) and not outcome.repeated and ahead_ms > self._max_clock_difference_ms:
-            # The file is already the commit: a refusal would make the table unreadable.
-            _log.warning(
-                "Version %d of table %s was made by creating its file, with an in-commit timestamp %.0f seconds ahead of the "
-                "catalog's clock. All later commits get later timestamps. Set the clock of the machine that wrote it.",
-                proposal.version,
-                table_id,
-                ahead_ms / 1000,
-            )
-        flaw = validation.flaw_of_published(proposal) if isinstance(outcome, Ratified) else None
-        if flaw is not None:
-            _log.warning(
-                "Version %d of table %s was made by creating its file, without the catalog: %s It is the latest version "
-                "nevertheless. An owner can take it back: cm-delta doctor TABLE --repair --take-back %d.",
-                proposal.version,
-                table_id,
-                flaw,
-                proposal.version,
-            )
-        return outcome
+        return self._ratifier.record_published(table_id, proposal)
 
     def get_ratified_commits(
         self,

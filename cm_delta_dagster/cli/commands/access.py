@@ -34,7 +34,7 @@ _role = output("an object: role, members")
 def whoami() -> None:
     """Show the principal of this command, its roles, and whether grants are enforced."""
     with open_catalog() as catalog:
-        caller = catalog.whoami()
+        caller = catalog.access.whoami()
     show(
         caller,
         f"principal: {'no principal (state one with --principal)' if caller.principal is None else caller.principal}",
@@ -55,7 +55,7 @@ def grant(privileges: tuple[Privilege, ...], scope: str, to: str, reason: str) -
     SCOPE is * for all tables, catalog, catalog.schema or catalog.schema.table. TO can be public for everybody.
     """
     with open_catalog() as catalog:
-        catalog.grant(privileges, scope, to, reason=reason)
+        catalog.access.grant(privileges, scope, to, reason=reason)
     _show_grants(scope)
 
 
@@ -69,7 +69,7 @@ def grant(privileges: tuple[Privilege, ...], scope: str, to: str, reason: str) -
 def revoke(privileges: tuple[Privilege, ...], scope: str, principal: str, reason: str, lock_out: bool) -> None:
     """Delete the grants of PRIVILEGE on exactly SCOPE to PRINCIPAL."""
     with open_catalog() as catalog:
-        catalog.revoke(privileges, scope, principal, reason=reason, lock_out=lock_out)
+        catalog.access.revoke(privileges, scope, principal, reason=reason, lock_out=lock_out)
     _show_grants(scope)
 
 
@@ -85,7 +85,7 @@ def grants(context: click.Context, scope: str) -> None:
 
 def _show_grants(scope: str) -> None:
     with open_catalog() as catalog:
-        show_records(catalog.grants(scope), "scope grantee privilege granted_by", empty="No grant applies.")
+        show_records(catalog.access.grants(scope), "scope grantee privilege granted_by", empty="No grant applies.")
 
 
 @grants.command("enable")
@@ -95,7 +95,7 @@ def _show_grants(scope: str) -> None:
 def enable_grants(owner: str | None, lock_out: bool) -> None:
     """Enforce grants: a principal may do what it was granted, and what it may do as the owner of a table."""
     with open_catalog() as catalog:
-        catalog.enable_grants(owner=owner, lock_out=lock_out)
+        catalog.access.enable_grants(owner=owner, lock_out=lock_out)
     show({"grants_enabled": True}, "Grants are enforced now.")
 
 
@@ -104,7 +104,7 @@ def enable_grants(owner: str | None, lock_out: bool) -> None:
 def disable_grants() -> None:
     """Stop the enforcement; grants and roles stay."""
     with open_catalog() as catalog:
-        catalog.disable_grants()
+        catalog.access.disable_grants()
     show({"grants_enabled": False}, "Grants are not enforced now.")
 
 
@@ -115,7 +115,7 @@ def roles(context: click.Context) -> None:
     """List roles with their members, or change them."""
     if context.invoked_subcommand is None:
         with open_catalog() as catalog:
-            show_records(catalog.roles(), "name members", empty="There is no role.")
+            show_records(catalog.access.roles(), "name members", empty="There is no role.")
 
 
 @roles.command("add")
@@ -126,7 +126,7 @@ def roles(context: click.Context) -> None:
 def add_to_role(role: str, members: tuple[str, ...], reason: str) -> None:
     """Add principals or roles to ROLE, which is created if it does not exist."""
     with open_catalog() as catalog:
-        catalog.add_to_role(role, members, reason=reason)
+        catalog.access.add_to_role(role, members, reason=reason)
     show({"role": role, "members": members}, f"{', '.join(members)}: now in the role {role}.")
 
 
@@ -139,7 +139,7 @@ def add_to_role(role: str, members: tuple[str, ...], reason: str) -> None:
 def remove_from_role(role: str, members: tuple[str, ...], reason: str, lock_out: bool) -> None:
     """Remove members of ROLE."""
     with open_catalog() as catalog:
-        catalog.remove_from_role(role, members, reason=reason, lock_out=lock_out)
+        catalog.access.remove_from_role(role, members, reason=reason, lock_out=lock_out)
     show({"role": role, "members": members}, f"{', '.join(members)}: not in the role {role} any more.")
 
 
@@ -151,7 +151,7 @@ def remove_from_role(role: str, members: tuple[str, ...], reason: str, lock_out:
 def drop_role(role: str, reason: str, lock_out: bool) -> None:
     """Delete ROLE with its grants."""
     with open_catalog() as catalog:
-        catalog.drop_role(role, reason=reason, lock_out=lock_out)
+        catalog.access.drop_role(role, reason=reason, lock_out=lock_out)
     show({"role": role}, f"The role {role} is deleted.")
 
 
@@ -165,8 +165,8 @@ def owner(name: str, to: str | None, reason: str) -> None:
     with open_catalog() as catalog:
         table_id = catalog.load_table(TableIdentifier.parse(name)).table_id
         if to is not None:
-            catalog.transfer_table(table_id, to, reason=reason)
-        current = catalog.table_owner(table_id)
+            catalog.access.transfer_table(table_id, to, reason=reason)
+        current = catalog.access.table_owner(table_id)
     show({"name": name, "owner": current}, current or "none")
 
 
@@ -178,6 +178,6 @@ def owner(name: str, to: str | None, reason: str) -> None:
 def audit(scope: str, after: int | None, limit: int) -> None:
     """Show who changed grants, roles and rules, and what was refused: the newest entries, in the order of time."""
     with open_catalog() as catalog:
-        entries = catalog.audit(scope=scope, after=after, limit=limit)
+        entries = catalog.audit_log.audit(scope=scope, after=after, limit=limit)
     columns = "entry_id at_ms principal outcome action scope reason change"
     show_records(entries, columns, change=lambda entry: " -> ".join(filter(None, (entry.before, entry.after))))

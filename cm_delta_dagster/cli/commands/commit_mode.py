@@ -25,7 +25,7 @@ def show_commit_mode(name: str) -> None:
             mode = str(catalog.load_table(TableIdentifier.parse(name)).ratified.commit_policy)
             show([{"scope": name, "mode": mode}], mode)
             return
-        modes = [{"scope": rule.scope, "mode": str(rule.policy)} for rule in catalog.commit_policies()]
+        modes = [{"scope": rule.scope, "mode": str(rule.policy)} for rule in catalog.commit_policies.commit_policies()]
     show(modes, *(aligned(modes, "scope mode") if modes else ()), "Without a mode commits are staged.")
 
 

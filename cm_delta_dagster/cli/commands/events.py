@@ -35,7 +35,7 @@ def feed(after: int, follow: bool, kinds: tuple[str, ...], scopes: tuple[str, ..
     """
     with open_catalog() as catalog:
         selection = event_filter(kinds, scopes)
-        reader = EventReader(catalog, after=after, event_filter=selection)
+        reader = EventReader(catalog.events, after=after, event_filter=selection)
         while True:
             try:
                 for event in reader.follow() if follow else reader:
@@ -43,7 +43,7 @@ def feed(after: int, follow: bool, kinds: tuple[str, ...], scopes: tuple[str, ..
                 return
             except FeedGapError as gap:
                 warn(str(gap))
-                reader = EventReader(catalog, after=gap.resume_after, event_filter=selection)
+                reader = EventReader(catalog.events, after=gap.resume_after, event_filter=selection)
 
 
 def _line(event: FeedEvent) -> str:
@@ -82,7 +82,9 @@ def clean_feed(retention_ms: int) -> None:
 def leases() -> None:
     """List the maintenance leases."""
     with open_catalog() as catalog:
-        show_records(catalog.leases(), "identifier kind token expires_ms expired owner", empty="No lease is held.")
+        show_records(
+            catalog.leases.leases(), "identifier kind token expires_ms expired owner", empty="No lease is held."
+        )
 
 
 @click.command("expire-lease")
@@ -94,5 +96,5 @@ def expire_lease(name: str, owner: str, reason: str) -> None:
     """End the maintenance lease of another run on the table NAME: it can neither commit nor delete any more."""
     with open_catalog() as catalog:
         table = catalog.load_table(TableIdentifier.parse(name))
-        catalog.expire_lease(table.table_id, owner=owner, reason=reason)
+        catalog.leases.expire_lease(table.table_id, owner=owner, reason=reason)
     show({"name": name, "owner": owner}, f"The lease of {owner} on {name} is ended.")

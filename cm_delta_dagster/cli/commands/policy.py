@@ -56,10 +56,16 @@ def show_policy(name: str) -> None:
         if len(parts) == _TABLE_PARTS:
             identifier = TableIdentifier.parse(name)
             catalog.load_table(identifier)
-            decisions = [catalog.maintenance_decision(identifier, kind) for kind in MaintenanceKind]
+            decisions = [
+                catalog.maintenance_policies.maintenance_decision(identifier, kind) for kind in MaintenanceKind
+            ]
             show_records(decisions, "verdict kind decided_by reason", verdict=_verdict)
             return
-        rules = [rule for rule in catalog.maintenance_rules() if _related(parts, scope_parts(rule.scope))]
+        rules = [
+            rule
+            for rule in catalog.maintenance_policies.maintenance_rules()
+            if _related(parts, scope_parts(rule.scope))
+        ]
     columns, conditions = "verdict kind scope conditions reason", lambda rule: conditions_text(rule.conditions)
     lines = aligned(rules, columns, verdict=_verdict, conditions=conditions) if rules else []
     show(rules, *lines, f"Without a rule: {_EXEMPT} are allowed, everything else is denied.")
@@ -130,9 +136,11 @@ def deny(**values: Any) -> None:
 def reset(scope: str, kind: MaintenanceKind) -> None:
     """Remove the rule for KIND at SCOPE: the wider scope, or the default, decides again."""
     with open_catalog() as catalog:
-        if not any((rule.scope, rule.kind) == (scope, kind) for rule in catalog.maintenance_rules()):
+        if not any(
+            (rule.scope, rule.kind) == (scope, kind) for rule in catalog.maintenance_policies.maintenance_rules()
+        ):
             warn(f"there was no rule for {kind} at {scope}.")
-        catalog.remove_maintenance_rule(scope, kind)
+        catalog.maintenance_policies.remove_maintenance_rule(scope, kind)
     show({"scope": scope, "kind": kind, "allowed": None}, f"There is no rule for {kind} at {scope} now.")
 
 
@@ -145,7 +153,7 @@ def _set_rule(values: Mapping[str, Any], *, allowed: bool) -> None:
     )
     scope, kind = values["scope"], values["kind"]
     with open_catalog() as catalog:
-        catalog.set_maintenance_rule(
+        catalog.maintenance_policies.set_maintenance_rule(
             MaintenanceRule(scope=scope, kind=kind, allowed=allowed, reason=values["reason"], conditions=conditions)
         )
         if not _tables_in(catalog, scope):

@@ -29,7 +29,7 @@ def rules() -> None:
 def list_rules(scope: str) -> None:
     """List the rules that apply at or below SCOPE; all without SCOPE."""
     with open_catalog() as catalog:
-        applying = catalog.commit_rules(scope)
+        applying = catalog.commit_rules.commit_rules(scope)
     empty = f"No commit rule applies to {scope}." if scope else "No commit rule is set."
     show_records(applying, "scope name kind arguments on_violation reason", empty=empty)
 
@@ -64,7 +64,9 @@ def add_rule(**values: Any) -> None:
         contact=values["contact"],
     )
     with open_catalog() as catalog:
-        stored = catalog.set_commit_rule(rule, confirmed=values["confirm"], may_replace=bool(values["name"]))
+        stored = catalog.commit_rules.set_commit_rule(
+            rule, confirmed=values["confirm"], may_replace=bool(values["name"])
+        )
     show({"scope": rule.scope, "name": rule.name, "kind": rule.kind}, f"The rule {stored} is set.")
 
 
@@ -76,7 +78,7 @@ def add_rule(**values: Any) -> None:
 def remove_rule(scope: str, name: str, reason: str) -> None:
     """Remove the rule NAME of SCOPE."""
     with open_catalog() as catalog:
-        catalog.remove_commit_rule(scope, name, reason=reason)
+        catalog.commit_rules.remove_commit_rule(scope, name, reason=reason)
     show({"scope": scope, "name": name}, f"{scope} has no rule {name!r} any more.")
 
 
@@ -87,7 +89,7 @@ def remove_rule(scope: str, name: str, reason: str) -> None:
 def approvals(scope: str, with_closed: bool) -> None:
     """List the commits that wait for an approval, of all tables or those in SCOPE."""
     with open_catalog() as catalog:
-        requests = catalog.approvals(scope, with_closed=with_closed)
+        requests = catalog.approvals.approvals(scope, with_closed=with_closed)
     columns = "approval_id state identifier operation requested_by requested_ms expires_ms reason what"
     show_records(requests, columns, empty="No commit waits for an approval.")
 
@@ -113,7 +115,7 @@ def approve(approval_id: str) -> None:
 def reject(approval_id: str, reason: str) -> None:
     """Close the request APPROVAL_ID without a commit."""
     with open_catalog() as catalog:
-        closed = catalog.reject_approval(approval_id, reason=reason)
+        closed = catalog.approvals.reject_approval(approval_id, reason=reason)
     done = f"The request {approval_id} for {closed.operation} on {closed.identifier} is rejected."
     show({"approval_id": approval_id}, done)
 

@@ -55,6 +55,6 @@ def commits(name: str, limit: int) -> None:
 
 def _feed_of(catalog: SqlCatalog, identifier: TableIdentifier) -> Iterator[FeedEntry]:
     after = 0
-    while page := catalog.feed(after=after, limit=_PAGE, identifiers=(identifier,)):
+    while page := catalog.feed.feed(after=after, limit=_PAGE, identifiers=(identifier,)):
         yield from page
         after = page[-1].position

@@ -69,7 +69,7 @@ def test_a_number_of_days_that_cannot_be_meant_is_refused(run: Runner, days: str
 def test_leases_are_listed_and_ended(run: Runner, catalog: SqlCatalog) -> None:
     assert run("leases").output == "No lease is held.\n"
     table = catalog.load_table(NAME).table_id
-    catalog.acquire_maintenance_lease(table, MaintenanceKind.DATA_CLEANUP, owner="host/7/x", duration_ms=60_000)
+    catalog.leases.acquire_maintenance_lease(table, MaintenanceKind.DATA_CLEANUP, owner="host/7/x", duration_ms=60_000)
     assert "main.sales.orders  DATA_CLEANUP" in run("leases").output
     (lease,) = json.loads(run("leases", "--json").output)
     assert (lease["identifier"], lease["owner"], lease["token"]) == (str(NAME), "host/7/x", 1)

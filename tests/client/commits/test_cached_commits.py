@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
 from cm_delta_dagster.catalog.ratification import CACHED_COMMITS
 from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.sql.database.parts import Part
 from cm_delta_dagster.catalog.sql.database.schema import COMMITS, DEFINITIONS
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
@@ -57,7 +58,7 @@ class CountingStore:
 class CountingCatalog:
     """A catalog that counts its requests and hands them on, but for those that ``lost`` names."""
 
-    def __init__(self, real: SqlCatalog) -> None:
+    def __init__(self, real: SqlCatalog | Part) -> None:
         self._real = real
         self.calls: Counter[str] = Counter()
         self.lost: set[str] = set()
@@ -66,6 +67,10 @@ class CountingCatalog:
         target = getattr(self._real, name)
         if name == "now_ms":
             return target  # It is no request.
+        if isinstance(target, Part):
+            part = CountingCatalog(target)
+            part.calls, part.lost = self.calls, self.lost
+            return part
 
         def call(*arguments: Any, **named: Any) -> Any:
             self.calls[name] += 1

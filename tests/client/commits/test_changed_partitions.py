@@ -34,7 +34,7 @@ def a_file(day: str, *, rows: int | None = 3, size: int = 10) -> AddFile:
 
 def figures_after(client: DeltaClient) -> Mapping[str, list[int | None]]:
     """The figures of the last commit, by the value of its partition."""
-    tags = list(client.catalog.feed(after=0, limit=100))[-1].summary.tags
+    tags = list(client.catalog.feed.feed(after=0, limit=100))[-1].summary.tags
     days = [values["day"] for values in json.loads(tags[CHANGED_PARTITIONS_TAG])]
     return dict(zip(days, json.loads(tags[PARTITION_FIGURES_TAG]), strict=True))
 
@@ -111,7 +111,7 @@ def test_the_partitions_of_files_are_known_though_the_commit_writes_the_same_col
         transaction.set_metadata(metadata)
         transaction.add_files([a_file("2026-01-01", rows=number)] if file else [])
         transaction.commit()
-        tags = list(client.catalog.feed(after=0, limit=100))[-1].summary.tags
+        tags = list(client.catalog.feed.feed(after=0, limit=100))[-1].summary.tags
         assert json.loads(tags.get(CHANGED_PARTITIONS_TAG, "null")) == ([{"day": "2026-01-01"}] if known else None), (
             number
         )

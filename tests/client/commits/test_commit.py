@@ -360,7 +360,7 @@ def test_the_feed_has_the_partitions_that_a_commit_changed(new_table: NewTable, 
     table = new_table()
     append(table, "2024-01-01")
     overwrite_day(table, "2024-01-01").commit()
-    tags = [entry.summary.tags.get(CHANGED_PARTITIONS_TAG) for entry in client.catalog.feed(after=0, limit=10)]
+    tags = [entry.summary.tags.get(CHANGED_PARTITIONS_TAG) for entry in client.catalog.feed.feed(after=0, limit=10)]
     assert tags == ["[]", '[{"day": "2024-01-01"}]', '[{"day": "2024-01-01"}]']
 
 

@@ -284,7 +284,7 @@ def test_a_commit_made_by_creating_its_file_is_published_immediately(
     assert files_of(store, table) == ([f"{version:020d}.json" for version in range(3)], [])
     known = client.catalog.get_ratified_commits(table.table_id)
     assert (known.latest_version, known.published_version, known.commits) == (2, 2, ())
-    feed = client.catalog.feed(after=0, limit=9)
+    feed = client.catalog.feed.feed(after=0, limit=9)
     assert [(entry.version, entry.summary.operation) for entry in feed][1:] == [(1, "WRITE"), (2, "WRITE")]
 
 
@@ -307,7 +307,7 @@ def test_a_created_commit_unknown_to_the_catalog_is_found_by_the_next_client(
     lossy.lose = {"record_published"}
     committed = transaction.commit()
     assert another(client, store).snapshot().version == committed.version == 3
-    entry = client.catalog.feed(after=0, limit=9)[-1]
+    entry = client.catalog.feed.feed(after=0, limit=9)[-1]
     assert (entry.version, entry.summary.txn_id, entry.summary.data_change) == (3, committed.txn_id, True)
 
 
@@ -594,7 +594,11 @@ def test_scopes_are_chosen_by_name_and_a_new_table_follows_its_schema(
     choose_commit_policy(client, scope="main.test", policy=CommitPolicy.parse("put_if_absent"))
     table = new_table()
     assert append(table) == 1 and files_of(store, table)[1] == []
-    assert [str(rule.policy) for rule in catalog.commit_policies()] == ["inline", "put_if_absent", "put_if_absent"]
+    assert [str(rule.policy) for rule in catalog.commit_policies.commit_policies()] == [
+        "inline",
+        "put_if_absent",
+        "put_if_absent",
+    ]
     choose_commit_policy(client, scope=NAME, policy=None)
     choose_commit_policy(client, scope="main.test", policy=None)
     assert table.snapshot().commit_policy == CommitPolicy.parse("inline")

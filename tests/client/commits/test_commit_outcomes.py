@@ -150,7 +150,7 @@ def test_a_proposal_is_ratified_or_rejected_for_good(
         key=lambda location: store.read(location) == before,
     )
     assert store.read(ratified) == before != store.read(lost)
-    summaries = {entry.version: entry.summary for entry in client.catalog.feed(after=0, limit=10)}
+    summaries = {entry.version: entry.summary for entry in client.catalog.feed.feed(after=0, limit=10)}
     proposal = CommitProposal(
         version=won.version,
         file_name=lost.rpartition("/")[2],
@@ -317,7 +317,7 @@ def test_an_unknown_outcome_says_what_to_look_for(
     with pytest.raises(CommitStateUnknownError) as caught:
         transaction.commit()
     assert (caught.value.txn_id, caught.value.version) == (transaction.txn_id, 1)
-    entry = [item for item in client.catalog.feed(after=0, limit=10) if item.summary.txn_id == caught.value.txn_id]
+    entry = [item for item in client.catalog.feed.feed(after=0, limit=10) if item.summary.txn_id == caught.value.txn_id]
     assert [item.version for item in entry] == [1]
     assert table.snapshot().num_files == 1
     mute.mute = False

@@ -134,7 +134,7 @@ def test_an_unanswered_proposal_is_resolved_for_the_whole(lake: Lake, tables: Tw
         lake.catalog.fails = fail
     commit(lake.client, tables)
     assert versions(lake, tables) == [1, 1]
-    entries = lake.sql_catalog.feed(after=2, limit=9)
+    entries = lake.sql_catalog.feed.feed(after=2, limit=9)
     assert len(entries) == 2
 
 

@@ -167,7 +167,7 @@ def crcs(lake: Lake, table: Table) -> list[int]:
 
 def checksum_of(lake: Lake, snapshot: Snapshot) -> VersionChecksum:
     """By replay."""
-    (entry,) = lake.sql_catalog.feed(after=snapshot.version, limit=1)
+    (entry,) = lake.sql_catalog.feed.feed(after=snapshot.version, limit=1)
     return build_checksum(snapshot.state, txn_id=entry.summary.txn_id, in_commit_timestamp=snapshot.timestamp_ms)
 
 

@@ -96,13 +96,13 @@ def grow(place: Place, mode: CommitPolicyKind = CommitPolicyKind.STAGED, before:
         append(table)
     table.ratified()
     for kind in MaintenanceKind:
-        client.catalog.set_maintenance_rule(MaintenanceRule(scope="main", kind=kind, allowed=True))
+        client.catalog.maintenance_policies.set_maintenance_rule(MaintenanceRule(scope="main", kind=kind, allowed=True))
     place.restore()
 
 
 def allowed(client: DeltaClient) -> DeltaClient:
     for kind in MaintenanceKind:
-        client.catalog.set_maintenance_rule(MaintenanceRule(scope="main", kind=kind, allowed=True))
+        client.catalog.maintenance_policies.set_maintenance_rule(MaintenanceRule(scope="main", kind=kind, allowed=True))
     return client
 
 

@@ -134,7 +134,7 @@ def test_what_is_taken_back_is_listed_and_the_original_is_set_aside(lake: Lake) 
         if status.name == f"{version:020d}.json"
     ]
     assert [lake.memory.read(location) for location in aside] == [original]
-    (entry,) = [entry for entry in lake.catalog.audit() if entry.action == "take back commit"]
+    (entry,) = [entry for entry in lake.catalog.audit_log.audit() if entry.action == "take back commit"]
     assert (
         entry.scope == "main.test.t" and "../x" in (entry.reason or "") and f"version {version}" in (entry.before or "")
     )
@@ -181,9 +181,9 @@ def test_only_an_owner_takes_a_commit_back(lake: Lake) -> None:
     version = ratify_unreadable(lake, table, BY_NAME["add.path the root"])
     url = f"sqlite:///{lake.directory}/catalog.db"
     with SqlCatalog(url, now_ms=lake.clock, principal="root") as catalog:
-        catalog.enable_grants()
-        catalog.grant([Privilege.ALTER, Privilege.MAINTAIN], "main.test.t", "ada")
-        catalog.grant([Privilege.OWN], "main.test.t", "olga")
+        catalog.access.enable_grants()
+        catalog.access.grant([Privilege.ALTER, Privilege.MAINTAIN], "main.test.t", "ada")
+        catalog.access.grant([Privilege.OWN], "main.test.t", "olga")
     for name, is_owner in (("ada", False), ("olga", True)):
         with SqlCatalog(url, warehouse="memory://lake/warehouse", now_ms=lake.clock, principal=name) as catalog:
             client = DeltaClient(catalog, stores=Stores(stores={"memory": lake.store}), now_ms=lake.clock)

@@ -74,7 +74,7 @@ def test_no_entry_is_deleted_before_the_retention_that_a_rule_demands(lake: Lake
     lake.allow(MaintenanceKind.FEED_CLEANUP)
     week = MaintenanceConditions(min_retention_ms=7 * DAY_MS)
     rule = MaintenanceRule(scope="main.test", kind=MaintenanceKind.FEED_CLEANUP, allowed=True, conditions=week)
-    lake.catalog.set_maintenance_rule(rule)
+    lake.catalog.maintenance_policies.set_maintenance_rule(rule)
     lake.clock.pass_days(8)
     with pytest.raises(RetentionTooShortError, match=f"the rules of main.test demand at least {7 * DAY_MS} ms"):
         clean_feed(lake.client, retention_ms=7 * DAY_MS - 1)
@@ -89,7 +89,7 @@ def test_a_rule_of_a_schema_denies_the_cleanup_of_the_feed(lake: Lake) -> None:
     with pytest.raises(MaintenanceNotPermittedError, match=r"not permitted in main.test .the auditors read it"):
         clean_feed(lake.client)
     assert len([event for event in EventReader(lake.catalog) if event.details.get("action") != "maintenance"]) == 3
-    decisions = [(one.scope, one.after) for one in lake.sql_catalog.audit() if one.action == "maintenance"]
+    decisions = [(one.scope, one.after) for one in lake.sql_catalog.audit_log.audit() if one.action == "maintenance"]
     assert decisions == [
         ("main", "FEED_CLEANUP: allowed by main"),
         ("main.test", "FEED_CLEANUP: denied by main.test"),

@@ -48,7 +48,7 @@ def build(tmp_path: Path, spark: SparkSession) -> Iterator[Callable[..., TableBu
     catalog = SqlCatalog(f"sqlite:///{tmp_path}/own.db", warehouse=f"file://{tmp_path}/own")
     client = DeltaClient(catalog, stores=Stores())
     rule = MaintenanceRule(scope="main", kind=MaintenanceKind.DATA_REORGANIZATION, allowed=True)
-    catalog.set_maintenance_rule(rule)
+    catalog.maintenance_policies.set_maintenance_rule(rule)
 
     def make(columns: str = "a double, b double, name string", **arguments: Any) -> TableBuilder:
         return TableBuilder(client, spark, columns, **arguments)

@@ -120,7 +120,7 @@ def test_an_operation_fails_while_another_run_has_the_lease(
 ) -> None:
     table = lake.new_table()
     lake.allow(kind)
-    lake.catalog.acquire_maintenance_lease(table.table_id, KIND, owner="other", duration_ms=60_000)
+    lake.catalog.leases.acquire_maintenance_lease(table.table_id, KIND, owner="other", duration_ms=60_000)
     with pytest.raises(MaintenanceInProgressError, match="other"):
         verb(table)
 
@@ -220,7 +220,8 @@ def test_a_run_stops_when_another_run_has_acquired_the_lease(lake: Lake) -> None
     lease.acquire()
     lake.clock.now += 61_000
     assert isinstance(
-        lake.catalog.acquire_maintenance_lease(table.table_id, KIND, owner="next", duration_ms=60_000), LeaseGranted
+        lake.catalog.leases.acquire_maintenance_lease(table.table_id, KIND, owner="next", duration_ms=60_000),
+        LeaseGranted,
     )
     with pytest.raises(MaintenanceInProgressError, match="next"):
         lease.renew()
@@ -235,7 +236,7 @@ def test_a_run_whose_lease_was_ended_neither_deletes_nor_commits(lake: Lake, mon
     with maintenance_lease(table, KIND, owner="slow") as lease:
         context = lease.carried_by(NO_CONTEXT)
         lease.check()
-        lake.catalog.expire_lease(table.table_id, owner="slow")
+        lake.catalog.leases.expire_lease(table.table_id, owner="slow")
         with pytest.raises(MaintenanceInProgressError, match="expired or was ended"):
             lease.check()
         transaction = table.start_transaction(snapshot, operation="OPTIMIZE", parameters={}, context=context)
@@ -253,7 +254,7 @@ def test_a_purge_deletes_under_a_lease(lake: Lake) -> None:
     plan = plan_purge(lake.client)
     lake.client.registry.begin_purge(table.table_id, min_age_ms=0)
     kind = MaintenanceKind.TABLE_PURGE
-    lake.catalog.acquire_maintenance_lease(table.table_id, kind, owner="other", duration_ms=60_000)
+    lake.catalog.leases.acquire_maintenance_lease(table.table_id, kind, owner="other", duration_ms=60_000)
     with pytest.raises(MaintenanceInProgressError, match="other"):
         purge(lake.client, plan)
     assert lake.files(table)
@@ -272,8 +273,8 @@ def test_a_catalog_that_fails_at_the_end_does_not_undo_the_work(lake: Lake) -> N
 
 def test_a_rule_can_be_removed(lake: Lake) -> None:
     table = lake.new_table()
-    lake.catalog.set_maintenance_rule(MaintenanceRule(scope="main", kind=KIND, allowed=True))
-    lake.catalog.remove_maintenance_rule("main", KIND)
+    lake.catalog.maintenance_policies.set_maintenance_rule(MaintenanceRule(scope="main", kind=KIND, allowed=True))
+    lake.catalog.maintenance_policies.remove_maintenance_rule("main", KIND)
     with pytest.raises(MaintenanceNotPermittedError):
         require_permission(table, KIND)
 
@@ -282,7 +283,7 @@ def conditions(lake: Lake, kind: MaintenanceKind = KIND, *, scope: str = "main",
     rule = MaintenanceRule(
         scope=scope, kind=kind, allowed=True, reason="as agreed", conditions=MaintenanceConditions(**given)
     )
-    lake.catalog.set_maintenance_rule(rule)
+    lake.catalog.maintenance_policies.set_maintenance_rule(rule)
 
 
 def test_a_retention_below_that_of_a_rule_is_refused_even_if_it_is_passed(lake: Lake) -> None:
@@ -320,18 +321,18 @@ def test_rules_permit_some_principals_at_some_times(lake: Lake) -> None:
     conditions(lake, windows=(MaintenanceWindow.parse("Wed 11:00-13:00"),))
     with pytest.raises(MaintenanceNotPermittedError, match="as agreed, but only in the time Wed 11:00-13:00 UTC"):
         require_permission(table, KIND)
-    lake.sql_catalog.add_to_role(
+    lake.sql_catalog.access.add_to_role(
         "ops", ["eve"]
     )  # The name means a role if there is one when the rule is set, else a principal.
     conditions(lake, principals=("ops",))
     with pytest.raises(MaintenanceNotPermittedError, match="only for ops"):
         require_permission(table, KIND)
     with SqlCatalog(f"sqlite:///{lake.directory}/catalog.db", now_ms=lake.clock, principal="ada") as catalog:
-        assert not catalog.maintenance_decision(table.identifier, KIND).allowed
-        catalog.add_to_role("ops", ["ada"])
-        assert catalog.maintenance_decision(table.identifier, KIND).allowed
+        assert not catalog.maintenance_policies.maintenance_decision(table.identifier, KIND).allowed
+        catalog.access.add_to_role("ops", ["ada"])
+        assert catalog.maintenance_policies.maintenance_decision(table.identifier, KIND).allowed
     denial = MaintenanceConditions(principals=("eve",))
-    lake.catalog.set_maintenance_rule(
+    lake.catalog.maintenance_policies.set_maintenance_rule(
         MaintenanceRule(scope="main.test", kind=MaintenanceKind.CHECKPOINT, allowed=False, conditions=denial)
     )
     assert require_permission(table, MaintenanceKind.CHECKPOINT).allowed
@@ -342,10 +343,10 @@ def test_the_audit_has_changes_of_rules_and_decisions(lake: Lake) -> None:
     conditions(lake, max_files=1)
     require_permission(table, KIND)
     require_permission(table, MaintenanceKind.CHECKPOINT)
-    lake.catalog.remove_maintenance_rule("main", KIND)
+    lake.catalog.maintenance_policies.remove_maintenance_rule("main", KIND)
     with pytest.raises(MaintenanceNotPermittedError):
         require_permission(table, KIND)
-    entries = [(entry.action, entry.after) for entry in lake.sql_catalog.audit()]
+    entries = [(entry.action, entry.after) for entry in lake.sql_catalog.audit_log.audit()]
     assert entries == [
         ("set maintenance rule", "allow DATA_CLEANUP at most 1 files"),
         ("maintenance", "DATA_CLEANUP: allowed by main"),

@@ -48,7 +48,7 @@ def build(lake_client: DeltaClient, spark: SparkSession) -> Callable[..., TableB
 
 def _allow(client: DeltaClient) -> None:
     rule = MaintenanceRule(scope="main", kind=MaintenanceKind.DATA_REORGANIZATION, allowed=True)
-    client.catalog.set_maintenance_rule(rule)
+    client.catalog.maintenance_policies.set_maintenance_rule(rule)
 
 
 def _fill(lake: TableBuilder, files: int, *, p: int = 0) -> None:

@@ -117,7 +117,7 @@ def build(tmp_path: Path, store: Unreliable, spark: SparkSession) -> Iterator[Ca
     settings = ClientSettings(retry_initial_seconds=0.001)
     client = DeltaClient(catalog, stores=Stores(stores={"file": store}), settings=settings)
     rule = MaintenanceRule(scope="main", kind=MaintenanceKind.DATA_REORGANIZATION, allowed=True)
-    catalog.set_maintenance_rule(rule)
+    catalog.maintenance_policies.set_maintenance_rule(rule)
 
     def make(columns: str = "id long, name string", **arguments: Any) -> TableBuilder:
         return TableBuilder(client, spark, columns, **arguments)

@@ -74,7 +74,7 @@ def test_a_path_table_becomes_managed_by_one_commit_without_touching_files(lake:
         open_path_table(lake.client.stores, location).snapshot()
     entry = lake.client.registry.load_table(TableIdentifier.parse(NAME))
     assert (entry.location, entry.ratified.latest_version, entry.ratified.published_version) == (location, 2, 2)
-    assert [found.summary.operation for found in lake.sql_catalog.feed(after=0, limit=9)] == ["ADOPT TABLE"]
+    assert [found.summary.operation for found in lake.sql_catalog.feed.feed(after=0, limit=9)] == ["ADOPT TABLE"]
 
 
 def test_an_adopted_table_is_written_read_and_checked_as_any_other(lake: Lake) -> None:

@@ -65,7 +65,7 @@ def test_a_released_table_is_one_of_its_path(lake: Lake, mode: str) -> None:
     with pytest.raises(TableNotFoundError):
         lake.client.table("main.test.t")
     assert lake.client.registry.inactive_tables() == ()
-    assert [entry.version for entry in lake.sql_catalog.feed(after=0, limit=20)][-1] == result.version
+    assert [entry.version for entry in lake.sql_catalog.feed.feed(after=0, limit=20)][-1] == result.version
 
 
 def test_versions_before_the_release_are_read_by_path(lake: Lake) -> None:
@@ -235,7 +235,7 @@ def test_commits_by_path_after_an_interrupted_release_are_not_those_of_the_catal
     assert lake.client.registry.list_tables() == ()
     marker = read_table_marker(lake.memory, location)
     assert marker is not None and marker.table_id == adopted.table_id, "the marker of the other catalog stays"
-    assert [entry.version for entry in lake.sql_catalog.feed(after=0, limit=20)][-1] == released
+    assert [entry.version for entry in lake.sql_catalog.feed.feed(after=0, limit=20)][-1] == released
 
 
 # --- export -----------------------------------------------------------------------------------------------------------

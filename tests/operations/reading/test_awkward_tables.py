@@ -74,7 +74,7 @@ def test_rows_of_partitions_with_long_names_are_changed_and_read_as_any_others(
     delete(table, spark=spark, where="id = 5")
     assert stored() == [(1, long), (3, "short"), (4, None), (6, long), (7, other)]
     rule = MaintenanceRule(scope="main", kind=MaintenanceKind.DATA_REORGANIZATION, allowed=True)
-    client.catalog.set_maintenance_rule(rule)
+    client.catalog.maintenance_policies.set_maintenance_rule(rule)
     assert optimize(table, spark=spark).version is not None
     assert stored() == [(1, long), (3, "short"), (4, None), (6, long), (7, other)]
     assert table.snapshot().num_files == 4

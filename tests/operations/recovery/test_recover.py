@@ -122,10 +122,10 @@ def test_recovered_commits_have_their_partitions_in_the_feed(lake: Lake, tmp_pat
     table = lake.new_table()
     back_up(tmp_path)
     lake.append(table)
-    (before,) = lake.catalog.feed(after=1, limit=9)
+    (before,) = lake.catalog.feed.feed(after=1, limit=9)
     restore(lake, tmp_path)
     apply(lake)
-    (after,) = lake.catalog.feed(after=1, limit=9)
+    (after,) = lake.catalog.feed.feed(after=1, limit=9)
     assert before.summary.counts is not None  # Only the writer of a commit knows them.
     assert after.summary == replace(before.summary, counts=None)
 

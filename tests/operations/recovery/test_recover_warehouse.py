@@ -48,7 +48,7 @@ def test_tables_come_back_with_id_name_definition_and_every_commit(lake: Lake, t
         (entry.version, entry.summary.txn_id): replace(
             entry.summary, counts=None
         )  # Only the writer of a commit knows them.
-        for entry in lake.catalog.feed(after=0, limit=99)
+        for entry in lake.catalog.feed.feed(after=0, limit=99)
     }
     former = lake.catalog.identity().catalog_id
     lose(lake, tmp_path)
@@ -70,7 +70,7 @@ def test_tables_come_back_with_id_name_definition_and_every_commit(lake: Lake, t
     found = lake.client.table("main.test.t")
     assert (found.table_id, found.location, found.snapshot().num_files) == (table.table_id, table.location, 3)
     assert {
-        (entry.version, entry.summary.txn_id): entry.summary for entry in lake.catalog.feed(after=0, limit=99)
+        (entry.version, entry.summary.txn_id): entry.summary for entry in lake.catalog.feed.feed(after=0, limit=99)
     } == feed
     assert lake.append(found).version == 4
     lake.new_table("new")

@@ -62,7 +62,7 @@ def set_rule(
         reason="ask first",
         contact="data-team",
     )
-    lake.catalog.set_commit_rule(rule)
+    lake.catalog.commit_rules.set_commit_rule(rule)
 
 
 def removal(lake: Lake, table: Table, *paths: str, adds: str | None = None) -> Transaction:
@@ -82,7 +82,7 @@ def parked(lake: Lake, table: Table, *paths: str, adds: str | None = None) -> Ap
     with pytest.raises(ApprovalRequiredError) as caught:
         removal(lake, table, *paths, adds=adds).commit()
     assert caught.value.approval_id is not None
-    return lake.sql_catalog.parked_commit(caught.value.approval_id).approval
+    return lake.sql_catalog.approvals.parked_commit(caught.value.approval_id).approval
 
 
 def test_a_small_removal_is_committed_and_a_large_one_waits(lake: Lake, table: Table) -> None:
@@ -92,14 +92,14 @@ def test_a_small_removal_is_committed_and_a_large_one_waits(lake: Lake, table: T
         removal(lake, table, "b.parquet", "c.parquet").commit()
     assert caught.value.ask == ("data-team",) and "ask first" in str(caught.value)
     assert table.snapshot().version == before
-    (waiting,) = lake.sql_catalog.approvals("main.test")
+    (waiting,) = lake.sql_catalog.approvals.approvals("main.test")
     assert (waiting.approval_id, waiting.state) == (caught.value.approval_id, ApprovalState.PENDING)
-    assert lake.sql_catalog.approvals("main.other") == ()
+    assert lake.sql_catalog.approvals.approvals("main.other") == ()
 
 
 @pytest.mark.parametrize("mode", [None, INLINE])
 def test_an_approved_commit_is_rebased_and_ratified_once(lake: Lake, table: Table, mode: CommitPolicy | None) -> None:
-    lake.catalog.change_commit_policy(table.table_id, mode)
+    lake.catalog.commit_policies.change_commit_policy(table.table_id, mode)
     waiting = parked(lake, table, "a.parquet", "b.parquet", adds="new.parquet")
     lake.append(table, "later.parquet")
     done = approve_commit(lake.reopened(), waiting.approval_id)
@@ -110,7 +110,7 @@ def test_an_approved_commit_is_rebased_and_ratified_once(lake: Lake, table: Tabl
     again = approve_commit(lake.client, waiting.approval_id)
     assert (again.repeated, again.version) == (True, 5) and table.snapshot().version == 5
     with pytest.raises(ApprovalClosedError, match=r"was approved.*Do not run the write again"):
-        lake.catalog.reject_approval(waiting.approval_id, reason="too late")
+        lake.catalog.approvals.reject_approval(waiting.approval_id, reason="too late")
 
 
 @pytest.mark.parametrize("removed", [(), ("a.parquet", "b.parquet")])
@@ -142,7 +142,7 @@ def test_an_approved_commit_keeps_the_row_ids_that_its_files_bring(lake: Lake) -
         lake.put(tracked, path)
     with pytest.raises(ApprovalRequiredError) as caught:
         transaction.commit()
-    lake.catalog.remove_commit_rule("main.test", "required_tags")
+    lake.catalog.commit_rules.remove_commit_rule("main.test", "required_tags")
     lake.append(tracked, "later.parquet")
     approve_commit(lake.reopened(), str(caught.value.approval_id))
     files = tracked.snapshot().files.select(["path", "baseRowId", "defaultRowCommitVersion"]).to_pylist()
@@ -159,7 +159,7 @@ def test_a_commit_that_conflicts_closes_its_request(lake: Lake, table: Table) ->
     version = table.snapshot().version
     with pytest.raises(CommitConflictError, match="conflicts with version 4"):
         approve_commit(lake.client, waiting.approval_id)
-    closed = lake.sql_catalog.parked_commit(waiting.approval_id).approval
+    closed = lake.sql_catalog.approvals.parked_commit(waiting.approval_id).approval
     assert closed.state is ApprovalState.CONFLICTING and "version 4" in closed.reason
     with pytest.raises(ApprovalClosedError, match="could no longer be made"):
         approve_commit(lake.client, waiting.approval_id)
@@ -169,14 +169,14 @@ def test_a_commit_that_conflicts_closes_its_request(lake: Lake, table: Table) ->
 def test_a_rejected_or_expired_request_cannot_be_approved(lake: Lake, table: Table) -> None:
     rejected = parked(lake, table, "a.parquet", "b.parquet")
     with pytest.raises(InvalidArgumentError, match="give a reason"):
-        lake.catalog.reject_approval(rejected.approval_id, reason=" ")
-    lake.catalog.reject_approval(rejected.approval_id, reason="wrong table")
-    lake.catalog.reject_approval(rejected.approval_id, reason="wrong table")
+        lake.catalog.approvals.reject_approval(rejected.approval_id, reason=" ")
+    lake.catalog.approvals.reject_approval(rejected.approval_id, reason="wrong table")
+    lake.catalog.approvals.reject_approval(rejected.approval_id, reason="wrong table")
     with pytest.raises(ApprovalClosedError, match=r"was rejected .*wrong table"):
         approve_commit(lake.client, rejected.approval_id)
     expiring = parked(lake, table, "a.parquet", "b.parquet")
     lake.clock.pass_days(7)
-    assert lake.sql_catalog.approvals() == ()
+    assert lake.sql_catalog.approvals.approvals() == ()
     with pytest.raises(ApprovalClosedError, match="expired"):
         approve_commit(lake.client, expiring.approval_id)
     assert table.snapshot().version == 3
@@ -195,9 +195,9 @@ def test_the_same_work_finds_the_request_that_waits(lake: Lake, table: Table) ->
     first, second = attempt(), attempt()
     assert (first.approval_id, first.is_repeated) == (second.approval_id, False) and second.is_repeated
     assert "a retry finds the same request" in str(first)
-    found = lake.sql_catalog.find_approval(table.table_id, app_id="job", app_version=7)
+    found = lake.sql_catalog.approvals.find_approval(table.table_id, app_id="job", app_version=7)
     assert found is not None and found.approval_id == first.approval_id
-    assert len(lake.sql_catalog.approvals()) == 1
+    assert len(lake.sql_catalog.approvals.approvals()) == 1
 
 
 def test_an_approved_commit_keeps_the_context_of_its_writer(lake: Lake, table: Table) -> None:
@@ -216,7 +216,7 @@ def test_work_without_idempotency_makes_a_request_each_time(lake: Lake, table: T
         with pytest.raises(ApprovalRequiredError, match="without idempotency makes another request") as caught:
             removal(lake, table, "a.parquet", "b.parquet").commit()
         found.add(caught.value.approval_id)
-    assert found == {one.approval_id for one in lake.sql_catalog.approvals()} and len(found) == 2
+    assert found == {one.approval_id for one in lake.sql_catalog.approvals.approvals()} and len(found) == 2
 
 
 def test_maintenance_keeps_the_files_of_a_commit_that_waits(lake: Lake, table: Table) -> None:
@@ -246,7 +246,7 @@ def test_a_commit_whose_files_are_gone_is_not_made(lake: Lake, table: Table) -> 
     lake.store.delete(f"{table.location}/new.parquet")
     with pytest.raises(CommitConflictError, match="do not exist any more"):
         approve_commit(lake.client, waiting.approval_id)
-    assert lake.sql_catalog.parked_commit(waiting.approval_id).approval.state is ApprovalState.CONFLICTING
+    assert lake.sql_catalog.approvals.parked_commit(waiting.approval_id).approval.state is ApprovalState.CONFLICTING
     assert table.snapshot().version == 3
 
 
@@ -255,9 +255,9 @@ def test_an_approval_does_not_lift_rules_that_refuse(lake: Lake, table: Table) -
     set_rule(lake, CommitRuleKind.APPEND_ONLY, on_violation=OnViolation.REFUSE)
     with pytest.raises(CommitRefusedError, match="append_only"):
         approve_commit(lake.client, waiting.approval_id)
-    assert lake.sql_catalog.parked_commit(waiting.approval_id).approval.state is ApprovalState.PENDING
-    lake.catalog.remove_commit_rule("main.test", "append_only")
-    lake.catalog.remove_commit_rule("main.test", "max_removed_rows")
+    assert lake.sql_catalog.approvals.parked_commit(waiting.approval_id).approval.state is ApprovalState.PENDING
+    lake.catalog.commit_rules.remove_commit_rule("main.test", "append_only")
+    lake.catalog.commit_rules.remove_commit_rule("main.test", "max_removed_rows")
     assert approve_commit(lake.client, waiting.approval_id).version == 4
 
 
@@ -267,9 +267,9 @@ def test_an_approval_does_not_lift_rules_that_are_set_later(lake: Lake, table: T
     for _ in range(2):
         with pytest.raises(CommitRefusedError, match=r"append_only.*Reject the request and run the write again"):
             approve_commit(lake.client, waiting.approval_id)
-    assert lake.sql_catalog.parked_commit(waiting.approval_id).approval == waiting
+    assert lake.sql_catalog.approvals.parked_commit(waiting.approval_id).approval == waiting
     assert table.snapshot().version == 3 and lake.store.read(f"{table.location}/new.parquet") is not None
-    lake.catalog.reject_approval(waiting.approval_id, reason="a new rule")
+    lake.catalog.approvals.reject_approval(waiting.approval_id, reason="a new rule")
     again = parked(lake, table, "a.parquet", "b.parquet")
     assert len(again.what) == 2 and approve_commit(lake.client, again.approval_id).version == 4
 
@@ -293,14 +293,14 @@ def test_an_approval_that_fails_at_any_call_is_completed_by_the_next(lake: Lake,
             approve_commit(lake.reopened(), waiting.approval_id)
         table = lake.reopened().table(table.identifier)
         assert table.snapshot().version == before + 1
-        approval = lake.sql_catalog.parked_commit(waiting.approval_id).approval
+        approval = lake.sql_catalog.approvals.parked_commit(waiting.approval_id).approval
         assert (approval.state, approval.version) == (ApprovalState.COMMITTED, before + 1)
         if number >= _CALLS:
             return
         for path in ("a.parquet", "b.parquet", "c.parquet"):
             if path not in table.snapshot().files["path"].to_pylist():
                 lake.append(table, path)
-        lake.catalog.remove_commit_rule("main.test", "max_removed_rows")
+        lake.catalog.commit_rules.remove_commit_rule("main.test", "max_removed_rows")
         removal(lake, table, f"new-{number}.parquet").commit()
         set_rule(lake, fraction=0.4)
         number += 1

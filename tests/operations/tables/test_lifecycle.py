@@ -92,9 +92,12 @@ def test_a_rename_to_the_same_name_changes_nothing(lake: Lake) -> None:
     lake.new_table()
     lake.allow(MaintenanceKind.DATA_CLEANUP, NAME)
     lake.deny(MaintenanceKind.CHECKPOINT, NAME, reason="busy")
-    rules, before = lake.catalog.maintenance_rules(), lake.catalog.load_table(TableIdentifier.parse(NAME))
+    rules, before = (
+        lake.catalog.maintenance_policies.maintenance_rules(),
+        lake.catalog.load_table(TableIdentifier.parse(NAME)),
+    )
     assert rename_table(lake.client, identifier=NAME, to=NAME).table_id == before.table_id
-    assert lake.catalog.maintenance_rules() == rules
+    assert lake.catalog.maintenance_policies.maintenance_rules() == rules
     assert lake.catalog.load_table(TableIdentifier.parse(NAME)) == before
     assert lake.catalog.list_tables() == (TableIdentifier.parse(NAME),)
 
@@ -338,7 +341,7 @@ def test_a_purge_does_not_follow_a_link_out_of_the_warehouse(tmp_path: Path, lin
     catalog = SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{warehouse}")
     client = DeltaClient(catalog, stores=Stores())
     for kind in (MaintenanceKind.TABLE_PURGE, MaintenanceKind.CREATION_PURGE):
-        catalog.set_maintenance_rule(MaintenanceRule(scope="main", kind=kind, allowed=True))
+        catalog.maintenance_policies.set_maintenance_rule(MaintenanceRule(scope="main", kind=kind, allowed=True))
     root = Path(create_table(client, identifier=NAME, schema=SCHEMA).location.removeprefix("file://"))
     client.wait_for_background()
     drop_table(client, identifier=NAME)

@@ -189,7 +189,7 @@ def test_dynamic_overwrites_take_zeros_of_both_signs_for_one_partition(build: Bu
 def test_purging_rewrites_the_files_with_deleted_rows(build: Build, client: DeltaClient, spark: SparkSession) -> None:
     """DV-26: other files stay, and no row changes."""
     builder = build("id long")
-    client.catalog.set_maintenance_rule(
+    client.catalog.maintenance_policies.set_maintenance_rule(
         MaintenanceRule(scope="main", kind=MaintenanceKind.DATA_REORGANIZATION, allowed=True)
     )
     builder.append(*[(i,) for i in range(10)])

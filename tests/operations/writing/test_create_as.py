@@ -92,7 +92,7 @@ def test_a_first_write_without_rows_creates_an_empty_table(
 
     table, result = create_table_as(client, identifier=NAME, design=of(frame), write=write)
     assert (result.version, result.outcome, table.snapshot().num_files) == (0, WriteOutcome.COMMITTED, 0)
-    (entry,) = client.catalog.feed(after=0, limit=10)
+    (entry,) = client.catalog.feed.feed(after=0, limit=10)
     assert not entry.summary.data_change
     assert not [path for path in everything_below(tmp_path / "warehouse") if path.name.startswith("delta.txn=")]
 

@@ -79,7 +79,7 @@ PAIRS = (
 @pytest.fixture
 def allowed(client: DeltaClient) -> Iterator[DeltaClient]:
     rule = MaintenanceRule(scope="main", kind=MaintenanceKind.DATA_REORGANIZATION, allowed=True)
-    client.catalog.set_maintenance_rule(rule)
+    client.catalog.maintenance_policies.set_maintenance_rule(rule)
     yield client
 
 

@@ -82,7 +82,7 @@ def commit_that_was_approved(lake: Lake, table: Table) -> None:
         arguments={"fraction": 0.4},
         on_violation=OnViolation.APPROVAL,
     )
-    lake.catalog.set_commit_rule(rule)
+    lake.catalog.commit_rules.set_commit_rule(rule)
     snapshot = table.snapshot()
     transaction = table.start_transaction(snapshot, operation="DELETE")
     transaction.remove_files(removes_of(snapshot.files, data_change=True))
@@ -90,7 +90,9 @@ def commit_that_was_approved(lake: Lake, table: Table) -> None:
     transaction.add_files([add_file("new.parquet", partition_values={"day": "2026-01-01"}, stats='{"numRecords":10}')])
     with pytest.raises(ApprovalRequiredError) as caught:
         transaction.commit()
-    lake.catalog.remove_commit_rule("main.test", "r")  # Else it asks about the commit of the other writer too.
+    lake.catalog.commit_rules.remove_commit_rule(
+        "main.test", "r"
+    )  # Else it asks about the commit of the other writer too.
     lower(lake, table)
     approve_commit(lake.reopened(), str(caught.value.approval_id))
 

@@ -74,7 +74,7 @@ def test_rows_keep_their_ids(build: Callable[[str], TableBuilder], client: Delta
     version = builder.append((20, "z")).version  # A second file, so that there is something to compact.
     expected[20] = ("z", _ids(builder)[20][1], version)
 
-    client.catalog.set_maintenance_rule(
+    client.catalog.maintenance_policies.set_maintenance_rule(
         MaintenanceRule(scope="main", kind=MaintenanceKind.DATA_REORGANIZATION, allowed=True)
     )
     assert optimize(table, spark=spark).num_added_files == 1

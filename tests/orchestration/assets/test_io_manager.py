@@ -54,7 +54,7 @@ def test_the_standard_metadata_and_the_data_version_are_reported(world):
     assert metadata["cm_delta/added_files"] == 1
     assert metadata["cm_delta/conflict_retries"] == 0
     assert event.tags["dagster/data_version"] == f"{snapshot.table_id}@0"
-    entry = world.client.catalog.feed(after=0, limit=10)[-1]
+    entry = world.client.catalog.feed.feed(after=0, limit=10)[-1]
     assert entry.summary.tags["dagster/run_id"] == result.run_id
     assert entry.summary.tags["dagster/asset_key"] == "sales/t"
 

@@ -63,7 +63,7 @@ def observations(instance):
 
 def allow(catalog, kind, allowed=True, reason="because"):
     rule = MaintenanceRule(scope=NAME, kind=kind, allowed=allowed, reason=reason)
-    catalog.client.catalog.set_maintenance_rule(rule)
+    catalog.client.catalog.maintenance_policies.set_maintenance_rule(rule)
 
 
 def evaluate(policy, catalog, instance):
@@ -191,7 +191,7 @@ def test_files_that_vacuum_may_delete_make_it_due_once_it_is_permitted(catalog):
     table.store.write(f"{table.location}/part-1.parquet", b"x" * 500)
     big = policy_of(tombstone_bytes=500)
     rule = MaintenanceRule(scope=NAME, kind=MaintenanceKind.DATA_CLEANUP, allowed=True)
-    catalog.client.catalog.set_maintenance_rule(rule)
+    catalog.client.catalog.maintenance_policies.set_maintenance_rule(rule)
     assert due_tasks(table, big) == ()
     table.services.now_ms = lambda: 10**14
     assert [item.task for item in due_tasks(table, big)] == [MaintenanceTask.VACUUM]
@@ -258,7 +258,7 @@ def test_compaction_joins_small_files_and_triggers_nothing(world):
     assert (before.num_files, after.num_files, after.data_version) == (3, 1, before.data_version)
     (seen,) = observations(world.instance)
     assert seen["cm_delta/outcome"] == "done" and seen["cm_delta/removed_files"] == 3
-    assert world.client.catalog.feed(after=0, limit=100)[-1].summary.tags["dagster/run_id"] == run.run_id
+    assert world.client.catalog.feed.feed(after=0, limit=100)[-1].summary.tags["dagster/run_id"] == run.run_id
     assert len(world.rows(NAME)) == 3
 
 
@@ -335,7 +335,7 @@ def test_a_table_whose_maintenance_dies_does_not_stop_the_others(catalog, instan
     for name in names:
         commit(catalog.client.table(name))
     rule = MaintenanceRule(scope=names[0], kind=MaintenanceKind.DATA_REORGANIZATION, allowed=True)
-    catalog.client.catalog.set_maintenance_rule(rule)
+    catalog.client.catalog.maintenance_policies.set_maintenance_rule(rule)
     if interrupts:
         with pytest.raises(BaseException):  # noqa: B017 - Dagster's own, which is no Exception.
             job.execute_in_process(instance=instance)

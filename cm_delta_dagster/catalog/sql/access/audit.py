@@ -1,19 +1,22 @@
-"""The audit: one row for each change of a rule, written in its transaction, and for each refusal. Each is an entry of the feed.
-
-Functions over an open connection; the caller opens the transaction.
-"""
+"""The audit: one row for each change of a rule, written in its transaction, and for each refusal. Each is an entry of the feed."""
 
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from cm_delta_dagster.catalog.access import WHOLE_CATALOG
 from cm_delta_dagster.catalog.audit import AuditEntry, AuditOutcome
 from cm_delta_dagster.catalog.feed_kinds import FeedKind
-from cm_delta_dagster.catalog.sql.database.callers import caller_of
+from cm_delta_dagster.catalog.sql.access import guard
+from cm_delta_dagster.catalog.sql.database.callers import caller_of, now_of
+from cm_delta_dagster.catalog.sql.database.parts import Part, reads
 from cm_delta_dagster.catalog.sql.database.schema import AUDIT
 from cm_delta_dagster.catalog.sql.feed.entries import NewEntry, append
+from cm_delta_dagster.catalog.sql.rows import names
+from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.refusals import Refusal
 
+_MAX_LIMIT = 100_000
 LEASE_ACTIONS = ("acquire lease", "release lease", "take over lease", "expire lease")
 _KINDS = dict.fromkeys(LEASE_ACTIONS, FeedKind.LEASE_CHANGED)
 
@@ -38,23 +41,23 @@ class Change:
     table_id: str | None = None
 
 
-def record(connection: sa.Connection, change: Change, *, now_ms: int) -> None:
+def record(connection: sa.Connection, change: Change) -> None:
     """Insert an entry for a change that the same transaction makes."""
-    _insert(connection, change, outcome=AuditOutcome.DONE, now_ms=now_ms)
+    _insert(connection, change, outcome=AuditOutcome.DONE)
 
 
-def record_refusal(connection: sa.Connection, action: str, refusal: Refusal, *, now_ms: int) -> None:
+def record_refusal(connection: sa.Connection, action: str, refusal: Refusal) -> None:
     """Insert an entry for a refusal. The transaction that was refused must have ended."""
     reason = f"{refusal.what}: {refusal.reason}"
     change = Change(action=action, scope=refusal.scope, reason=reason, table_id=refusal.table_id)
-    _insert(connection, change, outcome=AuditOutcome.REFUSED, now_ms=now_ms)
+    _insert(connection, change, outcome=AuditOutcome.REFUSED)
 
 
-def _insert(connection: sa.Connection, change: Change, *, outcome: AuditOutcome, now_ms: int) -> None:
-    append(connection, _feed_entry(connection, change, outcome=outcome, now_ms=now_ms))
+def _insert(connection: sa.Connection, change: Change, *, outcome: AuditOutcome) -> None:
+    append(connection, _feed_entry(connection, change, outcome=outcome))
     connection.execute(
         sa.insert(AUDIT).values(
-            at_ms=now_ms,
+            at_ms=now_of(connection),
             principal=caller_of(connection),
             action=change.action,
             scope=change.scope,
@@ -67,7 +70,7 @@ def _insert(connection: sa.Connection, change: Change, *, outcome: AuditOutcome,
     )
 
 
-def _feed_entry(connection: sa.Connection, change: Change, *, outcome: AuditOutcome, now_ms: int) -> NewEntry:
+def _feed_entry(connection: sa.Connection, change: Change, *, outcome: AuditOutcome) -> NewEntry:
     kind = (
         FeedKind.PROPOSAL_REFUSED
         if outcome is AuditOutcome.REFUSED
@@ -76,7 +79,7 @@ def _feed_entry(connection: sa.Connection, change: Change, *, outcome: AuditOutc
     facts = {"action": change.action, "before": change.before, "after": change.after, "reason": change.reason or None}
     return NewEntry(
         kind=kind,
-        at_ms=now_ms,
+        at_ms=now_of(connection),
         table_id=change.table_id,
         scope=change.scope,
         actor=caller_of(connection),
@@ -84,25 +87,43 @@ def _feed_entry(connection: sa.Connection, change: Change, *, outcome: AuditOutc
     )
 
 
-def entries(connection: sa.Connection, *, scope: str, after: int | None, limit: int) -> tuple[AuditEntry, ...]:
-    """The oldest entries above the id ``after``, or without it the newest; ascending. With a scope, those at or below it."""
-    oldest = sa.select(AUDIT).where(AUDIT.c.entry_id > (after or 0)).order_by(AUDIT.c.entry_id).limit(limit)
-    found = oldest if after is not None else sa.select(AUDIT).order_by(AUDIT.c.entry_id.desc()).limit(limit)
-    if scope:
-        below = sa.func.substr(AUDIT.c.scope, 1, len(scope) + 1) == f"{scope}."
-        found = found.where(sa.or_(AUDIT.c.scope == scope, below))
-    return tuple(
-        AuditEntry(
-            entry_id=row.entry_id,
-            at_ms=row.at_ms,
-            principal=row.principal,
-            action=row.action,
-            scope=row.scope,
-            table_id=row.table_id,
-            before=row.state_before,
-            after=row.state_after,
-            reason=row.reason,
-            outcome=AuditOutcome(row.outcome),
+class SqlAuditLog(Part):
+    """Implements :class:`~cm_delta_dagster.catalog.audit.AuditLog`."""
+
+    @reads
+    def audit(
+        self, connection: sa.Connection, *, scope: str = "", after: int | None = None, limit: int = 1000
+    ) -> tuple[AuditEntry, ...]:
+        """Entries of the audit. Raises InvalidArgumentError, OperationRefusedError."""
+        if scope == WHOLE_CATALOG:
+            scope = ""
+        if scope != "":
+            names.scope_parts(scope)
+        start = 0 if after is None else after
+        whole = isinstance(limit, int) and isinstance(start, int)
+        if not whole or not 0 < limit <= _MAX_LIMIT or not 0 <= start <= names.LARGEST:
+            raise InvalidArgumentError(
+                f"The audit was asked for {limit} entries after {start}; give a limit from 1 to {_MAX_LIMIT} and an id of at least "
+                "0."
+            )
+        guard.require(connection, guard.Operation.READ_AUDIT, scope or WHOLE_CATALOG)
+        oldest = sa.select(AUDIT).where(AUDIT.c.entry_id > (after or 0)).order_by(AUDIT.c.entry_id).limit(limit)
+        found = oldest if after is not None else sa.select(AUDIT).order_by(AUDIT.c.entry_id.desc()).limit(limit)
+        if scope:
+            below = sa.func.substr(AUDIT.c.scope, 1, len(scope) + 1) == f"{scope}."
+            found = found.where(sa.or_(AUDIT.c.scope == scope, below))
+        return tuple(
+            AuditEntry(
+                entry_id=row.entry_id,
+                at_ms=row.at_ms,
+                principal=row.principal,
+                action=row.action,
+                scope=row.scope,
+                table_id=row.table_id,
+                before=row.state_before,
+                after=row.state_after,
+                reason=row.reason,
+                outcome=AuditOutcome(row.outcome),
+            )
+            for row in sorted(connection.execute(found), key=lambda row: row.entry_id)
         )
-        for row in sorted(connection.execute(found), key=lambda row: row.entry_id)
-    )

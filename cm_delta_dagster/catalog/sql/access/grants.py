@@ -1,6 +1,6 @@
 """Grants, roles and owners of tables.
 
-Functions over an open connection; the caller opens the transaction. Changes exclude each other, so that two clients cannot remove
+Changes exclude each other, so that two clients cannot remove
 the last two owners at the same time.
 """
 
@@ -16,6 +16,8 @@ from cm_delta_dagster.catalog.sql.access.audit import Change
 from cm_delta_dagster.catalog.sql.access.grantees import PUBLIC, of_role, of_user, shown, shown_by, stored
 from cm_delta_dagster.catalog.sql.access.guard import Operation
 from cm_delta_dagster.catalog.sql.database import callers
+from cm_delta_dagster.catalog.sql.database.callers import checked_principal, now_of
+from cm_delta_dagster.catalog.sql.database.parts import Part, reads, writes
 from cm_delta_dagster.catalog.sql.database.schema import (
     COMMIT_POLICIES,
     GRANTS,
@@ -29,6 +31,7 @@ from cm_delta_dagster.catalog.sql.database.schema import (
 from cm_delta_dagster.catalog.sql.rows import active_checks, names, rule_lock, table_names
 from cm_delta_dagster.catalog.sql.rows.errors import unknown_table
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.catalog.texts import checked_reason
 from cm_delta_dagster.errors import InvalidArgumentError
 
 _NAMED = sa.select(*NAME_COLUMNS, TABLES.c.table_id, TABLES.c.owner).where(
@@ -45,17 +48,208 @@ class Scope:
     table_id: str | None = None
 
 
-def whoami(connection: sa.Connection) -> Caller:
-    """The caller of the connection."""
-    principal = callers.caller_of(connection)
-    found = connection.execute(sa.select(guard.NAMES.c.name), {"caller": of_user(principal)}).scalars()
-    roles = {plain_name(name) for name in found if name is not None and name.startswith(ROLE)}
-    return Caller(
-        principal=principal,
-        source=callers.source_of(connection),
-        roles=tuple(sorted(roles - {PUBLIC})),
-        grants_enabled=guard.is_enabled(connection),
-    )
+class SqlAccessControl(Part):
+    """Callers, grants, roles and owners; implements :class:`~cm_delta_dagster.catalog.access_control.AccessControl`."""
+
+    @reads
+    def whoami(self, connection: sa.Connection) -> Caller:
+        """The caller of this client."""
+        principal = callers.caller_of(connection)
+        found = connection.execute(sa.select(guard.NAMES.c.name), {"caller": of_user(principal)}).scalars()
+        roles = {plain_name(name) for name in found if name is not None and name.startswith(ROLE)}
+        return Caller(
+            principal=principal,
+            source=callers.source_of(connection),
+            roles=tuple(sorted(roles - {PUBLIC})),
+            grants_enabled=guard.is_enabled(connection),
+        )
+
+    @writes
+    def enable_grants(self, connection: sa.Connection, *, owner: str | None = None, lock_out: bool = False) -> None:
+        """Enforce grants. Raises InvalidArgumentError, OperationRefusedError."""
+        owner = checked_principal(owner)
+        rule_lock.acquire(connection)
+        guard.require(connection, Operation.ENABLE_GRANTS, WHOLE_CATALOG)
+        _refuse_commits_by_creation(connection)
+        grantee = of_user(callers.caller_of(connection)) if owner is None else stored(connection, owner)
+        if grantee is not None:
+            _insert(connection, [Privilege.OWN], Scope(name=WHOLE_CATALOG, key=WHOLE_CATALOG), grantee)
+        _refuse_lock_out(connection, lock_out)
+        if not guard.is_enabled(connection):
+            active_checks.activate(connection, guard.RULE, WHOLE_CATALOG)
+            audit.record(connection, Change(action="enable grants", scope=WHOLE_CATALOG, before="off", after="on"))
+
+    @writes
+    def disable_grants(self, connection: sa.Connection) -> None:
+        """Stop the enforcement. Raises OperationRefusedError."""
+        rule_lock.acquire(connection)
+        guard.require(connection, Operation.DISABLE_GRANTS, WHOLE_CATALOG)
+        if guard.is_enabled(connection):
+            active_checks.deactivate(connection, guard.RULE, WHOLE_CATALOG)
+            audit.record(connection, Change(action="disable grants", scope=WHOLE_CATALOG, before="on", after="off"))
+
+    @writes
+    def grant(
+        self, connection: sa.Connection, privileges: Sequence[Privilege], scope: str, grantee: str, *, reason: str = ""
+    ) -> None:
+        """Insert grants. Raises InvalidArgumentError, TableNotFoundError, OperationRefusedError."""
+        privileges, grantee, reason = _privileges(privileges), _required_name(grantee), checked_reason(reason)
+        rule_lock.acquire(connection)
+        place = scope_of(connection, scope)
+        guard.require(connection, Operation.GRANT, place.name, table_id=place.table_id)
+        _insert(connection, privileges, place, stored(connection, grantee), reason=reason)
+
+    @writes
+    def revoke(
+        self,
+        connection: sa.Connection,
+        privileges: Sequence[Privilege],
+        scope: str,
+        grantee: str,
+        *,
+        reason: str = "",
+        lock_out: bool = False,
+    ) -> None:
+        """Delete grants. Raises InvalidArgumentError, TableNotFoundError, OperationRefusedError."""
+        privileges, grantee, reason = _privileges(privileges), _required_name(grantee), checked_reason(reason)
+        rule_lock.acquire(connection)
+        place = scope_of(connection, scope)
+        guard.require(connection, Operation.GRANT, place.name, table_id=place.table_id)
+        key = stored(connection, grantee)
+        for privilege in privileges:
+            same = (GRANTS.c.grantee == key, GRANTS.c.scope == place.key, GRANTS.c.privilege == privilege.value)
+            if not connection.execute(sa.delete(GRANTS).where(*same)).rowcount:
+                raise InvalidArgumentError(
+                    f"{privilege.value} on {scope} was not revoked from {grantee}: there is no such grant. Nothing was changed. A "
+                    "privilege may come from a wider scope, a role, or the ownership of the table; list the grants."
+                )
+            change = _change("revoke", place, privilege, shown(connection, key), reason=reason, had=True)
+            audit.record(connection, change)
+        _refuse_lock_out_if_enabled(connection, lock_out)
+
+    @reads
+    def grants(self, connection: sa.Connection, scope: str = "") -> tuple[Grant, ...]:
+        """The grants at, above and below a scope. Raises InvalidArgumentError for a malformed one."""
+        if scope not in ("", WHOLE_CATALOG):
+            names.scope_parts(scope)
+        named = {f"id:{row.table_id}": row for row in connection.execute(sa.select(*NAME_COLUMNS, TABLES.c.table_id))}
+        found, show = [], shown_by(connection)
+        for row in connection.execute(sa.select(GRANTS)):
+            table = named.get(row.scope)
+            name = row.scope if table is None else str(identifier_of(table))
+            if _overlaps(name, scope):
+                found.append(
+                    Grant(
+                        grantee=show(row.grantee),
+                        privilege=Privilege(row.privilege),
+                        scope=name,
+                        granted_by=row.granted_by,
+                        granted_ms=row.granted_ms,
+                        table_id=None if table is None else table.table_id,
+                    )
+                )
+        order = {privilege: place for place, privilege in enumerate(Privilege)}
+        return tuple(sorted(found, key=lambda one: (one.scope, one.grantee, order[one.privilege])))
+
+    @writes
+    def add_to_role(self, connection: sa.Connection, role: str, members: Sequence[str], *, reason: str = "") -> None:
+        """Insert memberships. Raises InvalidArgumentError, OperationRefusedError."""
+        role, members, reason = _role_name(role), _member_names(members), checked_reason(reason)
+        rule_lock.acquire(connection)
+        guard.require(connection, Operation.MANAGE_ROLES, WHOLE_CATALOG)
+        key = of_role(role)
+        if connection.execute(sa.select(ROLES.c.role).where(ROLES.c.role == key)).first() is None:
+            connection.execute(sa.insert(ROLES).values(role=key))
+            change = Change(action="create role", scope=WHOLE_CATALOG, after=plain_name(key), reason=reason)
+            audit.record(connection, change)
+        known = _members(connection)
+        for member, added in ((member, stored(connection, member)) for member in members):
+            if added == key or key in _members_of(added, known):
+                raise InvalidArgumentError(
+                    f"{member} was not added to the role {role}: the role would be a member of itself. Nothing was changed."
+                )
+            if added not in known.get(key, ()):
+                connection.execute(sa.insert(ROLE_MEMBERS).values(role=key, member=added))
+                text = f"{member} in {role}"
+                audit.record(connection, Change(action="add to role", scope=WHOLE_CATALOG, after=text, reason=reason))
+                known.setdefault(key, set()).add(added)
+
+    @writes
+    def remove_from_role(
+        self, connection: sa.Connection, role: str, members: Sequence[str], *, reason: str = "", lock_out: bool = False
+    ) -> None:
+        """Delete memberships. Raises InvalidArgumentError, OperationRefusedError."""
+        role, members, reason = _role_name(role), _member_names(members), checked_reason(reason)
+        rule_lock.acquire(connection)
+        guard.require(connection, Operation.MANAGE_ROLES, WHOLE_CATALOG)
+        for member in members:
+            same = (ROLE_MEMBERS.c.role == of_role(role), ROLE_MEMBERS.c.member == stored(connection, member))
+            if not connection.execute(sa.delete(ROLE_MEMBERS).where(*same)).rowcount:
+                raise InvalidArgumentError(f"{member} is not a member of the role {role}. Nothing was changed.")
+            text = f"{member} in {role}"
+            audit.record(connection, Change(action="remove from role", scope=WHOLE_CATALOG, before=text, reason=reason))
+        _refuse_lock_out_if_enabled(connection, lock_out)
+
+    @writes
+    def drop_role(self, connection: sa.Connection, role: str, *, reason: str = "", lock_out: bool = False) -> None:
+        """Delete a role. Raises InvalidArgumentError, OperationRefusedError."""
+        role, reason = _role_name(role), checked_reason(reason)
+        rule_lock.acquire(connection)
+        guard.require(connection, Operation.MANAGE_ROLES, WHOLE_CATALOG)
+        key = of_role(role)
+        owned = connection.execute(_OWNED_BY, {"of_owner": key}).first()
+        if owned is not None:
+            raise InvalidArgumentError(
+                f"The role {role} was not dropped: it owns the table {identifier_of(owned)}. Nothing was changed. Transfer its "
+                "tables to another owner first."
+            )
+        connection.execute(
+            sa.delete(ROLE_MEMBERS).where(sa.or_(ROLE_MEMBERS.c.role == key, ROLE_MEMBERS.c.member == key))
+        )
+        if not connection.execute(sa.delete(ROLES).where(ROLES.c.role == key)).rowcount:
+            raise InvalidArgumentError(f"There is no role {role!r}; list the roles. Nothing was changed.")
+        connection.execute(sa.delete(GRANTS).where(GRANTS.c.grantee == key))
+        audit.record(connection, Change(action="drop role", scope=WHOLE_CATALOG, before=plain_name(key), reason=reason))
+        _refuse_lock_out_if_enabled(connection, lock_out)
+
+    @reads
+    def roles(self, connection: sa.Connection) -> tuple[Role, ...]:
+        """All roles, sorted."""
+        known = _members(connection)
+        found = sorted(connection.execute(sa.select(ROLES.c.role)).scalars())
+        show = shown_by(connection)
+        members = {role: sorted(map(show, known.get(role, ()))) for role in found}
+        return tuple(Role(name=plain_name(role), members=tuple(members[role])) for role in found)
+
+    @reads
+    def table_owner(self, connection: sa.Connection, table_id: str) -> str | None:
+        """The owner of a table. Raises TableNotFoundError."""
+        row = connection.execute(_NAMED, {"of_table": table_id}).one_or_none()
+        if row is None:
+            raise unknown_table(table_id)
+        return None if row.owner is None else shown(connection, row.owner)
+
+    @writes
+    def transfer_table(self, connection: sa.Connection, table_id: str, owner: str, *, reason: str = "") -> None:
+        """Set the owner of a table. Raises TableNotFoundError, InvalidArgumentError, OperationRefusedError."""
+        owner, reason = _required_name(owner), checked_reason(reason)
+        row = connection.execute(_NAMED, {"of_table": table_id}).one_or_none()
+        if row is None:
+            raise unknown_table(table_id)
+        name = str(identifier_of(row))
+        guard.require(connection, Operation.TRANSFER, name, table_id=table_id)
+        key = stored(connection, owner)
+        if row.owner != key:
+            connection.execute(sa.update(TABLES).where(TABLES.c.table_id == table_id).values(owner=key))
+            change = Change(
+                action="transfer ownership",
+                scope=name,
+                before=None if row.owner is None else shown(connection, row.owner),
+                after=shown(connection, key),
+                reason=reason,
+                table_id=table_id,
+            )
+            audit.record(connection, change)
 
 
 def scope_of(connection: sa.Connection, text: str) -> Scope:
@@ -71,183 +265,36 @@ def scope_of(connection: sa.Connection, text: str) -> Scope:
     return Scope(name=text, key=f"id:{table_id}", table_id=table_id)
 
 
-def enable(connection: sa.Connection, *, owner: str | None, lock_out: bool, now_ms: int) -> None:
-    """Activate the check of commits and the guard; see :meth:`AccessControl.enable_grants`."""
-    rule_lock.acquire(connection)
-    guard.require(connection, Operation.ENABLE_GRANTS, WHOLE_CATALOG)
-    _refuse_commits_by_creation(connection)
-    grantee = of_user(callers.caller_of(connection)) if owner is None else stored(connection, owner)
-    if grantee is not None:
-        _insert(connection, [Privilege.OWN], Scope(name=WHOLE_CATALOG, key=WHOLE_CATALOG), grantee, now_ms=now_ms)
-    _refuse_lock_out(connection, lock_out)
-    if not guard.is_enabled(connection):
-        active_checks.activate(connection, guard.RULE, WHOLE_CATALOG)
-        _record(connection, Change(action="enable grants", scope=WHOLE_CATALOG, before="off", after="on"), now_ms)
-
-
-def disable(connection: sa.Connection, *, now_ms: int) -> None:
-    """Deactivate the check and the guard."""
-    rule_lock.acquire(connection)
-    guard.require(connection, Operation.DISABLE_GRANTS, WHOLE_CATALOG)
-    if guard.is_enabled(connection):
-        active_checks.deactivate(connection, guard.RULE, WHOLE_CATALOG)
-        _record(connection, Change(action="disable grants", scope=WHOLE_CATALOG, before="on", after="off"), now_ms)
-
-
-def grant(
-    connection: sa.Connection, privileges: Iterable[Privilege], scope: str, grantee: str, *, reason: str, now_ms: int
-) -> None:
-    """Insert the missing grants."""
-    rule_lock.acquire(connection)
-    place = scope_of(connection, scope)
-    guard.require(connection, Operation.GRANT, place.name, table_id=place.table_id)
-    _insert(connection, privileges, place, stored(connection, grantee), reason=reason, now_ms=now_ms)
-
-
-def revoke(
-    connection: sa.Connection,
-    privileges: Iterable[Privilege],
-    scope: str,
-    grantee: str,
-    *,
-    reason: str,
-    lock_out: bool,
-    now_ms: int,
-) -> None:
-    """Delete the grants."""
-    rule_lock.acquire(connection)
-    place = scope_of(connection, scope)
-    guard.require(connection, Operation.GRANT, place.name, table_id=place.table_id)
-    key = stored(connection, grantee)
-    for privilege in privileges:
-        same = (GRANTS.c.grantee == key, GRANTS.c.scope == place.key, GRANTS.c.privilege == privilege.value)
-        if not connection.execute(sa.delete(GRANTS).where(*same)).rowcount:
-            raise InvalidArgumentError(
-                f"{privilege.value} on {scope} was not revoked from {grantee}: there is no such grant. Nothing was changed. A "
-                "privilege may come from a wider scope, a role, or the ownership of the table; list the grants."
-            )
-        change = _change("revoke", place, privilege, shown(connection, key), reason=reason, had=True)
-        _record(connection, change, now_ms)
-    _refuse_lock_out_if_enabled(connection, lock_out)
-
-
-def grants(connection: sa.Connection, scope: str) -> tuple[Grant, ...]:
-    """The grants that apply at, above or below a scope; all without one."""
-    named = {f"id:{row.table_id}": row for row in connection.execute(sa.select(*NAME_COLUMNS, TABLES.c.table_id))}
-    found, show = [], shown_by(connection)
-    for row in connection.execute(sa.select(GRANTS)):
-        table = named.get(row.scope)
-        name = row.scope if table is None else str(identifier_of(table))
-        if _overlaps(name, scope):
-            found.append(
-                Grant(
-                    grantee=show(row.grantee),
-                    privilege=Privilege(row.privilege),
-                    scope=name,
-                    granted_by=row.granted_by,
-                    granted_ms=row.granted_ms,
-                    table_id=None if table is None else table.table_id,
-                )
-            )
-    order = {privilege: place for place, privilege in enumerate(Privilege)}
-    return tuple(sorted(found, key=lambda one: (one.scope, one.grantee, order[one.privilege])))
-
-
-def add_to_role(connection: sa.Connection, role: str, members: Sequence[str], *, reason: str, now_ms: int) -> None:
-    """Insert the missing memberships."""
-    rule_lock.acquire(connection)
-    guard.require(connection, Operation.MANAGE_ROLES, WHOLE_CATALOG)
-    key = of_role(role)
-    if connection.execute(sa.select(ROLES.c.role).where(ROLES.c.role == key)).first() is None:
-        connection.execute(sa.insert(ROLES).values(role=key))
-        change = Change(action="create role", scope=WHOLE_CATALOG, after=plain_name(key), reason=reason)
-        _record(connection, change, now_ms)
-    known = _members(connection)
-    for member, added in ((member, stored(connection, member)) for member in members):
-        if added == key or key in _members_of(added, known):
-            raise InvalidArgumentError(
-                f"{member} was not added to the role {role}: the role would be a member of itself. Nothing was changed."
-            )
-        if added not in known.get(key, ()):
-            connection.execute(sa.insert(ROLE_MEMBERS).values(role=key, member=added))
-            text = f"{member} in {role}"
-            _record(connection, Change(action="add to role", scope=WHOLE_CATALOG, after=text, reason=reason), now_ms)
-            known.setdefault(key, set()).add(added)
-
-
-def remove_from_role(
-    connection: sa.Connection, role: str, members: Sequence[str], *, reason: str, lock_out: bool, now_ms: int
-) -> None:
-    """Delete memberships."""
-    rule_lock.acquire(connection)
-    guard.require(connection, Operation.MANAGE_ROLES, WHOLE_CATALOG)
-    for member in members:
-        same = (ROLE_MEMBERS.c.role == of_role(role), ROLE_MEMBERS.c.member == stored(connection, member))
-        if not connection.execute(sa.delete(ROLE_MEMBERS).where(*same)).rowcount:
-            raise InvalidArgumentError(f"{member} is not a member of the role {role}. Nothing was changed.")
-        text = f"{member} in {role}"
-        _record(connection, Change(action="remove from role", scope=WHOLE_CATALOG, before=text, reason=reason), now_ms)
-    _refuse_lock_out_if_enabled(connection, lock_out)
-
-
-def drop_role(connection: sa.Connection, role: str, *, reason: str, lock_out: bool, now_ms: int) -> None:
-    """Delete a role, its memberships and its grants."""
-    rule_lock.acquire(connection)
-    guard.require(connection, Operation.MANAGE_ROLES, WHOLE_CATALOG)
-    key = of_role(role)
-    owned = connection.execute(_OWNED_BY, {"of_owner": key}).first()
-    if owned is not None:
-        raise InvalidArgumentError(
-            f"The role {role} was not dropped: it owns the table {identifier_of(owned)}. Nothing was changed. Transfer its tables "
-            "to another owner first."
-        )
-    connection.execute(sa.delete(ROLE_MEMBERS).where(sa.or_(ROLE_MEMBERS.c.role == key, ROLE_MEMBERS.c.member == key)))
-    if not connection.execute(sa.delete(ROLES).where(ROLES.c.role == key)).rowcount:
-        raise InvalidArgumentError(f"There is no role {role!r}; list the roles. Nothing was changed.")
-    connection.execute(sa.delete(GRANTS).where(GRANTS.c.grantee == key))
-    _record(connection, Change(action="drop role", scope=WHOLE_CATALOG, before=plain_name(key), reason=reason), now_ms)
-    _refuse_lock_out_if_enabled(connection, lock_out)
-
-
 _OWNED_BY = sa.select(*NAME_COLUMNS).where(TABLES.c.owner == sa.bindparam("of_owner"), IS_ACTIVE).limit(1)
 
 
-def roles(connection: sa.Connection) -> tuple[Role, ...]:
-    """All roles, sorted."""
-    known = _members(connection)
-    found = sorted(connection.execute(sa.select(ROLES.c.role)).scalars())
-    show = shown_by(connection)
-    members = {role: sorted(map(show, known.get(role, ()))) for role in found}
-    return tuple(Role(name=plain_name(role), members=tuple(members[role])) for role in found)
-
-
-def table_owner(connection: sa.Connection, table_id: str) -> str | None:
-    """The owner of an active table."""
-    row = connection.execute(_NAMED, {"of_table": table_id}).one_or_none()
-    if row is None:
-        raise unknown_table(table_id)
-    return None if row.owner is None else shown(connection, row.owner)
-
-
-def transfer_table(connection: sa.Connection, table_id: str, owner: str, *, reason: str, now_ms: int) -> None:
-    """Set the owner of an active table."""
-    row = connection.execute(_NAMED, {"of_table": table_id}).one_or_none()
-    if row is None:
-        raise unknown_table(table_id)
-    name = str(identifier_of(row))
-    guard.require(connection, Operation.TRANSFER, name, table_id=table_id)
-    key = stored(connection, owner)
-    if row.owner != key:
-        connection.execute(sa.update(TABLES).where(TABLES.c.table_id == table_id).values(owner=key))
-        change = Change(
-            action="transfer ownership",
-            scope=name,
-            before=None if row.owner is None else shown(connection, row.owner),
-            after=shown(connection, key),
-            reason=reason,
-            table_id=table_id,
+def _privileges(privileges: Sequence[Privilege]) -> tuple[Privilege, ...]:
+    found = tuple(dict.fromkeys(privileges))
+    if not found:
+        raise InvalidArgumentError(
+            f"No privilege was given; the privileges are {', '.join(one.value for one in Privilege)}."
         )
-        _record(connection, change, now_ms)
+    return found
+
+
+def _required_name(name: str) -> str:
+    checked = checked_principal(name)
+    if checked is None:
+        raise InvalidArgumentError("No principal was given: name the user, the pipeline or the role.")
+    return checked
+
+
+def _role_name(name: str) -> str:
+    checked = _required_name(name)
+    if checked in (PUBLIC, f"{ROLE}{PUBLIC}"):
+        raise InvalidArgumentError(f"{name!r} is the role of everybody; it has no members to add or remove.")
+    return checked
+
+
+def _member_names(members: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(members, str) or not isinstance(members, Sequence) or not members:
+        raise InvalidArgumentError(f"The members {members!r} are not a list of names; give at least one, e.g. ['ana'].")
+    return tuple(_role_name(member) for member in members)
 
 
 def _insert(
@@ -257,7 +304,6 @@ def _insert(
     grantee: str,
     *,
     reason: str = "",
-    now_ms: int,
 ) -> None:
     of_grantee = sa.select(GRANTS.c.privilege).where(GRANTS.c.grantee == grantee, GRANTS.c.scope == place.key)
     held = set(connection.execute(of_grantee).scalars())
@@ -265,10 +311,10 @@ def _insert(
         if privilege.value in held:
             continue
         row = {"grantee": grantee, "scope": place.key, "privilege": privilege.value}
-        by = {"granted_by": callers.caller_of(connection), "granted_ms": now_ms}
+        by = {"granted_by": callers.caller_of(connection), "granted_ms": now_of(connection)}
         connection.execute(sa.insert(GRANTS).values(**row, **by))
         change = _change("grant", place, privilege, shown(connection, grantee), reason=reason, had=False)
-        _record(connection, change, now_ms)
+        audit.record(connection, change)
 
 
 def _change(action: str, place: Scope, privilege: Privilege, grantee: str, *, reason: str, had: bool) -> Change:
@@ -281,10 +327,6 @@ def _change(action: str, place: Scope, privilege: Privilege, grantee: str, *, re
         reason=reason,
         table_id=place.table_id,
     )
-
-
-def _record(connection: sa.Connection, change: Change, now_ms: int) -> None:
-    audit.record(connection, change, now_ms=now_ms)
 
 
 def _overlaps(name: str, scope: str) -> bool:

@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.sql.database.callers import acting_as, checked_principal
+from cm_delta_dagster.catalog.sql.database.callers import checked_principal, serving
 from cm_delta_dagster.catalog.sql.database.database import Database
 from cm_delta_dagster.errors import CatalogError, CommitRefusedError, OperationRefusedError
 from cm_delta_dagster.refusals import Refusal
@@ -19,7 +19,7 @@ T = TypeVar("T")
 class RecordRefusal(Protocol):
     """Records a refusal in a transaction of its own."""
 
-    def __call__(self, connection: sa.Connection, action: str, refusal: Refusal, *, now_ms: int) -> None: ...
+    def __call__(self, connection: sa.Connection, action: str, refusal: Refusal) -> None: ...
 
 
 class CallerDatabase:
@@ -31,16 +31,25 @@ class CallerDatabase:
     Attributes:
         shared: the database, whose connections serve the calls of all principals.
         principal: who calls; None without a stated one, which on PostgreSQL is the role that logs in.
+        now_ms: the catalog's clock, epoch milliseconds.
     """
 
-    def __init__(self, shared: Database, principal: str | None, *, record_refusal: RecordRefusal) -> None:
+    def __init__(
+        self,
+        shared: Database,
+        principal: str | None,
+        *,
+        now_ms: Callable[[], int] | None,
+        record_refusal: RecordRefusal,
+    ) -> None:
         self.shared = shared
         self.principal = checked_principal(principal)
+        self.now_ms = shared.now_ms if now_ms is None else now_ms
         self._record_refusal = record_refusal
 
     def acting_as(self, principal: str | None) -> "CallerDatabase":
         """The same database for the calls of another principal. Raises InvalidArgumentError."""
-        return CallerDatabase(self.shared, principal, record_refusal=self._record_refusal)
+        return CallerDatabase(self.shared, principal, now_ms=self.now_ms, record_refusal=self._record_refusal)
 
     def read(self, statements: Callable[[sa.Connection], T]) -> T:
         """As :meth:`Database.read`."""
@@ -60,7 +69,8 @@ class CallerDatabase:
             raise
 
     def _called(self, statements: Callable[[sa.Connection], T]) -> Callable[[sa.Connection], T]:
-        return lambda connection: statements(acting_as(connection, self.principal))
+        now_ms = self.now_ms()
+        return lambda connection: statements(serving(connection, self.principal, now_ms=now_ms))
 
     def _record(self, error: CommitRefusedError | OperationRefusedError) -> None:
         refusal = error.refusal
@@ -73,6 +83,4 @@ class CallerDatabase:
             _log.warning("The refusal of %s was not recorded in the audit", refusal.what, exc_info=True)
 
     def _write_refusal(self, action: str, refusal: Refusal) -> None:
-        now_ms = self.shared.now_ms()
-        statements = self._called(lambda connection: self._record_refusal(connection, action, refusal, now_ms=now_ms))
-        self.shared.write(statements)
+        self.shared.write(self._called(lambda connection: self._record_refusal(connection, action, refusal)))

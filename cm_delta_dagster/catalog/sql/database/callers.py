@@ -1,4 +1,4 @@
-"""Who calls: the principal that the client states for the call, or on PostgreSQL, without one, the role that logs in."""
+"""Who calls, and when: the principal that the client states for the call, or on PostgreSQL, without one, the role that logs in."""
 
 import os
 
@@ -12,6 +12,7 @@ SESSION_USER = "cm_delta_session_user"
 
 _VARIABLE = "CM_DELTA_PRINCIPAL"
 _PRINCIPAL = "cm_delta_principal"
+_NOW_MS = "cm_delta_now_ms"
 _MAX_LENGTH = 200
 
 
@@ -36,9 +37,14 @@ def checked_principal(name: str | None) -> str | None:
     return name
 
 
-def acting_as(connection: sa.Connection, principal: str | None) -> sa.Connection:
-    """The connection while it serves a call of ``principal``; its next user gets it without."""
-    return connection.execution_options(**{_PRINCIPAL: principal})
+def serving(connection: sa.Connection, principal: str | None, *, now_ms: int) -> sa.Connection:
+    """The connection while it serves a call of ``principal`` at that time; its next user gets it without."""
+    return connection.execution_options(**{_PRINCIPAL: principal, _NOW_MS: now_ms})
+
+
+def now_of(connection: sa.Connection) -> int:
+    """The time of the call that the connection serves: epoch milliseconds, by the catalog's clock."""
+    return int(connection.get_execution_options()[_NOW_MS])
 
 
 def caller_of(connection: sa.Connection) -> str | None:

@@ -1,7 +1,7 @@
 """Commit policies: which one applies to a table, and how it changes.
 
-Functions over an open connection; the caller opens the transaction. Commits made by creating their published file do not go
-through the catalog, so that a table changes to and from that policy in steps that the catalog checks.
+Commits made by creating their published file do not go through the catalog, so that a table changes to and from that policy in
+steps that the catalog checks.
 """
 
 import sqlalchemy as sa
@@ -15,6 +15,7 @@ from cm_delta_dagster.catalog.commit_policy import (
 )
 from cm_delta_dagster.catalog.sql.access import audit, guard
 from cm_delta_dagster.catalog.sql.access.guard import Operation
+from cm_delta_dagster.catalog.sql.database.parts import Part, reads, writes
 from cm_delta_dagster.catalog.sql.database.schema import (
     COMMIT_POLICIES,
     COMMITS,
@@ -23,7 +24,7 @@ from cm_delta_dagster.catalog.sql.database.schema import (
     TABLES,
     identifier_of,
 )
-from cm_delta_dagster.catalog.sql.rows import rule_lock
+from cm_delta_dagster.catalog.sql.rows import names, rule_lock
 from cm_delta_dagster.catalog.sql.rows.effective_policy import PUT_IF_ABSENT, of_wider_scopes
 from cm_delta_dagster.catalog.sql.rules import approvals, commit_rules
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
@@ -60,74 +61,78 @@ def adopt(connection: sa.Connection, table_id: str) -> None:
     connection.execute(_ADOPT, {"of_table": table_id})
 
 
-def set_rule(connection: sa.Connection, rule: CommitPolicyRule, *, now_ms: int) -> None:
-    """Insert or replace the rule of that scope."""
-    if rule.policy == _SWITCHING or rule.scope.count(".") > 1:
-        raise InvalidArgumentError(
-            f"The commit policy {rule.policy} was not set for {rule.scope!r}: a rule is for a catalog or a schema; a table's "
-            "own policy is changed with the table's id, and only the catalog sets switching."
+class SqlCommitPolicies(Part):
+    """Implements :class:`~cm_delta_dagster.catalog.commit_policies.CommitPolicies`."""
+
+    @writes
+    def set_commit_policy(self, connection: sa.Connection, rule: CommitPolicyRule) -> None:
+        """Create or replace the rule of a catalog or a schema. Raises InvalidArgumentError."""
+        names.scope_parts(rule.scope)
+        if rule.policy == _SWITCHING or rule.scope.count(".") > 1:
+            raise InvalidArgumentError(
+                f"The commit policy {rule.policy} was not set for {rule.scope!r}: a rule is for a catalog or a schema; a table's "
+                "own policy is changed with the table's id, and only the catalog sets switching."
+            )
+        rule_lock.acquire(connection)
+        guard.require_on_scope(connection, Operation.SET_POLICY, rule.scope)
+        _refuse_without_check(connection, rule.policy)
+        if rule.policy == PUT_IF_ABSENT:
+            commit_rules.refuse_put_if_absent(connection, rule.scope)
+        of_scope = COMMIT_POLICIES.c.scope == rule.scope
+        before = connection.execute(sa.select(COMMIT_POLICIES.c.policy).where(of_scope)).scalar_one_or_none()
+        _record(connection, rule.scope, before=before, after=str(rule.policy))
+        if before is None:
+            connection.execute(sa.insert(COMMIT_POLICIES).values(scope=rule.scope, policy=str(rule.policy)))
+        else:
+            connection.execute(sa.update(COMMIT_POLICIES).where(of_scope).values(policy=str(rule.policy)))
+
+    @writes
+    def remove_commit_policy(self, connection: sa.Connection, scope: str) -> None:
+        """Delete the rule of ``scope``. Raises InvalidArgumentError for a malformed scope."""
+        names.scope_parts(scope)
+        rule_lock.acquire(connection)
+        guard.require_on_scope(connection, Operation.SET_POLICY, scope)
+        of_scope = COMMIT_POLICIES.c.scope == scope
+        before = connection.execute(sa.select(COMMIT_POLICIES.c.policy).where(of_scope)).scalar_one_or_none()
+        if before is not None:
+            connection.execute(sa.delete(COMMIT_POLICIES).where(of_scope))
+            _record(connection, scope, before=before, after=None)
+
+    @reads
+    def commit_policies(self, connection: sa.Connection) -> tuple[CommitPolicyRule, ...]:
+        """Every rule, by scope."""
+        own = sa.select(*NAME_COLUMNS, TABLES.c.commit_policy).where(IS_ACTIVE, TABLES.c.commit_policy.is_not(None))
+        found = {row.scope: row.policy for row in connection.execute(sa.select(COMMIT_POLICIES))}
+        for row in connection.execute(own):
+            found[str(identifier_of(row))] = row.commit_policy
+        return tuple(
+            CommitPolicyRule(scope=scope, policy=CommitPolicy.parse(text)) for scope, text in sorted(found.items())
         )
-    rule_lock.acquire(connection)
-    guard.require_on_scope(connection, Operation.SET_POLICY, rule.scope)
-    _refuse_without_check(connection, rule.policy)
-    if rule.policy == PUT_IF_ABSENT:
-        commit_rules.refuse_put_if_absent(connection, rule.scope)
-    of_scope = COMMIT_POLICIES.c.scope == rule.scope
-    before = connection.execute(sa.select(COMMIT_POLICIES.c.policy).where(of_scope)).scalar_one_or_none()
-    _record(connection, rule.scope, before=before, after=str(rule.policy), now_ms=now_ms)
-    if before is None:
-        connection.execute(sa.insert(COMMIT_POLICIES).values(scope=rule.scope, policy=str(rule.policy)))
-    else:
-        connection.execute(sa.update(COMMIT_POLICIES).where(of_scope).values(policy=str(rule.policy)))
+
+    @writes
+    def change_commit_policy(
+        self, connection: sa.Connection, table_id: str, policy: CommitPolicy | None
+    ) -> PolicyChange:
+        """Set the policy, or return what must be done first. Raises TableNotFoundError, InvalidArgumentError."""
+        # The lock of the row excludes proposals, so that every commit is still published when put-if-absent is written. In the
+        # other direction the barrier commit ensures it: a writer that read the policy before can only try versions up to it.
+        if policy == _SWITCHING:
+            raise InvalidArgumentError("Switching is a state that the catalog sets; choose another commit policy.")
+        rule_lock.acquire(connection)
+        guard.require_on_table(connection, Operation.SET_POLICY, table_id)
+        _refuse_without_check(connection, policy)
+        return _change(connection, table_id, policy)
+
+    @writes
+    def begin_release(self, connection: sa.Connection, table_id: str) -> PolicyChange:
+        """Set put-if-absent for a release. Raises TableNotFoundError, OperationRefusedError, InvalidArgumentError."""
+        # A commit that is made by creating its file until the release is not checked against grants; nor is one after the release.
+        rule_lock.acquire(connection)
+        guard.require_on_table(connection, Operation.RELEASE, table_id)
+        return _change(connection, table_id, PUT_IF_ABSENT)
 
 
-def remove_rule(connection: sa.Connection, scope: str, *, now_ms: int) -> None:
-    """Delete the rule if there is one."""
-    rule_lock.acquire(connection)
-    guard.require_on_scope(connection, Operation.SET_POLICY, scope)
-    of_scope = COMMIT_POLICIES.c.scope == scope
-    before = connection.execute(sa.select(COMMIT_POLICIES.c.policy).where(of_scope)).scalar_one_or_none()
-    if before is not None:
-        connection.execute(sa.delete(COMMIT_POLICIES).where(of_scope))
-        _record(connection, scope, before=before, after=None, now_ms=now_ms)
-
-
-def rules(connection: sa.Connection) -> tuple[CommitPolicyRule, ...]:
-    """Rules of catalogs, schemas and tables, by scope."""
-    own = sa.select(*NAME_COLUMNS, TABLES.c.commit_policy).where(IS_ACTIVE, TABLES.c.commit_policy.is_not(None))
-    found = {row.scope: row.policy for row in connection.execute(sa.select(COMMIT_POLICIES))}
-    for row in connection.execute(own):
-        found[str(identifier_of(row))] = row.commit_policy
-    return tuple(
-        CommitPolicyRule(scope=scope, policy=CommitPolicy.parse(text)) for scope, text in sorted(found.items())
-    )
-
-
-def change(connection: sa.Connection, table_id: str, policy: CommitPolicy | None, *, now_ms: int) -> PolicyChange:
-    """Set the table's own policy, or begin the switch to it, under the lock of the table's row.
-
-    The lock excludes proposals, so that every commit is still published when put-if-absent is written. In the other direction
-    the barrier commit ensures it: a writer that read the policy before the switch can only try versions up to the barrier.
-    """
-    if policy == _SWITCHING:
-        raise InvalidArgumentError("Switching is a state that the catalog sets; choose another commit policy.")
-    rule_lock.acquire(connection)
-    guard.require_on_table(connection, Operation.SET_POLICY, table_id)
-    _refuse_without_check(connection, policy)
-    return _change(connection, table_id, policy, now_ms=now_ms)
-
-
-def begin_release(connection: sa.Connection, table_id: str, *, now_ms: int) -> PolicyChange:
-    """Change to put-if-absent for a release, by a caller that may release the table, also while grants are enabled.
-
-    A commit that is made by creating its file until the release is not checked against grants; nor is one after the release.
-    """
-    rule_lock.acquire(connection)
-    guard.require_on_table(connection, Operation.RELEASE, table_id)
-    return _change(connection, table_id, PUT_IF_ABSENT, now_ms=now_ms)
-
-
-def _change(connection: sa.Connection, table_id: str, policy: CommitPolicy | None, *, now_ms: int) -> PolicyChange:
+def _change(connection: sa.Connection, table_id: str, policy: CommitPolicy | None) -> PolicyChange:
     row = connection.execute(_LOCKED, {"of_table": table_id}).one_or_none()
     if row is None:
         raise TableNotFoundError(
@@ -141,12 +146,11 @@ def _change(connection: sa.Connection, table_id: str, policy: CommitPolicy | Non
             str(identifier_of(row)),
             before=row.commit_policy,
             after=after,
-            now_ms=now_ms,
             table_id=table_id,
         )
     if policy == PUT_IF_ABSENT:
         commit_rules.refuse_put_if_absent(connection, str(identifier_of(row)))
-        approvals.refuse_put_if_absent(connection, table_id, now_ms=now_ms)
+        approvals.refuse_put_if_absent(connection, table_id)
         if row.published_version == row.latest_version:
             return _write(connection, table_id, policy, None, PolicyChange.DONE)
         return _write(connection, table_id, _SWITCHING, row.barrier_after, PolicyChange.PUBLISH_FIRST)
@@ -174,11 +178,10 @@ def _record(
     *,
     before: str | None,
     after: str | None,
-    now_ms: int,
     table_id: str | None = None,
 ) -> None:
     change = audit.Change(action="set commit policy", scope=scope, before=before, after=after, table_id=table_id)
-    audit.record(connection, change, now_ms=now_ms)
+    audit.record(connection, change)
 
 
 def _write(

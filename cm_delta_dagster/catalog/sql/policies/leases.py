@@ -1,4 +1,4 @@
-"""Maintenance leases with fencing tokens. Functions over an open connection.
+"""Maintenance leases with fencing tokens.
 
 A lease excludes other maintenance runs from a table, not writers. ``TABLES.lease_token`` is the token of the newest lease. It grows
 when a lease begins or is ended by another, under the lock of the table's row, which every commit takes too.
@@ -13,7 +13,8 @@ from cm_delta_dagster.catalog.leases import Lease
 from cm_delta_dagster.catalog.maintenance import LeaseGranted, LeaseHeldByAnother, LeaseLost, MaintenanceKind
 from cm_delta_dagster.catalog.sql.access import audit, guard
 from cm_delta_dagster.catalog.sql.access.guard import Operation
-from cm_delta_dagster.catalog.sql.database.callers import caller_of
+from cm_delta_dagster.catalog.sql.database.callers import caller_of, now_of
+from cm_delta_dagster.catalog.sql.database.parts import Part, reads, writes
 from cm_delta_dagster.catalog.sql.database.schema import (
     ACTIVE,
     MAINTENANCE_LEASES,
@@ -42,85 +43,116 @@ _DELETE = sa.delete(MAINTENANCE_LEASES).where(_OF_TABLE)
 _MAX_OWNER = 500
 
 
-def acquire(
-    connection: sa.Connection, table_id: str, kind: MaintenanceKind, *, owner: str, duration_ms: int, now_ms: int
-) -> LeaseGranted | LeaseHeldByAnother:
-    """Acquire or renew the lease unless another owner holds it, under the lock of the table's row."""
-    _check_request(owner, duration_ms)
-    table = _locked(connection, table_id)
-    guard.require_on_table(connection, Operation.LEASE, table_id)
-    held = connection.execute(_LEASE, {"of_table": table_id}).one_or_none()
-    is_own = held is not None and held.owner == owner and _is_callers(connection, held)
-    if held is not None and not is_own and held.expires_ms > now_ms:
-        return _holder(held)
-    expires_ms = now_ms + duration_ms
-    if held is not None and is_own and held.expires_ms > now_ms:
-        _extend(connection, table_id, kind=kind, expires_ms=expires_ms)
-        return LeaseGranted(expires_ms=expires_ms, token=held.token)
-    token = _raise_token(connection, table)
-    connection.execute(_DELETE, {"of_table": table_id})
-    connection.execute(
-        sa.insert(MAINTENANCE_LEASES).values(
-            table_id=table_id,
-            kind=kind.value,
-            owner=owner,
-            expires_ms=expires_ms,
-            token=token,
-            acquired_ms=now_ms,
-            principal=caller_of(connection),
+class SqlLeases(Part):
+    """Maintenance leases; implements :class:`~cm_delta_dagster.catalog.leases.Leases`."""
+
+    @writes
+    def acquire_maintenance_lease(
+        self, connection: sa.Connection, table_id: str, kind: MaintenanceKind, *, owner: str, duration_ms: int
+    ) -> LeaseGranted | LeaseHeldByAnother:
+        """Acquire or renew the lease. Raises TableNotFoundError, InvalidArgumentError."""
+        now_ms = now_of(connection)
+        _check_request(owner, duration_ms)
+        table = _locked(connection, table_id)
+        guard.require_on_table(connection, Operation.LEASE, table_id)
+        held = connection.execute(_LEASE, {"of_table": table_id}).one_or_none()
+        is_own = held is not None and held.owner == owner and _is_callers(connection, held)
+        if held is not None and not is_own and held.expires_ms > now_ms:
+            return _holder(held)
+        expires_ms = now_ms + duration_ms
+        if held is not None and is_own and held.expires_ms > now_ms:
+            _extend(connection, table_id, kind=kind, expires_ms=expires_ms)
+            return LeaseGranted(expires_ms=expires_ms, token=held.token)
+        token = _raise_token(connection, table)
+        connection.execute(_DELETE, {"of_table": table_id})
+        connection.execute(
+            sa.insert(MAINTENANCE_LEASES).values(
+                table_id=table_id,
+                kind=kind.value,
+                owner=owner,
+                expires_ms=expires_ms,
+                token=token,
+                acquired_ms=now_ms,
+                principal=caller_of(connection),
+            )
         )
-    )
-    before = None if held is None else f"{_text(held)}, which expired at {utc_text(held.expires_ms)}"
-    action = "acquire lease" if held is None else "take over lease"
-    _record(connection, table, action, before=before, after=f"{owner} for {kind.value}, token {token}", now_ms=now_ms)
-    return LeaseGranted(expires_ms=expires_ms, token=token)
+        before = None if held is None else f"{_text(held)}, which expired at {utc_text(held.expires_ms)}"
+        action = "acquire lease" if held is None else "take over lease"
+        _record(connection, table, action, before=before, after=f"{owner} for {kind.value}, token {token}")
+        return LeaseGranted(expires_ms=expires_ms, token=token)
+
+    @writes
+    def renew_lease(
+        self, connection: sa.Connection, table_id: str, *, token: int, duration_ms: int
+    ) -> LeaseGranted | LeaseLost:
+        """Extend the lease with this token. Raises TableNotFoundError, InvalidArgumentError."""
+        now_ms = now_of(connection)
+        _check_request("renewal", duration_ms)
+        _locked(connection, table_id)
+        answer = check(connection, table_id, token=token)
+        if isinstance(answer, LeaseLost):
+            return answer
+        held = connection.execute(_LEASE, {"of_table": table_id}).one()
+        if not _is_callers(connection, held):
+            return LeaseLost(token=token, holder=_holder(held))
+        _extend(connection, table_id, expires_ms=now_ms + duration_ms)
+        return LeaseGranted(expires_ms=now_ms + duration_ms, token=token)
+
+    @reads
+    def check_lease(self, connection: sa.Connection, table_id: str, *, token: int) -> LeaseGranted | LeaseLost:
+        """Whether the lease with this token is held, in one statement."""
+        return check(connection, table_id, token=token)
+
+    @writes
+    def release_maintenance_lease(self, connection: sa.Connection, table_id: str, *, owner: str) -> None:
+        """Release the lease of ``owner``."""
+        row = connection.execute(_LEASE, {"of_table": table_id}).one_or_none()
+        if row is None or row.owner != owner or not _is_callers(connection, row):
+            return
+        ended = sa.delete(MAINTENANCE_LEASES).where(_OF_TABLE, MAINTENANCE_LEASES.c.owner == owner)
+        if connection.execute(ended, {"of_table": table_id}).rowcount:
+            table = connection.execute(sa.select(TABLES).where(TABLES.c.table_id == table_id)).one()
+            _record(connection, table, "release lease", before=_text(row))
+
+    @writes
+    def expire_lease(self, connection: sa.Connection, table_id: str, *, owner: str, reason: str = "") -> None:
+        """End the lease of another run. Raises LeaseNotHeldError, TableNotFoundError, OperationRefusedError."""
+        guard.require_on_table(connection, Operation.EXPIRE_LEASE, table_id)
+        table = _locked(connection, table_id)
+        held = connection.execute(_LEASE, {"of_table": table_id}).one_or_none()
+        if held is None or held.owner != owner:
+            raise _not_held(owner, str(identifier_of(table)), None if held is None else held.owner)
+        _raise_token(connection, table)
+        connection.execute(_DELETE, {"of_table": table_id})
+        _record(connection, table, "expire lease", before=_text(held), reason=reason)
+
+    @reads
+    def leases(self, connection: sa.Connection) -> tuple[Lease, ...]:
+        """Every lease that was not released, in one statement."""
+        now_ms = now_of(connection)
+        return tuple(
+            Lease(
+                identifier=identifier_of(row),
+                table_id=row.table_id,
+                kind=MaintenanceKind(row.kind),
+                owner=row.owner,
+                token=row.token,
+                acquired_ms=row.acquired_ms,
+                expires_ms=row.expires_ms,
+                expired=row.expires_ms <= now_ms,
+            )
+            for row in connection.execute(_LEASES)
+        )
 
 
-def renew(
-    connection: sa.Connection, table_id: str, *, token: int, duration_ms: int, now_ms: int
-) -> LeaseGranted | LeaseLost:
-    """Extend the lease with this token unless it expired, under the lock of the table's row."""
-    _check_request("renewal", duration_ms)
-    _locked(connection, table_id)
-    answer = check(connection, table_id, token=token, now_ms=now_ms)
-    if isinstance(answer, LeaseLost):
-        return answer
-    held = connection.execute(_LEASE, {"of_table": table_id}).one()
-    if not _is_callers(connection, held):
-        return LeaseLost(token=token, holder=_holder(held))
-    _extend(connection, table_id, expires_ms=now_ms + duration_ms)
-    return LeaseGranted(expires_ms=now_ms + duration_ms, token=token)
-
-
-def check(connection: sa.Connection, table_id: str, *, token: int, now_ms: int) -> LeaseGranted | LeaseLost:
+def check(connection: sa.Connection, table_id: str, *, token: int) -> LeaseGranted | LeaseLost:
     """Whether the lease with this token is held, in one statement."""
+    now_ms = now_of(connection)
     held = connection.execute(_LEASE, {"of_table": table_id}).one_or_none()
     if held is not None and held.token == token and held.expires_ms > now_ms:
         return LeaseGranted(expires_ms=held.expires_ms, token=token)
     is_held = held is not None and held.token != token and held.expires_ms > now_ms
     return LeaseLost(token=token, holder=_holder(held) if is_held else None)
-
-
-def release(connection: sa.Connection, table_id: str, *, owner: str, now_ms: int) -> None:
-    """Delete the lease if ``owner`` holds it."""
-    row = connection.execute(_LEASE, {"of_table": table_id}).one_or_none()
-    if row is None or row.owner != owner or not _is_callers(connection, row):
-        return
-    ended = sa.delete(MAINTENANCE_LEASES).where(_OF_TABLE, MAINTENANCE_LEASES.c.owner == owner)
-    if connection.execute(ended, {"of_table": table_id}).rowcount:
-        table = connection.execute(sa.select(TABLES).where(TABLES.c.table_id == table_id)).one()
-        _record(connection, table, "release lease", before=_text(row), now_ms=now_ms)
-
-
-def expire(connection: sa.Connection, table_id: str, *, owner: str, reason: str, now_ms: int) -> None:
-    """End the lease of another run, under the lock of the table's row. Raises LeaseNotHeldError."""
-    table = _locked(connection, table_id)
-    held = connection.execute(_LEASE, {"of_table": table_id}).one_or_none()
-    if held is None or held.owner != owner:
-        raise _not_held(owner, str(identifier_of(table)), None if held is None else held.owner)
-    _raise_token(connection, table)
-    connection.execute(_DELETE, {"of_table": table_id})
-    _record(connection, table, "expire lease", before=_text(held), reason=reason, now_ms=now_ms)
 
 
 def _not_held(owner: str, name: str, holder: str | None) -> LeaseNotHeldError:
@@ -129,23 +161,6 @@ def _not_held(owner: str, name: str, holder: str | None) -> LeaseNotHeldError:
     return LeaseNotHeldError(
         f"The maintenance lease of {owner} on {name} was not ended: {found}. Nothing was changed. `cm-delta leases` lists "
         "the leases."
-    )
-
-
-def leases(connection: sa.Connection, *, now_ms: int) -> tuple[Lease, ...]:
-    """Every lease with the name of its table."""
-    return tuple(
-        Lease(
-            identifier=identifier_of(row),
-            table_id=row.table_id,
-            kind=MaintenanceKind(row.kind),
-            owner=row.owner,
-            token=row.token,
-            acquired_ms=row.acquired_ms,
-            expires_ms=row.expires_ms,
-            expired=row.expires_ms <= now_ms,
-        )
-        for row in connection.execute(_LEASES)
     )
 
 
@@ -195,7 +210,6 @@ def _record(
     table: Any,
     action: str,
     *,
-    now_ms: int,
     before: str | None = None,
     after: str | None = None,
     reason: str = "",
@@ -208,4 +222,4 @@ def _record(
         reason=reason,
         table_id=table.table_id,
     )
-    audit.record(connection, change, now_ms=now_ms)
+    audit.record(connection, change)

@@ -1,6 +1,6 @@
 """Maintenance rules.
 
-Protocol heading "Maintenance Operations on Catalog-managed Tables". Functions over an open connection.
+Protocol heading "Maintenance Operations on Catalog-managed Tables".
 """
 
 import json
@@ -22,15 +22,18 @@ from cm_delta_dagster.catalog.maintenance_decisions import decide, described
 from cm_delta_dagster.catalog.maintenance_windows import MaintenanceWindow
 from cm_delta_dagster.catalog.sql.access import audit, grantees, guard
 from cm_delta_dagster.catalog.sql.access.guard import Operation
-from cm_delta_dagster.catalog.sql.database.callers import caller_of
+from cm_delta_dagster.catalog.sql.database.callers import caller_of, checked_principal, now_of
+from cm_delta_dagster.catalog.sql.database.parts import Part, reads, writes
 from cm_delta_dagster.catalog.sql.database.schema import (
     MAINTENANCE_RULES,
     NAME_COLUMNS,
     TABLES,
     identifier_of,
 )
+from cm_delta_dagster.catalog.sql.rows import names
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.errors import OperationRefusedError
+from cm_delta_dagster.catalog.texts import checked_reason
+from cm_delta_dagster.errors import OperationRefusedError, PermissionDeniedError
 
 _RULES = sa.select(MAINTENANCE_RULES)
 _DECIDING = _RULES.where(
@@ -41,26 +44,82 @@ _CALLER = sa.select(guard.NAMES.c.name)
 _NAME_NOW = sa.select(*NAME_COLUMNS).where(TABLES.c.table_id == sa.bindparam("of_table"))
 
 
-def set_rule(connection: sa.Connection, rule: MaintenanceRule, *, now_ms: int) -> None:
-    """Insert or replace the rule of that scope and kind."""
-    guard.require_on_scope(connection, Operation.SET_POLICY, rule.scope)
-    before = _stored(connection, rule.scope, rule.kind)
-    rule = _with_names(rule, partial(grantees.stored, connection))
-    _write(connection, replace(rule, set_by=caller_of(connection), set_ms=now_ms))
-    _record(connection, rule.scope, rule.kind, before=before, after=rule, reason=rule.reason, now_ms=now_ms)
+class SqlMaintenancePolicies(Part):
+    """Implements :class:`~cm_delta_dagster.catalog.maintenance_policies.MaintenancePolicies`."""
+
+    @writes
+    def set_maintenance_rule(self, connection: sa.Connection, rule: MaintenanceRule) -> None:
+        """Create or replace the rule. Raises InvalidArgumentError for a malformed scope, principal or reason."""
+        names.scope_parts(rule.scope)
+        checked_reason(rule.reason)
+        for name in rule.conditions.principals:
+            checked_principal(name)
+        guard.require_on_scope(connection, Operation.SET_POLICY, rule.scope)
+        before = _stored(connection, rule.scope, rule.kind)
+        rule = _with_names(rule, partial(grantees.stored, connection))
+        _write(connection, replace(rule, set_by=caller_of(connection), set_ms=now_of(connection)))
+        _record(connection, rule.scope, rule.kind, before=before, after=rule, reason=rule.reason)
+
+    @writes
+    def remove_maintenance_rule(self, connection: sa.Connection, scope: str, kind: MaintenanceKind) -> None:
+        """Delete the rule of ``scope``. Raises InvalidArgumentError for a malformed scope."""
+        names.scope_parts(scope)
+        guard.require_on_scope(connection, Operation.SET_POLICY, scope)
+        before = _stored(connection, scope, kind)
+        if before is None:
+            return
+        connection.execute(sa.delete(MAINTENANCE_RULES).where(_same(scope, kind)))
+        _record(connection, scope, kind, before=before, after=None, reason="")
+
+    @reads
+    def maintenance_rules(self, connection: sa.Connection) -> tuple[MaintenanceRule, ...]:
+        """Every rule, by scope and kind."""
+        stored = sorted(map(_rule, connection.execute(_RULES).all()), key=lambda rule: (rule.scope, rule.kind))
+        show = grantees.shown_by(connection)
+        return tuple(_with_names(rule, show) for rule in stored)
+
+    @reads
+    def maintenance_decision(
+        self,
+        connection: sa.Connection,
+        identifier: TableIdentifier,
+        kind: MaintenanceKind,
+        *,
+        table_id: str | None = None,
+    ) -> MaintenanceDecision:
+        """The rule of the narrowest scope, else the default. The table need not exist."""
+        return _decision(connection, identifier, kind, table_id)
+
+    def authorize_maintenance(
+        self, identifier: TableIdentifier, kind: MaintenanceKind, *, table_id: str | None = None
+    ) -> MaintenanceDecision:
+        """The decision, recorded in the audit unless this role of the database cannot write it."""
+        try:
+            return self._authorize(identifier, kind, table_id)
+        except PermissionDeniedError:
+            return self.maintenance_decision(identifier, kind, table_id=table_id)
+
+    @writes
+    def _authorize(
+        self, connection: sa.Connection, identifier: TableIdentifier, kind: MaintenanceKind, table_id: str | None
+    ) -> MaintenanceDecision:
+        """The decision for a run that starts now. The audit has it, except for what is permitted by default."""
+        found = _decision(connection, identifier, kind, table_id)
+        if found.allowed and kind.allowed_by_default:
+            return found
+        verdict = "allowed" if found.allowed else "denied"
+        change = audit.Change(
+            action="maintenance",
+            scope=_scope(_name_now(connection, table_id) or identifier),
+            after=f"{kind.value}: {verdict} by {found.decided_by}",
+            reason=found.reason,
+            table_id=table_id,
+        )
+        audit.record(connection, change)
+        return found
 
 
-def remove_rule(connection: sa.Connection, scope: str, kind: MaintenanceKind, *, now_ms: int) -> None:
-    """Delete the rule if there is one."""
-    guard.require_on_scope(connection, Operation.SET_POLICY, scope)
-    before = _stored(connection, scope, kind)
-    if before is None:
-        return
-    connection.execute(sa.delete(MAINTENANCE_RULES).where(_same(scope, kind)))
-    _record(connection, scope, kind, before=before, after=None, reason="", now_ms=now_ms)
-
-
-def carry_denials(connection: sa.Connection, before: TableIdentifier, after: TableIdentifier, *, now_ms: int) -> None:
+def carry_denials(connection: sa.Connection, before: TableIdentifier, after: TableIdentifier) -> None:
     """Deny for the new name of a table what is denied for its old name: a rename must not permit anything.
 
     For each kind the narrowest rule of the old name counts. A rule of the new name that denies the kind always stays.
@@ -78,14 +137,7 @@ def carry_denials(connection: sa.Connection, before: TableIdentifier, after: Tab
         reason = f"denied as {before} before its rename{f': {rule.reason}' if rule.reason else ''}"
         carried = replace(rule, scope=str(after), reason=reason)
         _write(connection, carried)
-        _record(connection, str(after), rule.kind, before=known, after=carried, reason=reason, now_ms=now_ms)
-
-
-def rules(connection: sa.Connection) -> tuple[MaintenanceRule, ...]:
-    """Every rule, by scope and kind."""
-    stored = sorted(map(_rule, connection.execute(_RULES).all()), key=lambda rule: (rule.scope, rule.kind))
-    show = grantees.shown_by(connection)
-    return tuple(_with_names(rule, show) for rule in stored)
+        _record(connection, str(after), rule.kind, before=known, after=carried, reason=reason)
 
 
 def _with_names(rule: MaintenanceRule, convert: Callable[[str], str]) -> MaintenanceRule:
@@ -94,13 +146,8 @@ def _with_names(rule: MaintenanceRule, convert: Callable[[str], str]) -> Mainten
     return replace(rule, conditions=replace(rule.conditions, principals=principals))
 
 
-def decision(
-    connection: sa.Connection,
-    identifier: TableIdentifier,
-    kind: MaintenanceKind,
-    *,
-    table_id: str | None = None,
-    now_ms: int,
+def _decision(
+    connection: sa.Connection, identifier: TableIdentifier, kind: MaintenanceKind, table_id: str | None
 ) -> MaintenanceDecision:
     """What the rules of the table's scopes say; without a rule, the default of the protocol."""
     identifier = _name_now(connection, table_id) or identifier
@@ -110,35 +157,11 @@ def decision(
     schema_scope = f"{identifier.catalog}.{identifier.schema}"
     parameters = {"of_kind": kind.value, "scopes": [identifier.catalog, schema_scope, str(identifier)]}
     found = [_rule(row) for row in connection.execute(_DECIDING, parameters)]
-    names: set[str] = set()
+    of_caller: set[str] = set()
     if any(rule.conditions.principals for rule in found):
         caller = {"caller": grantees.of_user(caller_of(connection))}
-        names = {name for name in connection.execute(_CALLER, caller).scalars() if name is not None}
-    return decide(kind, found, caller=names, now_ms=now_ms)
-
-
-def authorize(
-    connection: sa.Connection,
-    identifier: TableIdentifier,
-    kind: MaintenanceKind,
-    *,
-    table_id: str | None = None,
-    now_ms: int,
-) -> MaintenanceDecision:
-    """:func:`decision` for a run that starts now. The audit has it, except for what is permitted by default."""
-    found = decision(connection, identifier, kind, table_id=table_id, now_ms=now_ms)
-    if found.allowed and kind.allowed_by_default:
-        return found
-    verdict = "allowed" if found.allowed else "denied"
-    change = audit.Change(
-        action="maintenance",
-        scope=_scope(_name_now(connection, table_id) or identifier),
-        after=f"{kind.value}: {verdict} by {found.decided_by}",
-        reason=found.reason,
-        table_id=table_id,
-    )
-    audit.record(connection, change, now_ms=now_ms)
-    return found
+        of_caller = {name for name in connection.execute(_CALLER, caller).scalars() if name is not None}
+    return decide(kind, found, caller=of_caller, now_ms=now_of(connection))
 
 
 def _scope(identifier: TableIdentifier) -> str:
@@ -211,7 +234,6 @@ def _record(
     before: MaintenanceRule | None,
     after: MaintenanceRule | None,
     reason: str,
-    now_ms: int,
 ) -> None:
     change = audit.Change(
         action="set maintenance rule" if after is not None else "remove maintenance rule",
@@ -220,7 +242,7 @@ def _record(
         after=None if after is None else described(after),
         reason=reason,
     )
-    audit.record(connection, change, now_ms=now_ms)
+    audit.record(connection, change)
 
 
 def _refused_by_grants(

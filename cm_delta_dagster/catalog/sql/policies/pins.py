@@ -1,15 +1,15 @@
 """Pinned versions: the version of a table that all processes of a run read.
 
 A pin belongs to the principal that made it: another one does not choose what this one reads. Who writes moves the pins of all
-principals of its run. Functions over an open connection; the caller opens the transaction. Of concurrent inserts the primary key
-admits one.
+principals of its run. Of concurrent inserts the primary key admits one.
 """
 
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.commit_policy import NOT_THROUGH_CATALOG
 from cm_delta_dagster.catalog.sql.access import guard
-from cm_delta_dagster.catalog.sql.database.callers import caller_of
+from cm_delta_dagster.catalog.sql.database.callers import caller_of, now_of
+from cm_delta_dagster.catalog.sql.database.parts import Part, reads, writes
 from cm_delta_dagster.catalog.sql.database.schema import TABLES, VERSION_PINS
 from cm_delta_dagster.catalog.sql.rows.errors import unknown_table
 from cm_delta_dagster.catalog.version_pins import PIN_LIFETIME_MS
@@ -47,25 +47,34 @@ _LATEST = sa.select(TABLES.c.latest_version).where(TABLES.c.table_id == sa.bindp
 _DELETE_EXPIRED = sa.delete(VERSION_PINS).where(VERSION_PINS.c.pinned_ms < sa.bindparam("before_ms"))
 
 
-def pin(connection: sa.Connection, table_id: str, version: int, *, owner: str, now_ms: int) -> int:
-    """Insert unless there is a pin. Returns the pinned version."""
-    _insert(connection, table_id, version, owner=owner, now_ms=now_ms)
-    return _pinned_or_refused(connection, table_id, version, owner=owner)
+class SqlVersionPins(Part):
+    """Pinned versions; implements :class:`~cm_delta_dagster.catalog.version_pins.VersionPins`."""
 
+    @writes
+    def pin_version(self, connection: sa.Connection, table_id: str, version: int, *, owner: str) -> int:
+        """Pin a version unless there is a pin. Raises TableNotFoundError, InvalidArgumentError."""
+        _insert(connection, table_id, version, owner=owner)
+        return _pinned_or_refused(connection, table_id, version, owner=owner)
 
-def raise_pin(connection: sa.Connection, table_id: str, version: int, *, owner: str, now_ms: int) -> int:
-    """Insert, or raise the existing pin. Returns the pinned version."""
-    _insert(connection, table_id, version, owner=owner, now_ms=now_ms)
-    parameters = {"of_owner": owner, "of_table": table_id, "to_version": version, "now_ms": now_ms}
-    if not guard.may_on_table(connection, guard.Operation.MOVE_PINS, table_id):
-        own = _RAISE.where(VERSION_PINS.c.principal == _principal(connection))
-        connection.execute(own, parameters)
-    else:
-        connection.execute(_RAISE, parameters)
-    version_now = _pinned_or_refused(connection, table_id, version, owner=owner)
-    if version_now < version and connection.execute(_TABLE_WITH_VERSION, parameters).first() is None:
-        raise _no_such_version(connection, table_id, version)
-    return version_now
+    @writes
+    def raise_pinned_version(self, connection: sa.Connection, table_id: str, version: int, *, owner: str) -> int:
+        """Raise the pin. Raises TableNotFoundError, InvalidArgumentError."""
+        _insert(connection, table_id, version, owner=owner)
+        parameters = {"of_owner": owner, "of_table": table_id, "to_version": version, "now_ms": now_of(connection)}
+        if not guard.may_on_table(connection, guard.Operation.MOVE_PINS, table_id):
+            own = _RAISE.where(VERSION_PINS.c.principal == _principal(connection))
+            connection.execute(own, parameters)
+        else:
+            connection.execute(_RAISE, parameters)
+        version_now = _pinned_or_refused(connection, table_id, version, owner=owner)
+        if version_now < version and connection.execute(_TABLE_WITH_VERSION, parameters).first() is None:
+            raise _no_such_version(connection, table_id, version)
+        return version_now
+
+    @reads
+    def pinned_version(self, connection: sa.Connection, table_id: str, *, owner: str) -> int | None:
+        """The version that the owner has pinned, in one statement."""
+        return pinned(connection, table_id, owner=owner)
 
 
 def pinned(connection: sa.Connection, table_id: str, *, owner: str) -> int | None:
@@ -87,7 +96,8 @@ def _principal(connection: sa.Connection) -> str:
     return caller_of(connection) or ""
 
 
-def _insert(connection: sa.Connection, table_id: str, version: int, *, owner: str, now_ms: int) -> None:
+def _insert(connection: sa.Connection, table_id: str, version: int, *, owner: str) -> None:
+    now_ms = now_of(connection)
     _check(version, owner)
     if pinned(connection, table_id, owner=owner) is not None:
         return

@@ -77,7 +77,7 @@ def _insert(
         )
     )
     _record(connection, "request approval", context, f"request {approval_id}", reason="; ".join(needed.what))
-    return approvals.get(connection, approval_id, now_ms=context.now_ms).approval
+    return approvals.get(connection, approval_id).approval
 
 
 def check_duration(request: ApprovalRequest) -> None:
@@ -111,14 +111,14 @@ def close_ratified(connection: sa.Connection, context: CommitContext) -> None:
     if proposal.approval_id is None:
         return
     connection.execute(approvals.LOCK, {"of_request": proposal.approval_id})
-    row = approvals.pending(connection, proposal.approval_id, now_ms=context.now_ms)
+    row = approvals.pending(connection, proposal.approval_id)
     same_table = row.table_id == context.table_id and row.txn_id == proposal.summary.txn_id
     if not same_table or context.actions is None or fingerprint(context.actions) != row.fingerprint:
         raise ApprovalClosedError(
             f"The request {row.approval_id} was made for another commit than the proposed one. Nothing was committed. Approve the "
             "request with `cm-delta approve`, which proposes its own commit."
         )
-    approvals.end(connection, row, ApprovalState.COMMITTED, reason="", now_ms=context.now_ms, version=proposal.version)
+    approvals.end(connection, row, ApprovalState.COMMITTED, reason="", version=proposal.version)
 
 
 def _existing(connection: sa.Connection, context: CommitContext, request: ApprovalRequest) -> Approval | None:
@@ -141,4 +141,4 @@ def _record(connection: sa.Connection, action: str, context: CommitContext, afte
     change = audit.Change(
         action=action, scope=str(context.identifier), after=after, reason=reason, table_id=context.table_id
     )
-    audit.record(connection, change, now_ms=context.now_ms)
+    audit.record(connection, change)

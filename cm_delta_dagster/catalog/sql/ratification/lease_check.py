@@ -20,7 +20,7 @@ def check(connection: sa.Connection, context: CommitContext) -> None:
     token = context.proposal.lease_token
     if token is None or context.kind is not ProposalKind.PROPOSED:
         return
-    answer = leases.check(connection, context.table_id, token=token, now_ms=context.now_ms)
+    answer = leases.check(connection, context.table_id, token=token)
     if isinstance(answer, LeaseGranted):
         return
     holder = (

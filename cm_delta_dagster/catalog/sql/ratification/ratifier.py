@@ -1,12 +1,21 @@
 """Which statements ratify a proposal: one transaction, or one statement on PostgreSQL."""
 
 import copy
+import logging
 from collections.abc import Callable, Mapping
 
-from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitProposal, MultiTableOutcome, Ratified
+from cm_delta_dagster.catalog.ratification import (
+    CommitOutcome,
+    CommitProposal,
+    MultiTableOutcome,
+    Ratified,
+    VersionTaken,
+)
 from cm_delta_dagster.catalog.sql.database.caller_database import CallerDatabase
 from cm_delta_dagster.catalog.sql.ratification import commits, single_statement, validation
 from cm_delta_dagster.catalog.sql.ratification.statement_skips import StatementSkips
+
+_log = logging.getLogger(__name__)
 
 
 class Ratifier:
@@ -72,6 +81,34 @@ class Ratifier:
                 connection, proposals, now_ms=now_ms, max_ahead_ms=self._max_ahead_ms
             )
         )
+
+    def record_published(self, table_id: str, proposal: CommitProposal) -> Ratified | VersionTaken:
+        """Record a commit whose published file exists."""
+        now_ms = self._now_ms()
+        outcome = self._database.write(
+            lambda connection: commits.record_published(connection, table_id, proposal, now_ms=now_ms)
+        )
+        ahead_ms = proposal.summary.in_commit_timestamp - now_ms
+        if isinstance(outcome, Ratified) and not outcome.repeated and ahead_ms > self._max_ahead_ms:
+            # The file is already the commit: a refusal would make the table unreadable.
+            _log.warning(
+                "Version %d of table %s was made by creating its file, with an in-commit timestamp %.0f seconds ahead of the "
+                "catalog's clock. All later commits get later timestamps. Set the clock of the machine that wrote it.",
+                proposal.version,
+                table_id,
+                ahead_ms / 1000,
+            )
+        flaw = validation.flaw_of_published(proposal) if isinstance(outcome, Ratified) else None
+        if flaw is not None:
+            _log.warning(
+                "Version %d of table %s was made by creating its file, without the catalog: %s It is the latest version "
+                "nevertheless. An owner can take it back: cm-delta doctor TABLE --repair --take-back %d.",
+                proposal.version,
+                table_id,
+                flaw,
+                proposal.version,
+            )
+        return outcome
 
     def set_published_version(self, table_id: str, version: int) -> None:
         """Raise the published version."""

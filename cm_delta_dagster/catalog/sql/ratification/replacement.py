@@ -68,5 +68,5 @@ def replace_commit(
         reason=reason,
         table_id=table_id,
     )
-    audit.record(connection, change, now_ms=now_ms)
+    audit.record(connection, change)
     return True

@@ -1,6 +1,6 @@
 """Commits that wait for an approval, in the database.
 
-Functions over an open connection; the caller opens the transaction. A request is closed under the lock of its row: by the
+A request is closed under the lock of its row: by the
 transaction that ratifies its commit, or by one that only closes it.
 """
 
@@ -20,8 +20,11 @@ from cm_delta_dagster.catalog.approvals import (
 )
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.sql.access import audit, guard
-from cm_delta_dagster.catalog.sql.database.callers import caller_of
+from cm_delta_dagster.catalog.sql.database.callers import caller_of, now_of
+from cm_delta_dagster.catalog.sql.database.parts import Part, reads, writes
 from cm_delta_dagster.catalog.sql.database.schema import APPROVALS, NAME_COLUMNS, TABLES, identifier_of
+from cm_delta_dagster.catalog.sql.rows import names
+from cm_delta_dagster.catalog.texts import checked_reason, checked_text
 from cm_delta_dagster.errors import (
     InvalidArgumentError,
 )
@@ -40,28 +43,30 @@ def covered_rules(connection: sa.Connection, approval_id: str) -> frozenset[str]
     return frozenset() if rules is None else frozenset(json.loads(rules))
 
 
-def close(connection: sa.Connection, approval_id: str, state: ApprovalState, *, reason: str, now_ms: int) -> Approval:
+def _close(connection: sa.Connection, approval_id: str, state: ApprovalState, *, reason: str) -> Approval:
     """Close a pending request without a commit. A repeated call has no effect.
 
     Raises:
         ApprovalClosedError: it was closed in another way before.
         InvalidArgumentError: there is no such request, or no reason.
     """
+    approval_id, reason = checked_text(approval_id, what="the id of a request"), checked_reason(reason)
     if not reason.strip():
         raise InvalidArgumentError(
             f"The request {approval_id} was not closed: give a reason, which its writer reads. Nothing was changed."
         )
-    known = get(connection, approval_id, now_ms=now_ms).approval
+    known = get(connection, approval_id).approval
     if known.state is state:
         return known
     connection.execute(LOCK, {"of_request": approval_id})
-    row = pending(connection, approval_id, now_ms=now_ms)
-    end(connection, row, state, reason=reason, now_ms=now_ms, version=None)
-    return get(connection, approval_id, now_ms=now_ms).approval
+    row = pending(connection, approval_id)
+    end(connection, row, state, reason=reason, version=None)
+    return get(connection, approval_id).approval
 
 
-def get(connection: sa.Connection, approval_id: str, *, now_ms: int) -> ParkedCommit:
+def get(connection: sa.Connection, approval_id: str) -> ParkedCommit:
     """The request with its commit. Raises InvalidArgumentError."""
+    now_ms = now_of(connection)
     row = connection.execute(_BY_ID, {"of_request": approval_id}).one_or_none()
     if row is None or not _is_visible(connection, row):
         raise InvalidArgumentError(
@@ -70,10 +75,11 @@ def get(connection: sa.Connection, approval_id: str, *, now_ms: int) -> ParkedCo
     return _parked(row, now_ms)
 
 
-def listed(
-    connection: sa.Connection, *, parts: Sequence[str], table_id: str | None, with_closed: bool, now_ms: int
+def _listed(
+    connection: sa.Connection, *, parts: Sequence[str], table_id: str | None, with_closed: bool
 ) -> tuple[Approval, ...]:
     """Requests for tables below the scope with these parts, or of one table, oldest first."""
+    now_ms = now_of(connection)
     found = WITH_NAMES.order_by(*_OLDEST_FIRST)
     found = found.where(*(column == part for column, part in zip(NAME_COLUMNS, parts, strict=False)))
     if table_id is not None:
@@ -83,29 +89,60 @@ def listed(
     return tuple(approval_of(row, now_ms) for row in connection.execute(found).all() if _is_visible(connection, row))
 
 
-def find(connection: sa.Connection, table_id: str, *, app_id: str, app_version: int, now_ms: int) -> Approval | None:
-    """The newest request of the write with this ``txn``."""
-    same = (APPROVALS.c.table_id == table_id, APPROVALS.c.app_id == app_id, APPROVALS.c.app_version == app_version)
-    found = WITH_NAMES.where(*same).order_by(APPROVALS.c.requested_ms.desc()).limit(1)
-    row = connection.execute(found).one_or_none()
-    return None if row is None else approval_of(row, now_ms)
+class SqlApprovals(Part):
+    """Implements :class:`~cm_delta_dagster.catalog.approval_requests.ApprovalRequests`."""
+
+    @reads
+    def approvals(
+        self, connection: sa.Connection, scope: str = "", *, table_id: str | None = None, with_closed: bool = False
+    ) -> tuple[Approval, ...]:
+        """Requests, oldest first. Raises InvalidArgumentError for a malformed scope."""
+        parts = () if scope == "" else names.scope_parts(scope)
+        return _listed(connection, parts=parts, table_id=table_id, with_closed=with_closed)
+
+    @reads
+    def parked_commit(self, connection: sa.Connection, approval_id: str) -> ParkedCommit:
+        """A request with its commit. Raises InvalidArgumentError."""
+        return get(connection, checked_text(approval_id, what="the id of a request"))
+
+    @writes
+    def reject_approval(self, connection: sa.Connection, approval_id: str, *, reason: str) -> Approval:
+        """Reject a request. Raises ApprovalClosedError, OperationRefusedError, InvalidArgumentError."""
+        return _close(connection, approval_id, ApprovalState.REJECTED, reason=reason)
+
+    @writes
+    def close_approval(self, connection: sa.Connection, approval_id: str, *, reason: str) -> Approval:
+        """Close a request whose commit conflicts. Raises ApprovalClosedError, OperationRefusedError, InvalidArgumentError."""
+        return _close(connection, approval_id, ApprovalState.CONFLICTING, reason=reason)
+
+    @reads
+    def find_approval(
+        self, connection: sa.Connection, table_id: str, *, app_id: str, app_version: int
+    ) -> Approval | None:
+        """The newest request of a write."""
+        now_ms = now_of(connection)
+        same = (APPROVALS.c.table_id == table_id, APPROVALS.c.app_id == app_id, APPROVALS.c.app_version == app_version)
+        found = WITH_NAMES.where(*same).order_by(APPROVALS.c.requested_ms.desc()).limit(1)
+        row = connection.execute(found).one_or_none()
+        return None if row is None else approval_of(row, now_ms)
+
+    @reads
+    def protected_commits(self, connection: sa.Connection, table_id: str) -> tuple[ParkedCommit, ...]:
+        """The commits of a table whose files must be kept."""
+        now_ms = now_of(connection)
+        still = APPROVALS.c.expires_ms > now_ms - PROTECTED_AFTER_EXPIRY_MS
+        found = WITH_NAMES.where(APPROVALS.c.table_id == table_id, IS_PENDING, still).order_by(*_OLDEST_FIRST)
+        return tuple(_parked(row, now_ms) for row in connection.execute(found))
 
 
-def refuse_put_if_absent(connection: sa.Connection, table_id: str, *, now_ms: int) -> None:
+def refuse_put_if_absent(connection: sa.Connection, table_id: str) -> None:
     """Refuse put-if-absent for a table with requests, whose commits must be ratified. Raises InvalidArgumentError."""
-    waiting = listed(connection, parts=(), table_id=table_id, with_closed=False, now_ms=now_ms)
+    waiting = _listed(connection, parts=(), table_id=table_id, with_closed=False)
     if waiting:
         raise InvalidArgumentError(
             f"The commit mode of {waiting[0].identifier} was not set to put-if-absent: {len(waiting)} of its commits wait for an "
             f"approval (first request {waiting[0].approval_id}), and the catalog ratifies them. Approve or reject them first."
         )
-
-
-def protected(connection: sa.Connection, table_id: str, *, now_ms: int) -> tuple[ParkedCommit, ...]:
-    """The commits of a table whose files must be kept."""
-    still = APPROVALS.c.expires_ms > now_ms - PROTECTED_AFTER_EXPIRY_MS
-    found = WITH_NAMES.where(APPROVALS.c.table_id == table_id, IS_PENDING, still).order_by(*_OLDEST_FIRST)
-    return tuple(_parked(row, now_ms) for row in connection.execute(found))
 
 
 def _is_visible(connection: sa.Connection, row: Any) -> bool:
@@ -116,24 +153,29 @@ def _is_visible(connection: sa.Connection, row: Any) -> bool:
     return is_own or Privilege.MAINTAIN in guard.held_on_table(connection, row.table_id)
 
 
-def pending(connection: sa.Connection, approval_id: str, *, now_ms: int) -> Any:
+def pending(connection: sa.Connection, approval_id: str) -> Any:
     """The row of a pending request, for an owner of its table."""
-    approval = get(connection, approval_id, now_ms=now_ms).approval
+    approval = get(connection, approval_id).approval
     guard.require(connection, guard.Operation.APPROVE, approval.identifier, table_id=approval.table_id)
     if approval.state is not ApprovalState.PENDING:
         raise closed_error(approval)
     return connection.execute(_BY_ID, {"of_request": approval_id}).one()
 
 
-def end(
-    connection: sa.Connection, row: Any, state: ApprovalState, *, reason: str, now_ms: int, version: int | None
-) -> None:
+def end(connection: sa.Connection, row: Any, state: ApprovalState, *, reason: str, version: int | None) -> None:
     """Close a pending request, whose row is locked, in this state."""
     caller = caller_of(connection)
     connection.execute(
         sa.update(APPROVALS)
         .where(APPROVALS.c.approval_id == row.approval_id)
-        .values(state=state.value, decided_by=caller, decided_ms=now_ms, reason=reason, version=version, content=None)
+        .values(
+            state=state.value,
+            decided_by=caller,
+            decided_ms=now_of(connection),
+            reason=reason,
+            version=version,
+            content=None,
+        )
     )
     change = audit.Change(
         action={ApprovalState.COMMITTED: "approve", ApprovalState.REJECTED: "reject"}.get(state, "close approval"),
@@ -143,7 +185,7 @@ def end(
         reason=reason,
         table_id=row.table_id,
     )
-    audit.record(connection, change, now_ms=now_ms)
+    audit.record(connection, change)
 
 
 def approval_of(row: Any, now_ms: int) -> Approval:

@@ -1,7 +1,4 @@
-"""Changes of commit rules. The rows are in ``rule_rows``.
-
-Functions over an open connection; the caller opens the transaction.
-"""
+"""Commit rules: how they change, and where they apply. The rows are in ``rule_rows``."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -13,9 +10,10 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.access import plain_name
 from cm_delta_dagster.catalog.commit_policy import NOT_THROUGH_CATALOG
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
-from cm_delta_dagster.catalog.rules.kinds import absent_names
+from cm_delta_dagster.catalog.rules.kinds import absent_names, checked_rule
 from cm_delta_dagster.catalog.sql.access import audit, grantees, guard, known_principals
-from cm_delta_dagster.catalog.sql.database.callers import caller_of
+from cm_delta_dagster.catalog.sql.database.callers import caller_of, now_of
+from cm_delta_dagster.catalog.sql.database.parts import Part, reads, writes
 from cm_delta_dagster.catalog.sql.database.schema import (
     COMMIT_POLICIES,
     COMMIT_RULES,
@@ -24,59 +22,76 @@ from cm_delta_dagster.catalog.sql.database.schema import (
     TABLES,
     identifier_of,
 )
-from cm_delta_dagster.catalog.sql.rows import active_checks, rule_lock
+from cm_delta_dagster.catalog.sql.rows import active_checks, names, rule_lock
 from cm_delta_dagster.catalog.sql.rows.definitions import metadata_of
 from cm_delta_dagster.catalog.sql.rules import rule_rows as rows
 from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.catalog.texts import checked_reason, checked_text
 from cm_delta_dagster.errors import InvalidArgumentError
 
 
-def set_rule(
-    connection: sa.Connection, rule: CommitRule, *, confirmed: bool, may_replace: bool, now_ms: int
-) -> CommitRule:
-    """Insert or replace the rule of that scope and name; see :class:`~cm_delta_dagster.catalog.commit_rule_registry`."""
-    rule_lock.acquire(connection)
-    guard.require_on_scope(connection, guard.Operation.SET_POLICY, rule.scope)
-    rule = rows.with_names(rule, partial(grantees.stored, connection))
-    unguarded = _put_if_absent(connection, rule.scope)
-    if unguarded:
-        raise InvalidArgumentError(
-            f"The rule {rule} was not set: commits of {', '.join(unguarded)} are made by creating their files (put-if-absent), and "
-            "the catalog cannot refuse them. Set the commit mode to staged, inline or auto first, or choose a narrower scope."
-        )
-    before = rows.rule(connection, rule.scope, rule.name)
-    if before is not None and not may_replace:
-        _refuse_replacement(connection, before, rule)
-    doubt = None if confirmed else _lock_out(connection, rule) or _absent(connection, rule)
-    if doubt is not None:
-        raise InvalidArgumentError(
-            f"The rule {rule} was not set: {doubt}. To set it nevertheless, repeat the call with confirm=True (--confirm)."
-        )
-    stored = replace(rule, set_by=caller_of(connection) or "", set_ms=now_ms)
-    connection.execute(sa.delete(COMMIT_RULES).where(*rows.same(rule.scope, rule.name)))
-    connection.execute(sa.insert(COMMIT_RULES).values(rows.values(stored)))
-    active_checks.activate(connection, rows.CHECK, rule.scope)
-    _record(connection, "set commit rule", stored, before=before, after=stored, reason=rule.reason, now_ms=now_ms)
-    return rows.shown(connection, stored)[0]
+class SqlCommitRules(Part):
+    """Implements :class:`~cm_delta_dagster.catalog.commit_rule_registry.CommitRuleRegistry`."""
+
+    @writes
+    def set_commit_rule(
+        self, connection: sa.Connection, rule: CommitRule, *, confirmed: bool = False, may_replace: bool = True
+    ) -> CommitRule:
+        """Create or replace the rule. Raises InvalidArgumentError, OperationRefusedError."""
+        names.scope_parts(rule.scope)
+        rule = checked_rule(rule)
+        rule_lock.acquire(connection)
+        guard.require_on_scope(connection, guard.Operation.SET_POLICY, rule.scope)
+        rule = rows.with_names(rule, partial(grantees.stored, connection))
+        unguarded = _put_if_absent(connection, rule.scope)
+        if unguarded:
+            raise InvalidArgumentError(
+                f"The rule {rule} was not set: commits of {', '.join(unguarded)} are made by creating their files (put-if-absent), "
+                "and the catalog cannot refuse them. Set the commit mode to staged, inline or auto first, or choose a narrower "
+                "scope."
+            )
+        before = rows.rule(connection, rule.scope, rule.name)
+        if before is not None and not may_replace:
+            _refuse_replacement(connection, before, rule)
+        doubt = None if confirmed else _lock_out(connection, rule) or _absent(connection, rule)
+        if doubt is not None:
+            raise InvalidArgumentError(
+                f"The rule {rule} was not set: {doubt}. To set it nevertheless, repeat the call with confirm=True (--confirm)."
+            )
+        stored = replace(rule, set_by=caller_of(connection) or "", set_ms=now_of(connection))
+        connection.execute(sa.delete(COMMIT_RULES).where(*rows.same(rule.scope, rule.name)))
+        connection.execute(sa.insert(COMMIT_RULES).values(rows.values(stored)))
+        active_checks.activate(connection, rows.CHECK, rule.scope)
+        _record(connection, "set commit rule", stored, before=before, after=stored, reason=rule.reason)
+        return rows.shown(connection, stored)[0]
+
+    @writes
+    def remove_commit_rule(self, connection: sa.Connection, scope: str, name: str, *, reason: str = "") -> None:
+        """Delete the rule. Raises InvalidArgumentError, OperationRefusedError."""
+        names.scope_parts(scope)
+        name, reason = checked_text(name, what="the name of a rule"), checked_reason(reason)
+        rule_lock.acquire(connection)
+        guard.require_on_scope(connection, guard.Operation.SET_POLICY, scope)
+        before = rows.rule(connection, scope, name)
+        if before is None:
+            known = [rule.name for rule in rows.rules(connection, scope) if rule.scope == scope]
+            raise InvalidArgumentError(
+                f"{scope} has no commit rule {name!r}; it has {', '.join(known) or 'none'}. Nothing was changed."
+            )
+        connection.execute(sa.delete(COMMIT_RULES).where(*rows.same(scope, name)))
+        if connection.execute(sa.select(COMMIT_RULES.c.name).where(COMMIT_RULES.c.scope == scope)).first() is None:
+            active_checks.deactivate(connection, rows.CHECK, scope)
+        _record(connection, "remove commit rule", before, before=before, after=None, reason=reason)
+
+    @reads
+    def commit_rules(self, connection: sa.Connection, scope: str = "") -> tuple[CommitRule, ...]:
+        """The rules at, above or below ``scope``. Raises InvalidArgumentError for a malformed scope."""
+        if scope != "":
+            names.scope_parts(scope)
+        return rows.shown(connection, *rows.rules(connection, scope))
 
 
-def remove_rule(connection: sa.Connection, scope: str, name: str, *, reason: str, now_ms: int) -> None:
-    """Delete a rule. Raises InvalidArgumentError if there is none."""
-    rule_lock.acquire(connection)
-    guard.require_on_scope(connection, guard.Operation.SET_POLICY, scope)
-    before = rows.rule(connection, scope, name)
-    if before is None:
-        known = [rule.name for rule in rows.rules(connection, scope) if rule.scope == scope]
-        raise InvalidArgumentError(
-            f"{scope} has no commit rule {name!r}; it has {', '.join(known) or 'none'}. Nothing was changed."
-        )
-    connection.execute(sa.delete(COMMIT_RULES).where(*rows.same(scope, name)))
-    if connection.execute(sa.select(COMMIT_RULES.c.name).where(COMMIT_RULES.c.scope == scope)).first() is None:
-        active_checks.deactivate(connection, rows.CHECK, scope)
-    _record(connection, "remove commit rule", before, before=before, after=None, reason=reason, now_ms=now_ms)
-
-
-def carry(connection: sa.Connection, before: TableIdentifier, after: TableIdentifier, *, now_ms: int) -> None:
+def carry(connection: sa.Connection, before: TableIdentifier, after: TableIdentifier) -> None:
     """Set the rules of a table's old name for its new name, if they would not hold for it: a rename must not permit anything.
 
     Those of the old schema and catalog become rules of the table.
@@ -96,7 +111,6 @@ def carry(connection: sa.Connection, before: TableIdentifier, after: TableIdenti
             before=None,
             after=carried,
             reason=f"rename of {before}",
-            now_ms=now_ms,
         )
         held.append(carried)
 
@@ -199,7 +213,6 @@ def _record(
     before: CommitRule | None,
     after: CommitRule | None,
     reason: str,
-    now_ms: int,
 ) -> None:
     change = audit.Change(
         action=action,
@@ -208,7 +221,7 @@ def _record(
         after=None if after is None else _text(connection, after),
         reason=reason,
     )
-    audit.record(connection, change, now_ms=now_ms)
+    audit.record(connection, change)
 
 
 def _text(connection: sa.Connection, rule: CommitRule) -> str:

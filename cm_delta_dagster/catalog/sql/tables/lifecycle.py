@@ -97,8 +97,8 @@ def rename_table(connection: sa.Connection, table_id: str, identifier: TableIden
         except sa.exc.IntegrityError as error:
             raise name_taken(identifier) from error
         definitions.change_etag(connection, table_id)
-        maintenance.carry_denials(connection, before, identifier, now_ms=now_ms)
-        commit_rules.carry(connection, before, identifier, now_ms=now_ms)
+        maintenance.carry_denials(connection, before, identifier)
+        commit_rules.carry(connection, before, identifier)
         commit_rules.check_covered(connection, table_id, identifier)
         names = {"from": str(before), "to": str(identifier)}
         entries.append_event(connection, FeedKind.TABLE_RENAMED, table_id, now_ms=now_ms, details=names)

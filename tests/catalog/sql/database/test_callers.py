@@ -20,20 +20,20 @@ def test_calls_of_many_principals_share_the_connections(catalog_url: str) -> Non
         bob, eve = ana.acting_as("bob"), ana.acting_as("eve")
         assert ana._database.shared is bob._database.shared is eve._database.shared
         table_id = create(ana).table_id
-        ana.enable_grants()
-        ana.grant([Privilege.APPEND], str(NAME), "bob")
-        assert [one.whoami().principal for one in (ana, bob, eve)] == ["ana", "bob", "eve"]
+        ana.access.enable_grants()
+        ana.access.grant([Privilege.APPEND], str(NAME), "bob")
+        assert [one.access.whoami().principal for one in (ana, bob, eve)] == ["ana", "bob", "eve"]
         assert isinstance(bob.commit(table_id, commit_of(1, ADD)), Ratified)
         with pytest.raises(OperationRefusedError, match="the principal eve"):
             eve.load_table(NAME)
         with pytest.raises(CommitRefusedError, match="the principal bob"):
             bob.commit(table_id, commit_of(2, REMOVE))
         assert isinstance(ana.commit(table_id, commit_of(2, REMOVE)), Ratified)
-        refused = [one.principal for one in ana.audit() if one.outcome is AuditOutcome.REFUSED]
+        refused = [one.principal for one in ana.audit_log.audit() if one.outcome is AuditOutcome.REFUSED]
         assert refused == ["eve", "bob"]
-        assert [entry.principal for entry in ana.feed(after=0, limit=9)] == ["ana", "bob", "ana"]
+        assert [entry.principal for entry in ana.feed.feed(after=0, limit=9)] == ["ana", "bob", "ana"]
         bob.close()
-        assert eve.whoami().principal == "eve" and ana.list_tables() == (NAME,)
+        assert eve.access.whoami().principal == "eve" and ana.list_tables() == (NAME,)
     with pytest.raises(CatalogError, match="closed"):
         bob.list_tables()
 
@@ -43,17 +43,17 @@ def test_concurrent_calls_have_their_own_principals(catalog_url: str) -> None:
     with SqlCatalog(catalog_url, warehouse="memory://w", principal="ana") as ana, ThreadPoolExecutor(8) as threads:
         clients = [ana.acting_as(name) for name in names]
         tables = [create(one, TableIdentifier("main", "sales", name)) for one, name in zip(clients, names, strict=True)]
-        ana.enable_grants()
+        ana.access.enable_grants()
 
         def work(number: int) -> list[str | None]:
             found = []
             for version in range(1, 6):
                 assert isinstance(clients[number].commit(tables[number].table_id, commit_of(version, ADD)), Ratified)
-                found.append(clients[number].whoami().principal)
+                found.append(clients[number].access.whoami().principal)
             return found
 
         assert list(threads.map(work, range(8))) == [[name] * 5 for name in names]
-        entries = {(entry.identifier.table, entry.principal) for entry in ana.feed(after=0, limit=99)}
+        entries = {(entry.identifier.table, entry.principal) for entry in ana.feed.feed(after=0, limit=99)}
         assert entries == {(name, name) for name in names}
 
 

@@ -34,4 +34,4 @@ def test_the_owner_of_the_tables_is_asked_to_migrate(postgres_url: str) -> None:
         connection.execute(sa.text(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {writer}"))
     refusal = pytest.raises(PermissionDeniedError, match=f"Ask {owner}, the role that owns")
     with SqlCatalog(url_as(postgres_url, writer), warehouse="memory://w") as catalog, refusal:
-        catalog.expire_lease("t", owner="o")
+        catalog.leases.expire_lease("t", owner="o")

@@ -31,8 +31,10 @@ def test_a_catalog_of_release_0_1_keeps_its_tables_rules_and_feed(catalog_url: s
             ("old", "dropped"),
             ("reserved", "staging"),
         ]
-        assert catalog.commit_policies() == (CommitPolicyRule(scope="main.staff", policy=CommitPolicy.parse("inline")),)
-        (rule,) = catalog.maintenance_rules()
+        assert catalog.commit_policies.commit_policies() == (
+            CommitPolicyRule(scope="main.staff", policy=CommitPolicy.parse("inline")),
+        )
+        (rule,) = catalog.maintenance_policies.maintenance_rules()
         assert (rule.scope, rule.kind, rule.allowed, rule.reason) == (
             "main",
             MaintenanceKind.DATA_CLEANUP,
@@ -44,12 +46,12 @@ def test_a_catalog_of_release_0_1_keeps_its_tables_rules_and_feed(catalog_url: s
         assert [commit.version for commit in orders.ratified.commits] == [2]
         (inline,) = salaries.ratified.commits
         assert inline.version == 2 and inline.content is not None and len(inline.content) == inline.file_size
-        assert catalog.pinned_version(orders.table_id, owner="run") == 1
-        lease = catalog.acquire_maintenance_lease(
+        assert catalog.pins.pinned_version(orders.table_id, owner="run") == 1
+        lease = catalog.leases.acquire_maintenance_lease(
             orders.table_id, MaintenanceKind.CHECKPOINT, owner="other", duration_ms=1000
         )
         assert isinstance(lease, LeaseHeldByAnother) and lease.owner == "run"
-        feed = catalog.feed(after=0, limit=99)
+        feed = catalog.feed.feed(after=0, limit=99)
         assert [(entry.position, str(entry.identifier), entry.version) for entry in feed] == [
             (1, "main.sales.orders", 0),
             (2, "main.staff.salaries", 0),
@@ -61,7 +63,7 @@ def test_a_catalog_of_release_0_1_keeps_its_tables_rules_and_feed(catalog_url: s
             (8, "Lake.Sales.renamed", 0),
         ]
         assert isinstance(catalog.commit(orders.table_id, proposal(3)), Ratified)
-        assert [(entry.position, entry.version) for entry in catalog.feed(after=8, limit=9)] == [(9, 3)]
+        assert [(entry.position, entry.version) for entry in catalog.feed.feed(after=8, limit=9)] == [(9, 3)]
         assert catalog.undrop_table(catalog.inactive_tables()[0].table_id).identifier.table == "old"
 
 
@@ -72,15 +74,19 @@ def test_a_catalog_of_revision_0013_keeps_its_tables_grants_rules_approvals_and_
     with SqlCatalog(catalog_url, warehouse="memory://w", now_ms=lambda: NOW_MS, principal="lake_owner") as catalog:
         assert catalog.list_tables() == (NAME, TableIdentifier("main", "staff", "salaries"))
         assert _counts(catalog_url) == {name: count for name, count in before.items() if "webhook" not in name}
-        assert len(catalog.grants()) == 5 and [rule.name for rule in catalog.commit_rules("main.sales")] == [
+        assert len(catalog.access.grants()) == 5 and [
+            rule.name for rule in catalog.commit_rules.commit_rules("main.sales")
+        ] == [
             "columns",
             "keep",
         ]
-        assert [waiting.state for waiting in catalog.approvals()] == [ApprovalState.PENDING]
-        assert [entry.version for entry in catalog.feed(after=0, limit=99)] == [0, 0, 1, 1, 2]
+        assert [waiting.state for waiting in catalog.approvals.approvals()] == [ApprovalState.PENDING]
+        assert [entry.version for entry in catalog.feed.feed(after=0, limit=99)] == [0, 0, 1, 1, 2]
         orders = catalog.load_table(NAME).table_id
         assert isinstance(catalog.acting_as("load_orders").commit(orders, commit_of(3, ADD)), Ratified)
-        lease = catalog.acquire_maintenance_lease(orders, MaintenanceKind.CHECKPOINT, owner="x", duration_ms=1000)
+        lease = catalog.leases.acquire_maintenance_lease(
+            orders, MaintenanceKind.CHECKPOINT, owner="x", duration_ms=1000
+        )
         assert isinstance(lease, LeaseHeldByAnother) and lease.kind is MaintenanceKind.DATA_REORGANIZATION
 
 

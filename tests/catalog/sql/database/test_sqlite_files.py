@@ -77,14 +77,14 @@ def refuses_to_write(client: DeltaClient, *parts: str) -> None:
     for write in (
         lambda: drop_table(client, identifier=NAME),
         lambda: create_table(client, identifier="main.test.other", schema=SCHEMA),
-        lambda: client.catalog.set_maintenance_rule(rule),
+        lambda: client.catalog.maintenance_policies.set_maintenance_rule(rule),
         lambda: client.table(NAME).start_transaction(client.table(NAME).snapshot(), operation="WRITE").commit(),
     ):
         with pytest.raises(PermissionDeniedError) as refusal:
             write()
         for part in ("catalog.db", *parts):
             assert part in str(refusal.value)
-    assert client.catalog.maintenance_rules() == ()
+    assert client.catalog.maintenance_policies.maintenance_rules() == ()
     assert client.catalog.list_tables() == (IDENTIFIER,)
 
 
@@ -239,7 +239,12 @@ def test_a_drop_on_a_full_disk_changes_nothing(disk: Path, tmp_path: Path, is_op
 @pytest.mark.parametrize("is_open", [True, False], ids=["open", "opened again"])
 def test_a_rule_set_on_a_full_disk_changes_nothing(disk: Path, tmp_path: Path, is_open: bool) -> None:
     rule = MaintenanceRule(scope="main", kind=MaintenanceKind.DATA_CLEANUP, allowed=True)
-    table_stays(disk, tmp_path / "w", lambda client: client.catalog.set_maintenance_rule(rule), is_open=is_open)
+    table_stays(
+        disk,
+        tmp_path / "w",
+        lambda client: client.catalog.maintenance_policies.set_maintenance_rule(rule),
+        is_open=is_open,
+    )
 
 
 def test_threads_read_a_read_only_catalog_concurrently(directory: Path, tmp_path: Path) -> None:

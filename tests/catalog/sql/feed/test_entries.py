@@ -46,18 +46,18 @@ def ratify(connection: sa.Connection, table: str, version: int) -> None:
 
 
 def seen(catalog: SqlCatalog, after: int = 0) -> list[tuple[str, int]]:
-    return [(entry.table_id, entry.version) for entry in catalog.feed(after=after, limit=1000)]
+    return [(entry.table_id, entry.version) for entry in catalog.feed.feed(after=after, limit=1000)]
 
 
 def test_an_open_transaction_delays_only_its_own_entry(catalog: SqlCatalog) -> None:
     first, second = table_of(catalog, "a"), table_of(catalog, "b")
-    start = catalog.latest_feed_position()
+    start = catalog.feed.latest_feed_position()
     with open_transaction(catalog) as paused:
         ratify(paused, first, 1)
         for version in (1, 2):
             catalog.commit(second, proposal(version))
         assert seen(catalog, start) == [(second, 1), (second, 2)]
-        position = catalog.latest_feed_position()
+        position = catalog.feed.latest_feed_position()
     assert seen(catalog, position) == [(first, 1)]
     assert seen(catalog, start) == [(second, 1), (second, 2), (first, 1)]
 
@@ -90,9 +90,9 @@ def test_two_readers_that_place_entries_agree_on_positions(catalog: SqlCatalog, 
 
     def read(_: int) -> list[tuple[int, str, int]]:
         with SqlCatalog(postgres_url) as reader:
-            reader.latest_feed_position()
+            reader.feed.latest_feed_position()
             together.wait()
-            return [(one.position, one.table_id, one.version) for one in reader.feed(after=0, limit=1000)]
+            return [(one.position, one.table_id, one.version) for one in reader.feed.feed(after=0, limit=1000)]
 
     with ThreadPoolExecutor(readers) as threads:
         for version in range(1, 6):
@@ -131,7 +131,7 @@ def test_readers_miss_nothing_while_transactions_stay_open_and_roll_back(catalog
         found: list[tuple[int, str, int]] = []
         while True:
             is_last = ends.is_set()
-            page = catalog.feed(after=found[-1][0] if found else 0, limit=7)
+            page = catalog.feed.feed(after=found[-1][0] if found else 0, limit=7)
             found += [(one.position, one.table_id, one.version) for one in page]
             if is_last and not page:
                 return found

@@ -31,7 +31,7 @@ def test_rules_hold_for_a_proposal_that_waits_for_a_rename(postgres_url: str) ->
     ):
         table_id = create(one).table_id
         other.load_table(NAME)
-        one.set_commit_rule(rule(scope=str(NAME)))
+        one.commit_rules.set_commit_rule(rule(scope=str(NAME)))
         with first.transaction():
             first.execute("SELECT 1 FROM cm_delta_tables FOR UPDATE")
             renamed = threads.submit(one.rename_table, table_id, OTHER)

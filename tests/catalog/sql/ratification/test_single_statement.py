@@ -81,7 +81,7 @@ def test_a_plain_commit_is_one_statement(catalog: SqlCatalog) -> None:
     answer = catalog.get_ratified_commits(table)
     assert [commit.version for commit in answer.commits] == [2]
     assert (answer.latest_version, answer.latest_data_version) == (2, 2)
-    assert [entry.position for entry in catalog.feed(after=0, limit=10)] == [1, 2, 3]
+    assert [entry.position for entry in catalog.feed.feed(after=0, limit=10)] == [1, 2, 3]
 
 
 def test_commits_to_several_tables_are_one_statement_each(catalog: SqlCatalog) -> None:
@@ -92,13 +92,13 @@ def test_commits_to_several_tables_are_one_statement_each(catalog: SqlCatalog) -
         done = catalog.commit_together({table: inline(1) for table in tables})
     assert isinstance(done, RatifiedTogether) and len(done.commits) == 4
     assert sum("WITH advanced" in one for one in sent) == 4 and len(sent) == 4
-    after, answers = catalog.latest_feed_position(), list[bool]()
-    waiting = threading.Thread(target=lambda: answers.append(catalog.wait_for_events(after=after, seconds=60)))
+    after, answers = catalog.feed.latest_feed_position(), list[bool]()
+    waiting = threading.Thread(target=lambda: answers.append(catalog.events.wait_for_events(after=after, seconds=60)))
     waiting.start()
     catalog.commit_together({table: inline(2) for table in tables})
     waiting.join()
     assert answers == [True]
-    assert [entry.version for entry in catalog.feed(after=after, limit=9)] == [2] * 4
+    assert [entry.version for entry in catalog.feed.feed(after=after, limit=9)] == [2] * 4
 
 
 def test_reads_and_publication_are_as_few_statements_as_without_grants(catalog: SqlCatalog) -> None:
@@ -126,7 +126,7 @@ def test_one_of_several_commits_that_is_late_leaves_none(catalog: SqlCatalog) ->
     assert isinstance(outcome, RefusedTogether) and list(outcome.refusals) == tables[1:]
     assert catalog.get_ratified_commits(tables[0]).latest_version == 0
     ruled = CommitRule(scope=str(NAME), name="keep", kind=CommitRuleKind.APPEND_ONLY)
-    catalog.set_commit_rule(ruled)
+    catalog.commit_rules.set_commit_rule(ruled)
     versions = {table: catalog.get_ratified_commits(table).latest_version + 1 for table in tables}
     with pytest.raises(CommitRefusedError, match="append_only"):
         catalog.commit_together({table: commit_of(version, REMOVE) for table, version in versions.items()})
@@ -143,7 +143,7 @@ def test_a_second_run_of_the_statement_has_no_effect(catalog: SqlCatalog) -> Non
 
     assert send() == Ratified(version=1, latest_version=1, published_version=0)
     assert send() is None
-    assert catalog.latest_feed_position() == 2
+    assert catalog.feed.latest_feed_position() == 2
     again = catalog.commit(table, one)
     assert isinstance(again, Ratified) and again.repeated
 
@@ -155,13 +155,13 @@ def test_a_commit_with_a_definition_runs_in_a_transaction(catalog: SqlCatalog) -
         catalog.commit(table, replace(proposal(1), protocol=Protocol(min_reader_version=3, min_writer_version=7)))
     assert len(sent) > 2
     assert isinstance(catalog.commit(table, proposal(1)), VersionTaken)
-    assert catalog.latest_feed_position() == 2
+    assert catalog.feed.latest_feed_position() == 2
 
 
 def test_a_table_with_rules_goes_without_the_statement_for_a_while(catalog: SqlCatalog) -> None:
     table, other = create(catalog).table_id, create(catalog, OTHER).table_id
     rule = CommitRule(scope=str(NAME), name="keep", kind=CommitRuleKind.APPEND_ONLY)
-    catalog.set_commit_rule(rule)
+    catalog.commit_rules.set_commit_rule(rule)
 
     def sent_by(version: int, of_table: str = table) -> tuple[int, int]:
         """The numbers of statements, and of those that are the single statement."""
@@ -176,7 +176,7 @@ def test_a_table_with_rules_goes_without_the_statement_for_a_while(catalog: SqlC
     with pytest.raises(CommitRefusedError, match="append_only"):
         catalog.commit(table, commit_of(53, REMOVE))
     assert isinstance(catalog.commit(table, commit_of(52, ADD)), VersionTaken)
-    catalog.remove_commit_rule(str(NAME), "keep")
+    catalog.commit_rules.remove_commit_rule(str(NAME), "keep")
     counts = [sent_by(version) for version in range(53, 103)]
     assert counts[-1] == (1, 1) and sent_by(103) == (1, 1)
 
@@ -184,16 +184,16 @@ def test_a_table_with_rules_goes_without_the_statement_for_a_while(catalog: SqlC
 def test_grants_hold_for_a_table_that_goes_without_the_statement(catalog: SqlCatalog, postgres_url: str) -> None:
     """CM-C1: what a client remembers of a table permits nothing."""
     table = create(catalog).table_id
-    catalog.set_commit_rule(CommitRule(scope=str(NAME), name="keep", kind=CommitRuleKind.APPEND_ONLY))
+    catalog.commit_rules.set_commit_rule(CommitRule(scope=str(NAME), name="keep", kind=CommitRuleKind.APPEND_ONLY))
     writer = create_role(postgres_url, "writer")
     with SqlCatalog(url_as(postgres_url, writer), warehouse="memory://warehouse") as theirs:
         catalog._database.write(lambda connection: connection.execute(sa.text(_ALL_RIGHTS.format(writer=writer))))
         for version in (1, 2):
             assert isinstance(theirs.commit(table, commit_of(version, ADD)), Ratified)
-        catalog.enable_grants()
+        catalog.access.enable_grants()
         with pytest.raises((CommitRefusedError, TableNotFoundError)):
             theirs.commit(table, commit_of(3, ADD))
-        catalog.grant([Privilege.APPEND], str(NAME), writer)
+        catalog.access.grant([Privilege.APPEND], str(NAME), writer)
         assert isinstance(theirs.commit(table, commit_of(3, ADD)), Ratified)
 
 
@@ -225,7 +225,7 @@ def any_proposal(draw: random.Random, latest: int, timestamp: int) -> CommitProp
 def rows_of(catalog: SqlCatalog) -> list[dict[str, Any]]:
     """The rows of commits, the table and the counter, without the columns that differ between two catalogs."""
     own = {"table_id", "location", "reserved_ms", "created_ms", "ratified_ms", "at_ms", "principal", "owner"}
-    catalog.latest_feed_position()  # Places the entries.
+    catalog.feed.latest_feed_position()  # Places the entries.
 
     def read(connection: sa.Connection) -> list[dict[str, Any]]:
         statements = (
@@ -254,7 +254,7 @@ def test_both_ways_of_a_commit_give_the_same_answers_and_rows(catalog: SqlCatalo
     with SqlCatalog(sqlite_url, warehouse="memory://warehouse") as other:
         first = create(catalog).table_id
         staging = other.create_staging_table(NAME)
-        version_0 = catalog.feed(after=0, limit=1)[0].summary
+        version_0 = catalog.feed.feed(after=0, limit=1)[0].summary
         second = other.register_table(staging.table_id, NAME, summary=version_0).table_id
         latest, timestamp, before = 0, 1000, proposal(1)
         for _ in range(250):

@@ -1,22 +1,22 @@
-"""Methods of :class:`~cm_delta_dagster.catalog.sql.catalog.SqlCatalog` for the feed."""
+"""The part of the catalog that has the feed."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cm_delta_dagster.catalog.commit_feed import FeedEntry, FeedPage
 from cm_delta_dagster.catalog.event_feed import ALL_EVENTS, EventFilter, EventPage
-from cm_delta_dagster.catalog.sql.database.caller_database import CallerDatabase
+from cm_delta_dagster.catalog.sql.database.parts import Part
 from cm_delta_dagster.catalog.sql.feed import commits, entries, events, waiting
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import PermissionDeniedError
 
 
-class FeedMethods:
-    """A base of the catalog. A read takes one statement, and a second one after a transaction that places new
-    entries of PostgreSQL.
-    """
+class SqlFeed(Part):
+    """Implements :class:`~cm_delta_dagster.catalog.commit_feed.CommitFeed` and
+    :class:`~cm_delta_dagster.catalog.event_feed.EventFeed`.
 
-    _database: CallerDatabase
+    A read takes one statement, and a second one after a transaction that places new entries of PostgreSQL.
+    """
 
     def feed(
         self, *, after: int, limit: int, identifiers: Iterable[TableIdentifier] | None = None
