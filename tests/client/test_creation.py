@@ -197,6 +197,17 @@ def test_the_second_creator_of_a_name_writes_to_the_winners_table_and_leaves_no_
     assert objects(lake) == {f"{table.location}/{path}" for path in lake.files(table)}
 
 
+def test_a_table_that_is_created_before_the_name_is_reserved_is_the_target(lake: Lake) -> None:
+    """CM-D3: of the same attempt, which has written nothing yet."""
+    attempt = next(write_attempts(lake.client, identifier=NAME))
+    assert attempt.creates
+    winner = lake.new_table(description="winner")
+    with attempt.target(DESIGN) as target:
+        assert writing(lake, "2026-01-01")(target).version == 1
+    assert attempt.refusal is None and attempt.table.table_id == winner.table_id
+    assert attempt.table.snapshot().metadata.description == "winner"
+
+
 def test_the_second_creator_of_a_name_that_insists_on_creating_is_refused(lake: Lake) -> None:
     """CM-D3"""
     overtaken(lake)

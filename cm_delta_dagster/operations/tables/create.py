@@ -191,15 +191,23 @@ def creation_of(
         InvalidArgumentError: the block committed nothing; there is no table.
         CmDeltaError: any error of :func:`create_table`.
     """
-    name = TableIdentifier.of(identifier)
-    creation = _reserve(client, name, design)
-    try:
+    creation = reserve(client, identifier=identifier, design=design)
+    with completed(client, creation):
         yield creation
+
+
+@contextmanager
+def completed(client: DeltaClient, creation: CreateTransaction) -> Iterator[None]:
+    """End a creation whose version 0 the block commits. Raises InvalidArgumentError if it committed nothing."""
+    try:
+        yield
     except BaseException:
         creation.abort()
         raise
     if creation.entry is None:
-        raise InvalidArgumentError(f"{name} was not created, because nothing was committed to it. Write to it.")
+        raise InvalidArgumentError(
+            f"{creation.identifier} was not created, because nothing was committed to it. Write to it."
+        )
     _schedule_purge(client)
 
 
@@ -228,8 +236,9 @@ def new_table_definition(name: TableIdentifier, design: TableDesign, *, now_ms: 
     return definition_of(design, base=TableDefinition(protocol=catalog_managed_protocol(), metadata=base), name=name)
 
 
-def _reserve(client: DeltaClient, name: TableIdentifier, design: TableDesign) -> CreateTransaction:
-    """Phase 1: check the design, then reserve the name."""
+def reserve(client: DeltaClient, *, identifier: TableIdentifier | str, design: TableDesign) -> CreateTransaction:
+    """Phase 1: check the design, then reserve the name. Raises as :func:`create_table`."""
+    name = TableIdentifier.of(identifier)
     definition = new_table_definition(name, design, now_ms=client.now_ms())
     domains = _clustering(design, definition)
     client.warehouse.ensure_marker()

@@ -10,7 +10,7 @@ from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
 from cm_delta_dagster.client.creation import CreateTransaction
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import TableAlreadyExistsError, TableNotFoundError
-from cm_delta_dagster.operations.tables.create import TableDesign, check_partitioning, creation_of
+from cm_delta_dagster.operations.tables.create import TableDesign, check_partitioning, completed, reserve
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode, reconcile_schemas
 from cm_delta_dagster.protocol.schema.types import StructType
 
@@ -34,8 +34,7 @@ def write_attempts(client: DeltaClient, *, identifier: TableIdentifier | str) ->
         yield attempt
         if attempt.refusal is None:
             return
-        table = created_meanwhile(client, name, attempt.refusal)
-        _log.info("Another client created %s concurrently; that table is used", name)
+        table = _winner(client, name, attempt.refusal)
     yield WriteAttempt(client, name, table)
 
 
@@ -43,6 +42,7 @@ class WriteAttempt:
     """One attempt to write to a table, or to its creation.
 
     Attributes:
+        creates: whether there was no table of that name when the attempt began, so that it needs a design.
         refusal: why the table could not be created: there is one of that name.
     """
 
@@ -55,7 +55,8 @@ class WriteAttempt:
     def target(self, design: TableDesign | None) -> Iterator[Table | CreateTransaction]:
         """What the block writes to with one operation, such as ``append`` or ``merge``.
 
-        The next attempt follows if another client creates the table before the block ends.
+        If another client creates the table before the block begins, that is the table; if before the block ends, the next
+        attempt follows.
 
         Args:
             design: of a table that the attempt creates.
@@ -63,22 +64,36 @@ class WriteAttempt:
         Raises:
             CmDeltaError: any error of :func:`create_table_as`.
         """
-        if self._table is not None:
-            yield self._table
+        target = self._table or self._reserved(design)
+        if isinstance(target, Table):
+            self._table = target
+            yield target
             return
-        assert design is not None, "an attempt that creates the table needs its design"
         try:
-            with creation_of(self._client, identifier=self._name, design=design) as creation:
-                yield creation
-            self._table = creation.table()
+            with completed(self._client, target):
+                yield target
+            self._table = target.table()
         except TableAlreadyExistsError as refusal:
             self.refusal = refusal
+
+    def _reserved(self, design: TableDesign | None) -> Table | CreateTransaction:
+        assert design is not None, "an attempt that creates the table needs its design"
+        try:
+            return reserve(self._client, identifier=self._name, design=design)
+        except TableAlreadyExistsError as refusal:
+            return _winner(self._client, self._name, refusal)
 
     @property
     def table(self) -> Table:
         """The table, once it was written to."""
         assert self._table is not None, "the table exists after an attempt that was not refused"
         return self._table
+
+
+def _winner(client: DeltaClient, name: TableIdentifier, refusal: TableAlreadyExistsError) -> Table:
+    table = created_meanwhile(client, name, refusal)
+    _log.info("Another client created %s concurrently; that table is used", name)
+    return table
 
 
 def created_meanwhile(
