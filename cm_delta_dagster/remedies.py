@@ -76,6 +76,17 @@ class RepairTable(TableRemedy):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TakeBackCommit(TableRemedy):
+    """Replace a commit that no reader can use."""
+
+    version: int
+
+    @property
+    def purpose(self) -> str:
+        return f"An owner of the table can take back version {self.version}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecoverTable(TableRemedy):
     """Record commits of storage in a catalog that does not know them."""
 
@@ -133,6 +144,77 @@ class DecideApproval(Remedy):
     @property
     def purpose(self) -> str:
         return "An approver decides about it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListApprovals(Remedy):
+    """Look at the requests for approval."""
+
+    @property
+    def purpose(self) -> str:
+        return "List the requests"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListLeases(Remedy):
+    """Look at the maintenance leases."""
+
+    @property
+    def purpose(self) -> str:
+        return "List the leases"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenCatalog(Remedy):
+    """Open the catalog with this release, which migrates it."""
+
+    @property
+    def purpose(self) -> str:
+        return "The catalog is migrated by the first program that reads it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateCatalog(Remedy):
+    """Connect with a program that may create the catalog."""
+
+    @property
+    def purpose(self) -> str:
+        return "The first program that connects creates the catalog"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectWithWarehouse(Remedy):
+    """Give the connection the place of new tables."""
+
+    @property
+    def purpose(self) -> str:
+        return "Connect with the warehouse of the catalog's other tables"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenameTable(TableRemedy):
+    """Free the name of a table for another one."""
+
+    @property
+    def purpose(self) -> str:
+        return "Give the table that has the name another one first"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatWithOption(Remedy):
+    """Ask for something that is refused unless it is asked for explicitly.
+
+    Attributes:
+        option: name of the argument.
+        value: its value; True for an option without a value.
+    """
+
+    option: str
+    value: str | bool = True
+
+    @property
+    def purpose(self) -> str:
+        return "To do it nevertheless, repeat the call with this argument"
 
 
 # --- definition of a table --------------------------------------------------------------------------------------------
@@ -220,6 +302,15 @@ class OverwriteWithSchema(TableRemedy):
     @property
     def purpose(self) -> str:
         return "To replace the schema with the rows, overwrite the table"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadWithoutSpark(TableRemedy):
+    """Read the table by another engine."""
+
+    @property
+    def purpose(self) -> str:
+        return "Read the table without Spark"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

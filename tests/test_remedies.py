@@ -7,6 +7,7 @@ import inspect
 import pickle
 import shlex
 import typing
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -33,6 +34,8 @@ EXAMPLES: tuple[Remedy, ...] = (
     remedies.CheckTable(table=TABLE),
     remedies.ChooseHistory(),
     remedies.ChooseHistory(table=TABLE),
+    remedies.ConnectWithWarehouse(),
+    remedies.CreateCatalog(),
     remedies.DecideApproval(approval_id="5f0c"),
     remedies.DropTableFeature(feature="typeWidening-preview"),
     remedies.DropTableFeature(feature="deletionVectors", table=TABLE),
@@ -40,9 +43,14 @@ EXAMPLES: tuple[Remedy, ...] = (
     remedies.DropOrRenameColumn(column="the day's `end`", table="main.sales.orders 1"),
     remedies.EnableTableFeature(feature="timestampNtz"),
     remedies.EnableTableFeature(feature="timestampNtz", table=TABLE),
+    remedies.ListApprovals(),
+    remedies.ListLeases(),
+    remedies.OpenCatalog(),
     remedies.OverwriteWithSchema(),
     remedies.OverwriteWithSchema(table=TABLE),
     remedies.PassUncheckedCondition(),
+    remedies.ReadWithoutSpark(),
+    remedies.ReadWithoutSpark(table=TABLE),
     remedies.RecoverTable(),
     remedies.RecoverTable(table=TABLE),
     remedies.RecoverWarehouse(warehouse="s3://bucket/with space"),
@@ -50,29 +58,46 @@ EXAMPLES: tuple[Remedy, ...] = (
     remedies.RelocateTables(moved_from="file:///old", moved_to="file:///new"),
     remedies.RemoveClusteringColumns(),
     remedies.RemoveClusteringColumns(table=TABLE),
+    remedies.RenameTable(),
+    remedies.RenameTable(table=TABLE),
     remedies.RepairTable(),
     remedies.RepairTable(table=TABLE),
+    remedies.RepeatWithOption(option="confirm"),
+    remedies.RepeatWithOption(option="lock_out"),
+    remedies.RepeatWithOption(option="name", value="at most"),
     remedies.ResumeArrowStream(offset='{"version": 3}'),
     remedies.SetClusteringColumns(),
     remedies.SetClusteringColumns(table=TABLE),
     remedies.SetTableProperty(key="delta.enableChangeDataFeed", value="true"),
     remedies.SetTableProperty(key="delta.columnMapping.mode", value="none", table=TABLE, rewrites_files=True),
+    remedies.TakeBackCommit(version=7),
+    remedies.TakeBackCommit(table=TABLE, version=7),
     remedies.SetTableProperty(key="owner", value="it's \\ 1", table=TABLE),
 )
 WITHOUT_STATEMENT = {
     remedies.CheckTable,
     remedies.ChooseHistory,
+    remedies.ConnectWithWarehouse,
+    remedies.CreateCatalog,
     remedies.DecideApproval,
+    remedies.ListApprovals,
+    remedies.ListLeases,
+    remedies.OpenCatalog,
     remedies.OverwriteWithSchema,
     remedies.PassUncheckedCondition,
     remedies.RecoverTable,
     remedies.RecoverWarehouse,
     remedies.RelocateTables,
+    remedies.ReadWithoutSpark,
     remedies.RepairTable,
+    remedies.RepeatWithOption,
     remedies.ResumeArrowStream,
+    remedies.TakeBackCommit,
 }
 """Kinds for which there is no statement of SQL."""
 WITHOUT_COMMAND: set[type[Remedy]] = {
+    remedies.ConnectWithWarehouse,
+    remedies.CreateCatalog,
     remedies.OverwriteWithSchema,
     remedies.PassUncheckedCondition,
     remedies.ResumeArrowStream,
@@ -89,7 +114,9 @@ def _kinds() -> set[type[Remedy]]:
 
 
 def _calls(entry_point: EntryPoint) -> list[str]:
-    return [call for remedy in EXAMPLES for call in calls(remedy, entry_point)]
+    """All calls but the arguments with which a call is repeated."""
+    whole = (remedy for remedy in EXAMPLES if not isinstance(remedy, remedies.RepeatWithOption))
+    return [call for remedy in whole for call in calls(remedy, entry_point)]
 
 
 def test_every_kind_of_remedy_has_words_for_every_entry_point() -> None:
@@ -151,6 +178,28 @@ def test_the_words_for_the_shell_are_command_lines_that_the_program_parses(call:
 def test_the_words_for_sql_are_statements_that_are_parsed(statement: str, tmp_path: Path) -> None:
     with connect(f"sqlite:///{tmp_path}/catalog.db") as lake, pytest.raises(TableNotFoundError):
         lake.sql(statement)
+
+
+_OPTIONS = [remedy for remedy in EXAMPLES if isinstance(remedy, remedies.RepeatWithOption)]
+
+
+@pytest.mark.parametrize("remedy", _OPTIONS)
+def test_the_arguments_with_which_a_call_is_repeated_exist_in_python_and_in_the_shell(remedy: Remedy) -> None:
+    ((argument,), (option, *_)) = calls(remedy, EntryPoint.PYTHON), shlex.split(*calls(remedy, EntryPoint.SHELL))
+    name = argument.partition("=")[0]
+    methods = (value for _, value in inspect.getmembers(Connection, inspect.isfunction))
+    assert any(name in inspect.signature(method).parameters for method in methods)
+    assert any(option in parameter.opts for parameter in _shell_parameters(main))
+
+
+def _shell_parameters(command: click.Command) -> Iterator[click.Parameter]:
+    yield from command.params
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from _shell_parameters(inner)
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ def _compiled(leaf: Predicate, schema: StructType) -> _Evaluate:
     if isinstance(leaf, Opaque) and leaf.needs_zone:
         raise InvalidArgumentError(
             f"The condition {sql!r} has a time without a time zone, and no Spark session runs whose time zone applies. Write the "
-            "zone, as in TIMESTAMP '2026-01-31 12:00:00Z', or give time_zone=... to the read or to connect()."
+            "zone, as in TIMESTAMP '2026-01-31 12:00:00Z', or give the read or the connection a time zone."
         )
     if isinstance(leaf, Opaque) and leaf.disputed_zone is not None:
         raise InvalidArgumentError(

@@ -45,7 +45,7 @@ class CommitPolicy:
         if (self.kind is CommitPolicyKind.AUTO) is not (limit is not None) or (limit is not None and limit < 0):
             raise InvalidArgumentError(
                 f"The commit mode {self.kind.value} was given with inline_max_bytes {limit}: auto requires a number of bytes of at "
-                "least 0 (on the command line --inline-max-bytes), the other modes take none."
+                "least 0, the other modes take none."
             )
 
     def __str__(self) -> str:

@@ -54,6 +54,11 @@ def _drop_or_rename(remedy: remedies.DropOrRenameColumn) -> tuple[str, ...]:
     return _alter(remedy, "drop-column", remedy.column), _alter(remedy, "rename-column", remedy.column, "NEW_NAME")
 
 
+def _option(remedy: remedies.RepeatWithOption) -> tuple[str, ...]:
+    option = f"--{remedy.option.replace('_', '-')}"
+    return (option if isinstance(remedy.value, bool) else shlex.join([option, remedy.value]),)
+
+
 def _decide(remedy: remedies.DecideApproval) -> tuple[str, ...]:
     return _command("approve", remedy.approval_id), _command("reject", remedy.approval_id, "--reason", "TEXT")
 
@@ -61,11 +66,20 @@ def _decide(remedy: remedies.DecideApproval) -> tuple[str, ...]:
 WORDS: RemedyWords = {
     remedies.CheckTable: lambda remedy: (_command("doctor", _name(remedy)),),
     remedies.RepairTable: lambda remedy: (_command("doctor", _name(remedy), "--repair"),),
+    remedies.TakeBackCommit: lambda remedy: (
+        _command("doctor", _name(remedy), "--repair", "--take-back", str(remedy.version)),
+    ),
     remedies.RecoverTable: _recover,
     remedies.ChooseHistory: _choose,
     remedies.RelocateTables: _relocate,
     remedies.RecoverWarehouse: _recover_warehouse,
     remedies.DecideApproval: _decide,
+    remedies.ListApprovals: lambda remedy: (_command("approvals"),),
+    remedies.ListLeases: lambda remedy: (_command("leases"),),
+    remedies.OpenCatalog: lambda remedy: (_command("tables"),),
+    remedies.RenameTable: lambda remedy: (_command("rename", _name(remedy), "catalog.schema.new_name"),),
+    remedies.RepeatWithOption: _option,
+    remedies.ReadWithoutSpark: lambda remedy: (_command("head", _name(remedy)),),
     remedies.SetClusteringColumns: _by_spark,
     remedies.RemoveClusteringColumns: _by_spark,
     remedies.EnableTableFeature: lambda remedy: (_alter(remedy, "enable-feature", remedy.feature),),

@@ -131,9 +131,7 @@ def test_the_owner_of_the_tables_migrates_an_enforced_catalog(postgres_url: str)
     for _ in range(2):
         with (
             SqlCatalog(writer) as catalog,
-            pytest.raises(
-                PermissionDeniedError, match=r"The owner of the tables has to migrate: .*`cm-delta tables`"
-            ) as caught,
+            pytest.raises(PermissionDeniedError, match="The owner of the tables has to migrate: ") as caught,
         ):
             catalog.list_tables()
         assert f"{roles['lake_owner']}, or a member of it" in str(caught.value)

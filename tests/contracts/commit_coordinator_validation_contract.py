@@ -14,6 +14,7 @@ from cm_delta_dagster.catalog.sql.ratification import ratifier
 from cm_delta_dagster.errors import CommitError, IllegalCommitError
 from cm_delta_dagster.protocol.actions.commit_json import decode_commit
 from cm_delta_dagster.protocol.commits.proposal_checks.content import MAX_CHECKED_BYTES
+from cm_delta_dagster.remedies import TakeBackCommit, advice
 from tests.contracts.catalog_bench import (
     NAME,
     OTHER,
@@ -174,9 +175,9 @@ def an_invalid_commit_that_was_made_put_if_absent_is_recorded_with_a_warning(ben
             )
             with logged_by(ratifier) as messages:
                 assert isinstance(catalog.record_published(table_id, record), Ratified)
-            assert [f"--take-back {version}" in message and "'../x'" in message for message in messages] == [True] * (
-                version - 1
-            )
+            assert [
+                advice(TakeBackCommit(version=version)) in message and "'../x'" in message for message in messages
+            ] == [True] * (version - 1)
 
 
 def _row_mark(mark: int) -> str:

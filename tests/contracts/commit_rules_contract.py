@@ -233,7 +233,7 @@ def a_rule_that_locks_everybody_out_is_asked_for_twice(bench: Bench) -> None:
         locked = rule(CommitRuleKind.SCHEMA_CHANGE, principals=("stewards",))
         misspelt = rule(CommitRuleKind.SCHEMA_CHANGE, principals=("stewarts", "adda"))
         for each in (locked, misspelt):
-            with pytest.raises(InvalidArgumentError, match=r"none is a role with members.*confirm=True"):
+            with pytest.raises(InvalidArgumentError, match="none is a role with members"):
                 catalog.commit_rules.set_commit_rule(each)
             assert catalog.commit_rules.set_commit_rule(each, confirmed=True).arguments == each.arguments
         catalog.access.grant([Privilege.READ], "main", "adda")

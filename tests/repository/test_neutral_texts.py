@@ -15,9 +15,13 @@ from cm_delta_dagster.cli.command_table import MODULES as COMMANDS
 from tests.repository.module_source import read_part
 from tests.repository.requirements import ROOT
 
-LAYERS = ("protocol", "client")
+LAYERS = ("protocol", "client", "catalog", "storage", "spark", "arrow")
 ALLOWED = {
     "protocol/predicates/sql_functions.py": "lists of functions of SQL",
+    "arrow/dataset.py": "names methods of its own class, which stands for a dataset of pyarrow",
+    "spark/session/java.py": "has a shell script",
+    "spark/stores/jars.py": "has a file of Maven, and is what the command spark-jars does",
+    "spark/stores/object_stores.py": "jars for Spark come from the command spark-jars for every entry point",
 }
 """Files that are not read, with the reason."""
 
@@ -37,9 +41,12 @@ _NAMED = re.compile(
     rf"|\b(?:lake|conn|connection|table)\.(?:{'|'.join(_NAMES)})\b"
     rf"|(?<![\w.])\.?(?:{'|'.join(_NAMES)})\((?!s\))"
     rf"|(?<![\w.])(?:{_WITH_UNDERSCORE})\b"
-    r"|(?<![\w.?&'{])[a-z]+(?:_[a-z]+)*=(?![=\0\s]|$)"
+    r"|(?<![\w.?&'{])(?!client_kwargs=)[a-z]+(?:_[a-z]+)*=(?![=\0\s]|$)"
 )
-"""A command, an option, a method with its object or with brackets, and an argument with its name."""
+"""A command, an option, a method with its object or with brackets, and an argument with its name.
+
+The storage option ``client_kwargs`` of s3fs is no argument.
+"""
 
 
 def named_in(text: str) -> list[str]:
@@ -51,6 +58,8 @@ def test_texts_of_the_lower_layers_name_no_method_and_no_command() -> None:
     faults = []
     for layer in LAYERS:
         for file in sorted((ROOT / "cm_delta_dagster" / layer).rglob("*.py")):
+            if "migrations" in file.parts:
+                continue
             if str(file.relative_to(ROOT / "cm_delta_dagster")) in ALLOWED:
                 continue
             for text in read_part(ast.parse(file.read_text())).texts:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from cm_delta_dagster.catalog.commit_rules import CommitRuleKind, names_of
 from cm_delta_dagster.catalog.rules.rule_kind import GuardedCommit, RuleArguments, RuleKind, quoted, texts
 
-_HOW = "which context=CommitContext(tags=...) of the operation or of connect() sets"
+_HOW = "which the commit context of the operation or of the connection sets"
 
 
 def _arguments(given: Mapping[str, object]) -> RuleArguments:

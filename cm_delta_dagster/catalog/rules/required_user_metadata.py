@@ -9,7 +9,7 @@ from cm_delta_dagster.catalog.texts import is_storable
 from cm_delta_dagster.errors import InvalidArgumentError
 
 _ANYTHING = ".+"
-_HOW = "which context=CommitContext(user_metadata=...) of the operation or of connect() sets"
+_HOW = "which the commit context of the operation or of the connection sets"
 _FLAGS = re.DOTALL | re.ASCII
 """The classes ``\\d``, ``\\s`` and ``\\w`` have ASCII characters only."""
 

@@ -51,6 +51,7 @@ from cm_delta_dagster.catalog.tables import (
 )
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
+from cm_delta_dagster.remedies import ConnectWithWarehouse
 
 _READ = guard.Operation.READ
 
@@ -155,9 +156,8 @@ class SqlCatalog:
         warehouse = self._warehouse
         if warehouse is None:
             raise InvalidArgumentError(
-                f"{identifier} was not created: this connection has no warehouse, so it has no place for new tables. Connect with "
-                "the warehouse of the catalog's other tables, e.g. connect(url, warehouse=...)."
-            )
+                f"{identifier} was not created: this connection has no warehouse, so it has no place for new tables."
+            ).with_remedy(ConnectWithWarehouse())
         if clone_of is not None:
             return self._database.write(
                 lambda connection: clones.reserve(

@@ -8,6 +8,7 @@ published file is written last: in between, readers find a published file that i
 import uuid
 from collections.abc import Mapping
 
+from cm_delta_dagster import remedies
 from cm_delta_dagster.catalog.commit_policy import CommitMode
 from cm_delta_dagster.catalog.ratification import CACHED_CONTENT_BYTES, CommitProposal, CommitSummary, RatifiedCommit
 from cm_delta_dagster.client.snapshots.commit_sources import digest_of, published_source
@@ -20,6 +21,7 @@ from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.commits.superseding import CommitIdentity, SupersedingCommit, superseding_commit
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.action_reconciliation import replay
+from cm_delta_dagster.remedies import TakeBackCommit
 
 ORIGINAL_SUFFIX = ".original"
 """Suffix of a taken-back commit that is set aside and of which no line can be understood, so that it protects no data files."""
@@ -47,9 +49,9 @@ def advice(table: object, version: int, commit: SupersedingCommit | None) -> str
     if commit is None:
         return " Restore the table from a backup."
     return (
-        f" Versions below {version} can be read. An owner of the table can take the commit back with "
-        f"`cm-delta doctor {table} --repair --take-back {version}`: its file is set aside, and its version gets another commit, "
-        f"which leaves out or changes: {commit.summary}. {commit.num_kept} of its other actions stay."
+        f" Versions below {version} can be read. If the commit is taken back, its file is set aside, and its version gets another "
+        f"commit, which leaves out or changes: {commit.summary}. {commit.num_kept} of its other actions stay. "
+        f"{remedies.advice(TakeBackCommit(table=str(table), version=version))}"
     )
 
 

@@ -37,6 +37,7 @@ def _drop_or_rename(remedy: remedies.DropOrRenameColumn) -> tuple[str, ...]:
 
 
 WORDS: RemedyWords = {
+    remedies.RenameTable: lambda remedy: (_alter(remedy, "RENAME TO catalog.schema.new_name"),),
     remedies.SetClusteringColumns: lambda remedy: (_alter(remedy, "CLUSTER BY (columns)"),),
     remedies.RemoveClusteringColumns: lambda remedy: (_alter(remedy, "CLUSTER BY NONE"),),
     remedies.EnableTableFeature: lambda remedy: (

@@ -184,7 +184,7 @@ def check_time_zone(
         return
     raise InvalidArgumentError(
         f"Only Spark can evaluate the part {part.sql.strip()!r} of the condition, and it would take times without a time zone in "
-        f"the session's zone {own}, not in {zone}, which time_zone= names. Nothing was read or written. Set "
+        f"the session's zone {own}, not in {zone}, the zone of the call. Nothing was read or written. Set "
         f"spark.sql.session.timeZone to {zone}, or compare the column itself with a literal that states its zone."
     )
 

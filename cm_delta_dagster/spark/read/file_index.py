@@ -265,7 +265,7 @@ def report_fallback(error: Exception) -> None:
         _is_reported = True
         _log.warning(
             "Tables are read without a file index, because the Java process of the Spark session is not accessible (%s: %s). "
-            "The rows are the same. Conditions on a DataFrame after to_df() then skip no files; give them as where=.",
+            "The rows are the same. Conditions on a DataFrame that was read skip no files; give them to the read.",
             type(error).__name__,
             str(error).partition("\n")[0],
         )

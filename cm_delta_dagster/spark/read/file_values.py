@@ -33,7 +33,7 @@ _FOUND_COLUMN = "__cm_delta_found"
 
 _UNMATCHED = (
     "What the log has for the data file {} was not found while its rows were read: Spark spells its location in an unexpected "
-    "way. Nothing was read. Rename the directory of the table to plain letters, or read the table without Spark (to_arrow)."
+    "way. Nothing was read. Rename the directory of the table to plain letters, or read the table without Spark."
 )
 
 

@@ -16,6 +16,7 @@ from cm_delta_dagster.protocol.actions.partition_values import canonical_partiti
 from cm_delta_dagster.protocol.actions.paths import resolve_path
 from cm_delta_dagster.protocol.features.column_mapping import ColumnMappingMode, physical_name
 from cm_delta_dagster.protocol.schema.types import StructField
+from cm_delta_dagster.remedies import ReadWithoutSpark
 
 # Spark's listing silently omits these, even if they are named explicitly
 # (HadoopFSUtils.shouldFilterOutPathName).
@@ -79,8 +80,8 @@ def _check_openable(locations: pa.Array) -> None:
         if PATTERN_LETTER.search(location) or (is_local and ":" in location.rpartition("/")[2]):
             raise UnsupportedFeatureError(
                 f"The data file {location} has a name with a colon, which Spark's file systems cannot open; nothing is read. "
-                "Read the table without Spark (to_arrow), or let its writer write the file again under another name."
-            )
+                "Let its writer write the file again under another name, or use another engine."
+            ).with_remedy(ReadWithoutSpark())
 
 
 def _canonical(text: pa.Array, field: StructField, zone: tzinfo) -> pa.Array:

@@ -15,6 +15,7 @@ from cm_delta_dagster.protocol.features.table_layout import RowPositions, TableL
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType
+from cm_delta_dagster.remedies import ReadWithoutSpark
 from cm_delta_dagster.spark.expressions.columns import (
     Names,
     is_unchanged,
@@ -137,8 +138,8 @@ def check_own_names(scan: Scan, stored: StructType) -> None:
     if taken is not None:
         raise UnsupportedFeatureError(
             f"The table has a column named {taken!r}; names that begin so are used here while rows are read, so it cannot be read "
-            "through Spark. Read it without Spark (to_arrow), or rename the column."
-        )
+            "through Spark. Rename the column, or use another engine."
+        ).with_remedy(ReadWithoutSpark())
 
 
 def table_columns(scan: Scan, stored_by_name: Mapping[str, StructField | None]) -> list[Column | str]:

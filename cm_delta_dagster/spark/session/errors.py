@@ -29,6 +29,7 @@ from cm_delta_dagster.errors import (
     StoreNotSupportedError,
     UnsupportedFeatureError,
 )
+from cm_delta_dagster.remedies import ReadWithoutSpark
 from cm_delta_dagster.spark.session.query_logs import without_query_logs
 from cm_delta_dagster.spark.session.session import NETWORK_ERRORS, stopped_error, wait_for_end
 
@@ -196,8 +197,8 @@ def mapped(error: Exception, doing: str) -> CmDeltaError:
     if _UNREAD_TYPE.search(text):
         return UnsupportedFeatureError(
             f"Spark cannot read a data file of another writer while {doing}: {shown} Nothing was committed. The file is not "
-            "damaged: read it without Spark, e.g. by to_arrow(), or let its writer store the column with the table's type."
-        )
+            "damaged: let its writer store the column with the table's type, or use another engine."
+        ).with_remedy(ReadWithoutSpark())
     if _STORAGE.search(cause):
         return StorageError(f"Storage failed while {doing}: {shown} Nothing was committed.")
     return EngineError(f"Spark failed while {doing}: {shown} Nothing was committed.")

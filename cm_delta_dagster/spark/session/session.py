@@ -61,9 +61,8 @@ def stopped_error(doing: str) -> EngineStoppedError:
     forget_gone_session()
     return EngineStoppedError(
         f"The Spark session is gone while {doing}: it was stopped, or its Java process was killed, ran out of memory or "
-        "crashed. Nothing was committed. DataFrames of that session are gone too. Go on with a new session: lake.spark "
-        "starts one where the connection started the old one; otherwise make one with SparkSession.builder.getOrCreate() "
-        "and connect with spark=..."
+        "crashed. Nothing was committed. DataFrames of that session are gone too. Go on with a new session: a connection "
+        "that started the old one starts another; otherwise make one with SparkSession.builder.getOrCreate() and connect with it."
     )
 
 

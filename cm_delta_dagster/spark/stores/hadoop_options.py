@@ -85,7 +85,7 @@ def check_bucket(location: str, places: HadoopOptions) -> None:
             f"Spark cannot reach the bucket {bucket!r}, so that it can neither read nor write rows there. Nothing was written. "
             "S3A, Hadoop's client of S3, takes the name of the bucket for the name of a host, which has letters, digits, hyphens "
             "and dots only, and after a dot a letter. Put the tables into a bucket with such a name. Without Spark the bucket "
-            "can be used: to_arrow, DuckDB, polars and cm-delta read its tables."
+            "can be used: Arrow, DuckDB, polars and the command line read its tables."
         )
 
 

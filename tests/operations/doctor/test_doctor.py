@@ -209,8 +209,8 @@ def test_damage_without_an_intact_copy_is_found_and_not_changed(
     assert not report.healthy
     errors = {finding.problem for finding in report.findings if finding.severity is Severity.ERROR}
     assert found <= errors, report.findings
-    advice = [finding.message.replace("--repair --take-back", "") for finding in report.findings]
-    assert not any("--repair" in text or "`cm-delta doctor main.test.t`" in text for text in advice)
+    advice = [finding.message.replace("repair=True, take_back", "") for finding in report.findings]
+    assert not any(".doctor(" in text.replace(".doctor(=[", "") for text in advice)
     before = {status.location: lake.memory.read(status.location) for status in lake.memory.list_recursive("memory://")}
     again = checked(lake, repair=True)
     assert found <= problems(again)

@@ -14,6 +14,7 @@ from cm_delta_dagster.operations.doctor import DoctorReport, Problem, Repair, do
 from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.recovery.set_aside import files_set_aside
 from cm_delta_dagster.protocol.actions import commit_json
+from cm_delta_dagster.remedies import TakeBackCommit, advice
 from cm_delta_dagster.storage.stores import Stores
 from tests.support.forced_commit import ratify, ratify_append, ratify_unreadable
 from tests.support.lake import Lake
@@ -57,7 +58,10 @@ def check_take_back(lake: Lake, name: str) -> None:
     report = doctor(opened(lake), repair=True)
     assert take_backs(report) == [version] and not report.healthy
     (finding,) = [found for found in report.findings if found.repair is Repair.TAKE_BACK]
-    assert f"--repair --take-back {version}`" in finding.message and f"ersion {version}" in finding.message
+    assert (
+        advice(TakeBackCommit(table="main.test.t", version=version)) in finding.message
+        and f"ersion {version}" in finding.message
+    )
     report = doctor(opened(lake), repair=True, take_back=[version])
     assert (report.failed, report.findings) == ((), ()), report.findings
     assert report.repaired[0].repair is Repair.TAKE_BACK

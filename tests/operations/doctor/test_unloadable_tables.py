@@ -16,7 +16,7 @@ from cm_delta_dagster.operations.doctor import DoctorReport, Problem, Severity, 
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
 from cm_delta_dagster.operations.tables.drop import drop_table
-from cm_delta_dagster.remedies import ChooseHistory, RecoverTable, advice
+from cm_delta_dagster.remedies import ChooseHistory, RecoverTable, RepairTable, advice
 from tests.support.lake import Lake, broken_storage
 
 LOG = "_delta_log"
@@ -168,7 +168,7 @@ def test_a_definition_in_the_catalog_that_cannot_be_read_is_replaced(
     with sqlite3.connect(lake.directory / "catalog.db") as database:
         database.execute(f"UPDATE cm_delta_definitions SET {column} = '{{'")
     assert [finding.problem for finding in run(lake).findings] == [Problem.DEFINITION_DIFFERS]
-    assert "doctor main.test.t --repair` to write it again" in caplog.text
+    assert advice(RepairTable(table="main.test.t")) in caplog.text
     assert run(lake, repair=True).findings == ()
     definition = lake.catalog.load_table_by_id(table.table_id).definition
     assert definition is not None and definition.metadata == table.snapshot().metadata

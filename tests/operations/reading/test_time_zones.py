@@ -144,7 +144,7 @@ def test_without_a_session_partition_values_are_in_utc_and_literals_need_a_zone(
         assert moments(table.to_arrow()) == [at(12), at(12), None]
         assert moments(table.changes_arrow(starting_version=1)) == [at(12), at(12), None]
         for where in ("at < TIMESTAMP '2024-07-01 13:00:00'", "at < '2024-07-01'", "at IN ('2024-07-01 12:00:00')"):
-            with pytest.raises(InvalidArgumentError, match=r"a time without a time zone.*time_zone=\.\.\."):
+            with pytest.raises(InvalidArgumentError, match=r"a time without a time zone.*the connection a time zone"):
                 table.to_arrow(where=where)
         where = "at < TIMESTAMP '2024-07-01 08:30:00'"
         assert moments(table.to_arrow(where=where, time_zone="America/New_York")) == [at(12)]

@@ -33,6 +33,7 @@ from cm_delta_dagster.catalog.sql.rows.errors import unknown_table
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.catalog.texts import checked_reason
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.remedies import RepeatWithOption
 
 _NAMED = sa.select(*NAME_COLUMNS, TABLES.c.table_id, TABLES.c.owner).where(
     TABLES.c.table_id == sa.bindparam("of_table"), IS_ACTIVE
@@ -372,10 +373,9 @@ def _refuse_lock_out(connection: sa.Connection, lock_out: bool) -> None:
     people = {name for grantee in grantees for name in {grantee, *_members_of(grantee, known)}}
     if not any(name.startswith(USER) or name == f"{ROLE}{PUBLIC}" for name in people):
         raise InvalidArgumentError(
-            "No principal would own the whole catalog and could change its grants. Nothing was changed. Name an owner, or ask "
-            "for it twice with lock_out=True (on the command line --lock-out); then only the owner of the catalog's database can "
-            "undo it."
-        )
+            "No principal would own the whole catalog and could change its grants. Nothing was changed. Name an owner; "
+            "otherwise only the owner of the catalog's database can undo it."
+        ).with_remedy(RepeatWithOption(option="lock_out"))
 
 
 def _refuse_commits_by_creation(connection: sa.Connection) -> None:

@@ -42,6 +42,7 @@ from cm_delta_dagster.errors import (
     CatalogUnavailableError,
     PermissionDeniedError,
 )
+from cm_delta_dagster.remedies import CreateCatalog, OpenCatalog
 
 T = TypeVar("T")
 
@@ -315,14 +316,13 @@ class Database:
         return PermissionDeniedError(
             f"The catalog {self.shown_url} was created by another release of this package. Its database must be migrated to schema "
             f"revision {migrate.HEAD} first, but {cause}. Nothing was changed. The owner of the tables has to migrate: let {by} "
-            "open the catalog once with this release, e.g. by `cm-delta tables`."
-        )
+            "open the catalog once with this release."
+        ).with_remedy(OpenCatalog())
 
     def _missing(self) -> CatalogNotFoundError:
         return CatalogNotFoundError(
-            f"There is no catalog at {self.shown_url}; nothing was created. Check the URL. The first program that connects "
-            "creates the catalog, e.g. cm_delta_dagster.connect(url).tables()."
-        )
+            f"There is no catalog at {self.shown_url}; nothing was created. Check the URL."
+        ).with_remedy(CreateCatalog())
 
     def _create_engine(self) -> sa.Engine:
         if self._is_sqlite:

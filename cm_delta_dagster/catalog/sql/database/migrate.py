@@ -108,8 +108,8 @@ def _refusal(revision: str, known: tuple[str, ...], *, url: str) -> str:
     if revision in REFUSED:
         return (
             f"The catalog {url} has schema revision {revision}, which this release does not migrate: no release had it. Nothing "
-            f"was changed. Install commit {COMMIT_FOR_REFUSED} of this package, open the catalog once, e.g. by `cm-delta "
-            f"tables`, and use this release again. This release itself migrates the revisions {', '.join(known)}."
+            f"was changed. Install commit {COMMIT_FOR_REFUSED} of this package, open the catalog once, "
+            f"and use this release again. This release itself migrates the revisions {', '.join(known)}."
         )
     return (
         f"The catalog {url} has schema revision {revision or 'none'}, which this release does not know (its own is {HEAD}): a "

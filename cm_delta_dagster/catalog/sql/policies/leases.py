@@ -26,6 +26,7 @@ from cm_delta_dagster.catalog.sql.database.schema import (
 from cm_delta_dagster.catalog.sql.rows.errors import unknown_table
 from cm_delta_dagster.errors import InvalidArgumentError, LeaseNotHeldError
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
+from cm_delta_dagster.remedies import ListLeases
 
 _OF_TABLE = MAINTENANCE_LEASES.c.table_id == sa.bindparam("of_table")
 _LOCKED_TABLE = (
@@ -159,9 +160,8 @@ def _not_held(owner: str, name: str, holder: str | None) -> LeaseNotHeldError:
     """The error if another run than ``owner`` holds the lease of the table, or none."""
     found = "no run holds one" if holder is None else f"{holder} holds it"
     return LeaseNotHeldError(
-        f"The maintenance lease of {owner} on {name} was not ended: {found}. Nothing was changed. `cm-delta leases` lists "
-        "the leases."
-    )
+        f"The maintenance lease of {owner} on {name} was not ended: {found}. Nothing was changed."
+    ).with_remedy(ListLeases())
 
 
 def _check_request(owner: object, duration_ms: object) -> None:

@@ -23,6 +23,7 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.commits.commit_fingerprint import fingerprint
+from cm_delta_dagster.remedies import DecideApproval
 
 
 def request(
@@ -115,9 +116,9 @@ def close_ratified(connection: sa.Connection, context: CommitContext) -> None:
     same_table = row.table_id == context.table_id and row.txn_id == proposal.summary.txn_id
     if not same_table or context.actions is None or fingerprint(context.actions) != row.fingerprint:
         raise ApprovalClosedError(
-            f"The request {row.approval_id} was made for another commit than the proposed one. Nothing was committed. Approve the "
-            "request with `cm-delta approve`, which proposes its own commit."
-        )
+            f"The request {row.approval_id} was made for another commit than the proposed one. Nothing was committed. An "
+            "approval proposes its own commit."
+        ).with_remedy(DecideApproval(approval_id=row.approval_id))
     approvals.end(connection, row, ApprovalState.COMMITTED, reason="", version=proposal.version)
 
 

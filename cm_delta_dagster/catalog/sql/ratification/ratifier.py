@@ -14,6 +14,7 @@ from cm_delta_dagster.catalog.ratification import (
 from cm_delta_dagster.catalog.sql.database.caller_database import CallerDatabase
 from cm_delta_dagster.catalog.sql.ratification import commits, single_statement, validation
 from cm_delta_dagster.catalog.sql.ratification.statement_skips import StatementSkips
+from cm_delta_dagster.remedies import TakeBackCommit, advice
 
 _log = logging.getLogger(__name__)
 
@@ -102,11 +103,11 @@ class Ratifier:
         if flaw is not None:
             _log.warning(
                 "Version %d of table %s was made by creating its file, without the catalog: %s It is the latest version "
-                "nevertheless. An owner can take it back: cm-delta doctor TABLE --repair --take-back %d.",
+                "nevertheless. %s",
                 proposal.version,
                 table_id,
                 flaw,
-                proposal.version,
+                advice(TakeBackCommit(version=proposal.version)),
             )
         return outcome
 

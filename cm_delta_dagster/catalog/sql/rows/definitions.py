@@ -13,6 +13,7 @@ from cm_delta_dagster.catalog.tables import RecordedDefinition, TableIdentifier
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
+from cm_delta_dagster.remedies import RepairTable, advice
 
 _log = logging.getLogger(__name__)
 
@@ -109,10 +110,9 @@ def definition(row: Any, identifier: TableIdentifier) -> RecordedDefinition | No
         actions = None
     if actions is None or actions.metadata is None or actions.protocol is None:
         _log.warning(
-            "The catalog's copy of metadata and protocol of %s is damaged; clients read them from the log. "
-            "Run `cm-delta doctor %s --repair` to write it again.",
+            "The catalog's copy of metadata and protocol of %s is damaged; clients read them from the log. %s",
             identifier,
-            identifier,
+            advice(RepairTable(table=str(identifier))),
         )
         return None
     return RecordedDefinition(

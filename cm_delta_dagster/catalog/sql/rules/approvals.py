@@ -28,6 +28,7 @@ from cm_delta_dagster.catalog.texts import checked_reason, checked_text
 from cm_delta_dagster.errors import (
     InvalidArgumentError,
 )
+from cm_delta_dagster.remedies import ListApprovals
 
 WITH_NAMES = sa.select(APPROVALS, *NAME_COLUMNS).join(TABLES, TABLES.c.table_id == APPROVALS.c.table_id)
 _BY_ID = WITH_NAMES.where(APPROVALS.c.approval_id == sa.bindparam("of_request"))
@@ -70,8 +71,8 @@ def get(connection: sa.Connection, approval_id: str) -> ParkedCommit:
     row = connection.execute(_BY_ID, {"of_request": approval_id}).one_or_none()
     if row is None or not _is_visible(connection, row):
         raise InvalidArgumentError(
-            f"There is no request {approval_id!r} for approval in this catalog. `cm-delta approvals` lists them."
-        )
+            f"There is no request {approval_id!r} for approval in this catalog. Check the id."
+        ).with_remedy(ListApprovals())
     return _parked(row, now_ms)
 
 

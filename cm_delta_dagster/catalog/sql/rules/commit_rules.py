@@ -28,6 +28,7 @@ from cm_delta_dagster.catalog.sql.rules import rule_rows as rows
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.catalog.texts import checked_reason, checked_text
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.remedies import RepeatWithOption
 
 
 class SqlCommitRules(Part):
@@ -55,9 +56,8 @@ class SqlCommitRules(Part):
             _refuse_replacement(connection, before, rule)
         doubt = None if confirmed else _lock_out(connection, rule) or _absent(connection, rule)
         if doubt is not None:
-            raise InvalidArgumentError(
-                f"The rule {rule} was not set: {doubt}. To set it nevertheless, repeat the call with confirm=True (--confirm)."
-            )
+            refusal = InvalidArgumentError(f"The rule {rule} was not set: {doubt}. Nothing was changed.")
+            raise refusal.with_remedy(RepeatWithOption(option="confirm"))
         stored = replace(rule, set_by=caller_of(connection) or "", set_ms=now_of(connection))
         connection.execute(sa.delete(COMMIT_RULES).where(*rows.same(rule.scope, rule.name)))
         connection.execute(sa.insert(COMMIT_RULES).values(rows.values(stored)))
@@ -177,8 +177,8 @@ def _refuse_replacement(connection: sa.Connection, before: CommitRule, rule: Com
         return
     raise InvalidArgumentError(
         f"The rule {rule} was not set: {rule.scope} has a rule of that name, {_text(connection, before)}. Nothing was changed. "
-        f"Give another name for a second rule (name=..., --name), or name={rule.name!r} to replace that one."
-    )
+        "Give another name for a second rule, or that name to replace the rule."
+    ).with_remedy(RepeatWithOption(option="name", value=rule.name))
 
 
 def _absent(connection: sa.Connection, rule: CommitRule) -> str | None:

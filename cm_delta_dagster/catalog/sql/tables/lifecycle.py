@@ -32,6 +32,7 @@ from cm_delta_dagster.catalog.sql.rules import commit_rules
 from cm_delta_dagster.catalog.sql.tables import clones, registered_paths, registry
 from cm_delta_dagster.catalog.tables import InactiveState, InactiveTable, TableEntry, TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError, PurgeRefusedError, TableAlreadyExistsError, TableNotFoundError
+from cm_delta_dagster.remedies import RenameTable
 
 _INACTIVE = sa.select(TABLES).where(TABLES.c.state.in_((STAGING, DROPPED, PURGING)))
 _SAME = TABLES.c.table_id == sa.bindparam("of_table")
@@ -72,9 +73,8 @@ def undrop_table(connection: sa.Connection, table_id: str, *, now_ms: int) -> Ta
         connection.execute(_UNDROP, {"of_table": table_id})
     except sa.exc.IntegrityError as error:
         raise TableAlreadyExistsError(
-            f"{identifier} (table id {table_id}) was not restored: another table has the name now. Give that table another name "
-            f"first (ALTER TABLE {identifier} RENAME TO ..., or lake.rename), and restore this one then."
-        ) from error
+            f"{identifier} (table id {table_id}) was not restored: another table has the name now."
+        ).with_remedy(RenameTable(table=str(identifier))) from error
     commit_rules.check_covered(connection, table_id, identifier)
     entries.append_event(connection, FeedKind.TABLE_RESTORED, table_id, now_ms=now_ms)
     return registry.load_table(connection, identifier)
