@@ -62,10 +62,8 @@ class ConnectionAccess:
             OperationRefusedError: this principal does not own the scope.
         """
         parsed = _privileges(privileges)
-        if (
-            not future and isinstance(scope, str) and scope.count(".") < 2
-        ):  # The catalog itself refuses an unknown table.
-            check_scope(self.client, scope, remedy=IF_MEANT)
+        if not future:
+            check_scope(self.client.registry, scope, remedy=IF_MEANT, with_tables=False)
         self.client.access.grant(parsed, scope, to, reason=reason)
 
     def revoke(

@@ -158,7 +158,7 @@ class Connection(
             identifier = TableIdentifier.of(name)
             location = self.client.registry.registered_path(identifier)
             if location is None:
-                raise unknown_table(self.client, identifier, error) from error
+                raise unknown_table(self.client.registry, identifier, error) from error
             raise TableNotFoundError(
                 f"{name} is registered for reading only: no catalog manages the table at {location}. Open it with "
                 f"lake.path_table({str(name)!r}), or adopt it."
@@ -193,7 +193,7 @@ class Connection(
         """
         names = self.client.registry.list_tables(scope)
         if scope and not names:
-            check_scope(self.client, scope)
+            check_scope(self.client.registry, scope)
         return tuple(map(str, names))
 
     def path_table(self, location: str, *, time_zone: tzinfo | str | None = None) -> PathDeltaTable:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from cm_delta_dagster import connect
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind
 from cm_delta_dagster.catalog.ratification import CommitProposal, CommitSummary
 from cm_delta_dagster.catalog.sql import SqlCatalog
@@ -14,8 +15,10 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.cli.commands.doctor import explained
 from cm_delta_dagster.cli.main import main
 from cm_delta_dagster.client.client import DeltaClient
+from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.doctor import Finding, Problem, RepairPlan, Severity
 from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from cm_delta_dagster.storage.stores import Stores
 from cm_delta_dagster.version import __version__
@@ -62,14 +65,42 @@ def test_tables_are_listed(url: str) -> None:
     assert run("", "--catalog", url, "tables", "main").output == "main.sales.orders\n"
 
 
-def test_a_scope_without_tables_is_an_error(url: str) -> None:
-    listed = run(url, "tables", "main.sale")
-    assert listed.exit_code != 0 and "no table in 'main.sale'" in listed.output and "main.sales." in listed.output
-    for scope in ("mian", "main.sale", "main.sales.order"):
-        result = run(url, "policy", "deny", scope, "CHECKPOINT")
-        assert result.exit_code == 0 and f"no table in {scope!r}" in result.stderr
-        assert result.stdout == f"Denied CHECKPOINT for {scope}.\n"
-    assert run(url, "policy", "deny", str(NAME), "CHECKPOINT").stderr == ""
+RULES = [
+    ("policy", "deny", "{}", "CHECKPOINT"),
+    ("policy", "allow", "{}", "CHECKPOINT"),
+    ("rules", "add", "{}", "append_only"),
+    ("grant", "read", "{}", "bob"),
+]
+
+
+def test_a_list_of_a_scope_that_does_not_exist_is_the_error_of_python(url: str) -> None:
+    with connect(url) as lake:
+        for scope, meant in (("mian", "main"), ("main.sale", "main.sales"), ("other.s", "")):
+            with pytest.raises(InvalidArgumentError) as caught:
+                lake.tables(scope)
+            listed = run(url, "tables", scope)
+            assert listed.exit_code == 1 and listed.output == f"Error: {caught.value}\n"
+            assert f"Did you mean {meant}" in listed.output or not meant
+        drop_table(lake.client, identifier=str(NAME))
+        assert lake.tables("main.sales") == ()
+    assert (run(url, "tables", "main.sales").output, run(url, "tables", "mian").exit_code) == ("", 1)
+
+
+@pytest.mark.parametrize("words", RULES, ids=" ".join)
+def test_a_rule_for_a_scope_that_does_not_exist_is_refused_unless_its_tables_are_still_to_come(
+    url: str, words: tuple[str, ...]
+) -> None:
+    for scope in ("mian", "main.sale"):
+        command = tuple(word.format(scope) for word in words)
+        refused = run(url, *command)
+        assert refused.exit_code == 1 and f" {scope}. Did you mean main" in refused.output
+        assert "repeat the command with --future" in refused.output
+        assert run(url, *command, "--future").exit_code == 0
+    assert run(url, *(word.format("main.sales") for word in words)).exit_code == 0
+    assert run(url, *(word.format("main.sales.ordres") for word in words)).exit_code == 1
+
+
+def test_a_reset_without_a_rule_is_a_warning(url: str) -> None:
     assert "no rule for CHECKPOINT at main" in run(url, "policy", "reset", "main", "CHECKPOINT").stderr
 
 
@@ -134,7 +165,7 @@ def test_policy_is_set_shown_and_reset(url: str) -> None:
     assert run(url, "policy", "deny", "main.sales", "DATA_CLEANUP").exit_code == 0
     assert "allowed DATA_CLEANUP main - nightly" in table_of(run(url, "policy", "show"))
     assert "denied DATA_CLEANUP main.sales " in table_of(run(url, "policy", "show", str(NAME)))
-    assert run(url, "policy", "deny", "other", "DATA_CLEANUP", "--reason", "elsewhere").exit_code == 0
+    assert run(url, "policy", "deny", "other", "DATA_CLEANUP", "--reason", "elsewhere", "--future").exit_code == 0
     for scope in ("main", "main.sales"):
         of_scope = run(url, "policy", "show", scope)
         assert of_scope.exit_code == 0 and "Without a rule" in of_scope.output
@@ -154,7 +185,7 @@ def test_policy_is_set_shown_and_reset(url: str) -> None:
         (("commits", "main.sales.none"), "no table main.sales.none"),
         (("commits", "orders"), "not a table name"),
         (("policy", "show", "main.sales.none"), "no table main.sales.none"),
-        (("policy", "allow", "a/b", "CHECKPOINT"), "cannot be part of a name"),
+        (("policy", "allow", "a/b", "CHECKPOINT", "--future"), "cannot be part of a name"),
         (("policy", "allow", "main", "EVERYTHING"), "DATA_CLEANUP"),
     ],
 )

@@ -18,7 +18,6 @@ OTHER_ATTRIBUTES = frozenset(
         "orchestration/assets/io_manager.py: self.catalog",
         "orchestration/sensor/sensors.py: self.catalog",
         "orchestration/metadata/write_contract.py: names.catalog",
-        "cli/commands/policy.py: name.catalog",
         "operations/events/clean_feed.py: table.catalog",
         "operations/sql/listings.py: table.catalog",
         "operations/sql/merge_statements.py: own.catalog",

@@ -5,7 +5,9 @@ import click
 from cm_delta_dagster.catalog.access import Privilege
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.cli.catalog import open_catalog
+from cm_delta_dagster.cli.options import IF_MEANT, future_option
 from cm_delta_dagster.cli.printer import output, show, show_records
+from cm_delta_dagster.operations.tables.scopes import check_scope
 
 _reason = click.option("--reason", default="", help="Reason, for the audit.")
 _lock_out = click.option("--lock-out", is_flag=True, help="Also if no principal owns all tables afterwards.")
@@ -48,13 +50,16 @@ def whoami() -> None:
 @click.argument("scope")
 @click.argument("to")
 @_reason
+@future_option
 @_grants
-def grant(privileges: tuple[Privilege, ...], scope: str, to: str, reason: str) -> None:
+def grant(privileges: tuple[Privilege, ...], scope: str, to: str, reason: str, future: bool) -> None:
     """Grant PRIVILEGE (read, append, modify, alter, maintain, own) on SCOPE to the principal or role TO.
 
     SCOPE is * for all tables, catalog, catalog.schema or catalog.schema.table. TO can be public for everybody.
     """
     with open_catalog() as catalog:
+        if not future:
+            check_scope(catalog, scope, remedy=IF_MEANT, with_tables=False)
         catalog.access.grant(privileges, scope, to, reason=reason)
     _show_grants(scope)
 

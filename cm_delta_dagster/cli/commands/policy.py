@@ -13,12 +13,12 @@ from cm_delta_dagster.catalog.maintenance import (
 )
 from cm_delta_dagster.catalog.maintenance_decisions import conditions_text
 from cm_delta_dagster.catalog.maintenance_windows import MaintenanceWindow
-from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.rows.names import scope_parts
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.cli.catalog import open_catalog
-from cm_delta_dagster.cli.options import DAYS
+from cm_delta_dagster.cli.options import DAYS, IF_MEANT, future_option
 from cm_delta_dagster.cli.printer import aligned, output, show, show_records, warn
+from cm_delta_dagster.operations.tables.scopes import check_scope
 
 _KINDS = ", ".join(kind.value for kind in MaintenanceKind)
 _EXEMPT = ", ".join(kind.value for kind in MaintenanceKind if kind.allowed_by_default)
@@ -87,6 +87,7 @@ _SCOPE_AND_KIND = (
 )
 _RULE_OPTIONS = (
     *_SCOPE_AND_KIND,
+    future_option,
     click.option("--reason", default="", help="Shown with the decision."),
     click.option(
         "--for", "principals", multiple=True, metavar="NAME", help="Only this principal or role; may be repeated."
@@ -145,7 +146,6 @@ def reset(scope: str, kind: MaintenanceKind) -> None:
 
 
 def _set_rule(values: Mapping[str, Any], *, allowed: bool) -> None:
-    """Set a rule; warn if its scope has no table, since a rule may be set before its tables are created."""
     conditions = MaintenanceConditions(
         principals=tuple(values["principals"]),
         windows=tuple(map(MaintenanceWindow.parse, values["windows"])),
@@ -153,23 +153,11 @@ def _set_rule(values: Mapping[str, Any], *, allowed: bool) -> None:
     )
     scope, kind = values["scope"], values["kind"]
     with open_catalog() as catalog:
+        if not values["future"]:
+            check_scope(catalog, scope, remedy=IF_MEANT)
         catalog.maintenance_policies.set_maintenance_rule(
             MaintenanceRule(scope=scope, kind=kind, allowed=allowed, reason=values["reason"], conditions=conditions)
         )
-        if not _tables_in(catalog, scope):
-            warn(f"{nothing_in(catalog, scope)} The rule was set and applies to tables that are created later.")
     show(
         {"scope": scope, "kind": kind, "allowed": allowed}, f"{'Allowed' if allowed else 'Denied'} {kind} for {scope}."
     )
-
-
-def _tables_in(catalog: SqlCatalog, scope: str) -> tuple[TableIdentifier, ...]:
-    parts = scope.split(".")
-    return tuple(name for name in catalog.list_tables(".".join(parts[:2])) if str(name) == scope or len(parts) < 3)
-
-
-def nothing_in(catalog: SqlCatalog, scope: str) -> str:
-    """Why a scope without tables may be a mistake."""
-    known = sorted({f"{name.catalog}.{name.schema}" for name in catalog.list_tables()})
-    shown = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
-    return f"The catalog has no table in {scope!r}; names are case-sensitive. Its schemas are: {shown or 'none'}."

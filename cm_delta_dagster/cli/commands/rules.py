@@ -9,9 +9,10 @@ from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, On
 from cm_delta_dagster.catalog.rules.kinds import KINDS
 from cm_delta_dagster.cli.catalog import open_catalog
 from cm_delta_dagster.cli.client import open_client
-from cm_delta_dagster.cli.options import Pair
+from cm_delta_dagster.cli.options import IF_MEANT, Pair, future_option
 from cm_delta_dagster.cli.printer import output, show, show_records
 from cm_delta_dagster.operations.tables.approve_commit import approve_commit
+from cm_delta_dagster.operations.tables.scopes import check_scope
 
 _KINDS = "\b\n" + "\n".join(f"{kind.kind.value}({', '.join(kind.takes)}): {kind.summary}" for kind in KINDS.values())
 _NUMBERS = {"rows": int, "files": int, "fraction": float}
@@ -51,6 +52,7 @@ def list_rules(scope: str) -> None:
     is_flag=True,
     help="Set the rule although it locks everybody out, or names what the table does not have.",
 )
+@future_option
 @output("an object: scope, name, kind")
 def add_rule(**values: Any) -> None:
     """Set a rule of KIND for SCOPE; names in a VALUE are separated by commas, e.g. columns=id,day."""
@@ -64,6 +66,8 @@ def add_rule(**values: Any) -> None:
         contact=values["contact"],
     )
     with open_catalog() as catalog:
+        if not values["future"]:
+            check_scope(catalog, rule.scope, remedy=IF_MEANT)
         stored = catalog.commit_rules.set_commit_rule(
             rule, confirmed=values["confirm"], may_replace=bool(values["name"])
         )

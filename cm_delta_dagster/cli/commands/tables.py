@@ -9,8 +9,8 @@ from cm_delta_dagster.catalog.commit_feed import FeedEntry
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.cli.catalog import open_catalog
-from cm_delta_dagster.cli.commands.policy import nothing_in
 from cm_delta_dagster.cli.printer import output, show, show_records
+from cm_delta_dagster.operations.tables.scopes import check_scope
 
 _PAGE = 1000
 
@@ -23,7 +23,7 @@ def tables(scope: str) -> None:
     with open_catalog() as catalog:
         names = list(map(str, catalog.list_tables(scope)))
         if scope and not names:
-            raise click.ClickException(nothing_in(catalog, scope))
+            check_scope(catalog, scope)
     show([{"name": name} for name in names], *names)
 
 

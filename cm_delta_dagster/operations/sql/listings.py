@@ -45,7 +45,7 @@ def _tables(client: DeltaClient, words: Words) -> Answer:
     scope, fits = _scope(words), _filter(words)
     tables = sorted([*client.registry.list_tables(scope), *client.registry.registered_paths(scope)], key=str)
     if scope and not tables:
-        check_scope(client, scope)
+        check_scope(client.registry, scope)
     return Answer(
         columns={"namespace": "string", "tableName": "string", "isTemporary": "boolean"},
         rows=tuple((f"{table.catalog}.{table.schema}", table.table, False) for table in tables if fits(table.table)),
@@ -56,7 +56,7 @@ def _schemas(client: DeltaClient, words: Words) -> Answer:
     scope, fits = _scope(words), _filter(words)
     tables = client.registry.list_tables(scope)
     if scope and not tables:
-        check_scope(client, scope)
+        check_scope(client.registry, scope)
     names = _unique(f"{table.catalog}.{table.schema}" for table in tables if fits(table.schema))
     return Answer(columns={"namespace": "string"}, rows=tuple((name,) for name in names))
 

@@ -1,14 +1,15 @@
-"""Scopes of rules and grants: whether a scope names something, and the error with what could be meant.
+"""Whether a scope names something, and the error with what could be meant; the same in Python, SQL and the command line.
 
-A rule or a grant for a mistyped scope would apply to nothing, without a message.
+A list of the tables in a mistyped scope would be empty, and a rule or a grant for it would apply to nothing, without a message. A
+scope that only selects among rules, grants, entries of the audit or events may name nothing: they outlive their tables.
 """
 
 from collections.abc import Iterable
 
 from cm_delta_dagster.catalog.access import WHOLE_CATALOG
 from cm_delta_dagster.catalog.similar_names import did_you_mean, similar_names
+from cm_delta_dagster.catalog.table_registry import TableRegistry
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
 
 _MAX_SCHEMAS = 20
@@ -16,22 +17,23 @@ IF_MEANT = "If its tables are still to come, repeat the call with future=True."
 """What to do if the scope of a rule or a grant has no table yet."""
 
 
-def check_scope(client: DeltaClient, scope: str, *, remedy: str = "") -> None:
+def check_scope(registry: TableRegistry, scope: str, *, remedy: str = "", with_tables: bool = True) -> None:
     """Return if ``scope`` is ``*``, or a catalog, a schema or a table with a name that the catalog has.
 
     Schemas of dropped tables and of registered paths count. A catalog without any table has no names to compare with.
 
     Args:
         remedy: a sentence for the message: what to do if the scope is meant.
+        with_tables: False if the catalog itself refuses a table that does not exist.
 
     Raises:
         InvalidArgumentError: nothing has that name; the message says which names are similar.
     """
-    known = _identifiers(client)
+    known = _identifiers(registry)
     if scope == WHOLE_CATALOG or not known or not isinstance(scope, str):
         return
     parts = scope.split(".")
-    if not 1 <= len(parts) <= 3 or any(_parts(identifier)[: len(parts)] == parts for identifier in known):
+    if not 1 <= len(parts) <= 2 + with_tables or any(_parts(identifier)[: len(parts)] == parts for identifier in known):
         return
     kind = ("catalog", "schema", "table")[len(parts) - 1]
     names = {".".join(_parts(identifier)[: len(parts)]) for identifier in known}
@@ -41,16 +43,17 @@ def check_scope(client: DeltaClient, scope: str, *, remedy: str = "") -> None:
     )
 
 
-def unknown_table(client: DeltaClient, identifier: TableIdentifier, error: TableNotFoundError) -> TableNotFoundError:
+def unknown_table(
+    registry: TableRegistry, identifier: TableIdentifier, error: TableNotFoundError
+) -> TableNotFoundError:
     """``error`` with the tables that could be meant, if there are any."""
-    names = [*client.registry.list_tables(), *client.registry.registered_paths()]
+    names = [*registry.list_tables(), *registry.registered_paths()]
     same_table = (str(name) for name in names if name.table.lower() == identifier.table.lower())
     near = dict.fromkeys((*similar_names(str(identifier), map(str, names)), *same_table))
     return TableNotFoundError(f"{error}{did_you_mean(list(near)[:3])}") if near else error
 
 
-def _identifiers(client: DeltaClient) -> tuple[TableIdentifier, ...]:
-    registry = client.registry
+def _identifiers(registry: TableRegistry) -> tuple[TableIdentifier, ...]:
     inactive = (table.identifier for table in registry.inactive_tables())
     return tuple(dict.fromkeys((*registry.list_tables(), *registry.registered_paths(), *inactive)))
 
