@@ -31,6 +31,7 @@ from cm_delta_dagster.catalog.maintenance import MaintenanceDecision as Maintena
 from cm_delta_dagster.catalog.maintenance import MaintenanceKind as MaintenanceKind
 from cm_delta_dagster.catalog.maintenance import MaintenanceRule as MaintenanceRule
 from cm_delta_dagster.catalog.maintenance_windows import MaintenanceWindow as MaintenanceWindow
+from cm_delta_dagster.catalog.namespaces import Namespace as Namespace
 from cm_delta_dagster.catalog.recovery import AdoptedState as AdoptedState
 from cm_delta_dagster.catalog.sql import SqlCatalog as SqlCatalog
 from cm_delta_dagster.catalog.tables import InactiveState as InactiveState
@@ -75,6 +76,9 @@ from cm_delta_dagster.errors import LeaseNotHeldError as LeaseNotHeldError
 from cm_delta_dagster.errors import MaintenanceError as MaintenanceError
 from cm_delta_dagster.errors import MaintenanceInProgressError as MaintenanceInProgressError
 from cm_delta_dagster.errors import MaintenanceNotPermittedError as MaintenanceNotPermittedError
+from cm_delta_dagster.errors import NamespaceAlreadyExistsError as NamespaceAlreadyExistsError
+from cm_delta_dagster.errors import NamespaceNotEmptyError as NamespaceNotEmptyError
+from cm_delta_dagster.errors import NamespaceNotFoundError as NamespaceNotFoundError
 from cm_delta_dagster.errors import NotCatalogManagedError as NotCatalogManagedError
 from cm_delta_dagster.errors import ObjectAlreadyExistsError as ObjectAlreadyExistsError
 from cm_delta_dagster.errors import ObjectNotFoundError as ObjectNotFoundError

@@ -107,6 +107,18 @@ class TableAlreadyExistsError(TableError):
     """Another table has the name."""
 
 
+class NamespaceNotFoundError(TableError):
+    """The catalog has no catalog or schema of that name."""
+
+
+class NamespaceAlreadyExistsError(TableError):
+    """A catalog or schema of that name exists."""
+
+
+class NamespaceNotEmptyError(TableError):
+    """A catalog that has schemas, or a schema that has tables, cannot be dropped."""
+
+
 class NotCatalogManagedError(TableError):
     """Catalog and log disagree on whether the table is catalog-managed."""
 
@@ -330,9 +342,7 @@ class WriteRefusedError(StorageError):
 
 
 class TableStorageMissingError(StorageError):
-    """The catalog has published commits of a table, and storage holds none of them: a volume is not mounted, the warehouse
-    was moved, or a directory was deleted. Nothing was written.
-    """
+    """Storage holds none of the published commits of a table: a volume is not mounted, or a directory was moved or deleted."""
 
 
 class CatalogError(CmDeltaError):

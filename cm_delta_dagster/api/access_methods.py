@@ -63,7 +63,7 @@ class ConnectionAccess:
         """
         parsed = _privileges(privileges)
         if not future:
-            check_scope(self.client.registry, scope, remedy=IF_MEANT, with_tables=False)
+            check_scope(self.client.registry, self.client.namespaces, scope, remedy=IF_MEANT, with_tables=False)
         self.client.access.grant(parsed, scope, to, reason=reason)
 
     def revoke(

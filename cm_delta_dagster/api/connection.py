@@ -21,6 +21,7 @@ from cm_delta_dagster.api.creation_methods import CreationMethods
 from cm_delta_dagster.api.delta_table import DeltaTable
 from cm_delta_dagster.api.event_methods import EventMethods
 from cm_delta_dagster.api.multi_table_transaction import MultiTableTransaction
+from cm_delta_dagster.api.namespace_methods import NamespaceMethods
 from cm_delta_dagster.api.onboarding_methods import OnboardingMethods
 from cm_delta_dagster.api.path_delta_table import PathDeltaTable
 from cm_delta_dagster.api.policy_methods import ConnectionPolicies
@@ -127,6 +128,7 @@ class Connection(
     ConnectionAccess,
     CreationMethods,
     EventMethods,
+    NamespaceMethods,
     OnboardingMethods,
     ConnectionPolicies,
     RecoveryMethods,
@@ -193,7 +195,7 @@ class Connection(
         """
         names = self.client.registry.list_tables(scope)
         if scope and not names:
-            check_scope(self.client.registry, scope)
+            check_scope(self.client.registry, self.client.namespaces, scope)
         return tuple(map(str, names))
 
     def path_table(self, location: str, *, time_zone: tzinfo | str | None = None) -> PathDeltaTable:

@@ -120,7 +120,7 @@ class ConnectionPolicies:
 
     def _set_rule(self, rule: MaintenanceRule, *, future: bool) -> None:
         if not future:
-            check_scope(self.client.registry, rule.scope, remedy=IF_MEANT)
+            check_scope(self.client.registry, self.client.namespaces, rule.scope, remedy=IF_MEANT)
         self.client.maintenance_policies.set_maintenance_rule(rule)
 
 

@@ -61,7 +61,7 @@ class ConnectionRules(ClientSession):
             contact=contact,
         )
         if not future:
-            check_scope(self.client.registry, scope, remedy=IF_MEANT)
+            check_scope(self.client.registry, self.client.namespaces, scope, remedy=IF_MEANT)
         return self.client.commit_rules.set_commit_rule(rule, confirmed=confirm, may_replace=name is not None)
 
     def remove_commit_rule(self, scope: str, name: str, *, reason: str = "") -> None:

@@ -17,6 +17,7 @@ from cm_delta_dagster.catalog.commit_rule_registry import CommitRuleRegistry
 from cm_delta_dagster.catalog.event_feed import EventFeed
 from cm_delta_dagster.catalog.leases import Leases
 from cm_delta_dagster.catalog.maintenance_policies import MaintenancePolicies
+from cm_delta_dagster.catalog.namespaces import NamespaceRegistry
 from cm_delta_dagster.catalog.recovery import RecoverableCatalog
 from cm_delta_dagster.catalog.table_registry import TableRegistry
 from cm_delta_dagster.catalog.version_pins import VersionPins
@@ -28,6 +29,11 @@ class Catalog(TableRegistry, CommitCoordinator, RecoverableCatalog, typing.Proto
     Answers are consistent when several processes use the catalog concurrently, and across restarts. Methods raise only errors
     of this package, CatalogUnavailableError if the catalog cannot be reached.
     """
+
+    @property
+    def namespaces(self) -> NamespaceRegistry:
+        """Catalogs and schemas."""
+        ...
 
     @property
     def commit_policies(self) -> CommitPolicies:

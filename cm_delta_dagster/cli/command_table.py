@@ -11,6 +11,7 @@ _COMMANDS: Mapping[str, str] = {
     "doctor": "doctor",
     "events": "clean-feed expire-lease feed leases",
     "lifecycle": "drop orphan-files purge rename undrop",
+    "namespaces": "catalogs schemas",
     "onboarding": "adopt export register release unregister",
     "policy": "policy",
     "position": "position",

@@ -18,6 +18,7 @@ from cm_delta_dagster.catalog.commit_rule_registry import CommitRuleRegistry
 from cm_delta_dagster.catalog.event_feed import EventFeed
 from cm_delta_dagster.catalog.leases import Leases
 from cm_delta_dagster.catalog.maintenance_policies import MaintenancePolicies
+from cm_delta_dagster.catalog.namespaces import NamespaceRegistry
 from cm_delta_dagster.catalog.recovery import RecoverableCatalog
 from cm_delta_dagster.catalog.table_registry import TableRegistry
 from cm_delta_dagster.catalog.tables import TableEntry, TableIdentifier
@@ -44,9 +45,9 @@ class DeltaClient:
     Safe to share between threads. Latest snapshots are cached by table id, so that a refresh reads only newer commits. ``close``
     waits for asynchronous work and closes the catalog.
 
-    ``registry``, ``coordinator``, ``feed``, ``events``, ``leases``, ``pins``, ``commit_policies``, ``commit_rules``,
-    ``approvals``, ``maintenance_policies`` and ``recovery`` are the catalog, each with the type of one of its interfaces. Code that
-    uses a client names the interface that it needs.
+    ``registry``, ``namespaces``, ``coordinator``, ``feed``, ``events``, ``leases``, ``pins``, ``commit_policies``,
+    ``commit_rules``, ``approvals``, ``maintenance_policies`` and ``recovery`` are the catalog, each with the type of one of its
+    interfaces. Code that uses a client names the interface that it needs.
 
     Attributes:
         catalog: the whole catalog, for those who create another client of it.
@@ -68,6 +69,7 @@ class DeltaClient:
     ) -> None:
         self.catalog = catalog
         self.registry: TableRegistry = catalog
+        self.namespaces: NamespaceRegistry = catalog.namespaces
         self.coordinator: CommitCoordinator = catalog
         self.feed: CommitFeed = catalog.feed
         self.events: EventFeed = catalog.events

@@ -24,6 +24,7 @@ from tests.contracts.commit_rules_contract import COMMIT_RULES_CONTRACT
 from tests.contracts.event_feed_contract import EVENT_FEED_CONTRACT
 from tests.contracts.leases_contract import LEASES_CONTRACT
 from tests.contracts.maintenance_policies_contract import MAINTENANCE_POLICIES_CONTRACT
+from tests.contracts.namespaces_contract import NAMESPACES_CONTRACT
 from tests.contracts.onboarding_contract import ONBOARDING_CONTRACT
 from tests.contracts.recoverable_catalog_contract import RECOVERABLE_CATALOG_CONTRACT
 from tests.contracts.table_registry_clones_contract import TABLE_REGISTRY_CLONES_CONTRACT
@@ -36,6 +37,7 @@ CONTRACT = (
     *TABLE_REGISTRY_CONTRACT,
     *TABLE_REGISTRY_DEFINITION_CONTRACT,
     *TABLE_REGISTRY_CLONES_CONTRACT,
+    *NAMESPACES_CONTRACT,
     *COMMIT_COORDINATOR_CONTRACT,
     *COMMIT_COORDINATOR_CONCURRENCY_CONTRACT,
     *COMMIT_COORDINATOR_LOCK_CONTRACT,

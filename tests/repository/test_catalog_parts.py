@@ -21,6 +21,7 @@ OTHER_ATTRIBUTES = frozenset(
         "operations/events/clean_feed.py: table.catalog",
         "operations/sql/listings.py: table.catalog",
         "operations/sql/merge_statements.py: own.catalog",
+        "operations/tables/scopes.py: table.catalog",
         "operations/sql/qualifiers.py: identifier.catalog",
         "operations/sql/queries.py: name.catalog",
         "operations/sql/queries.py: self.spark.catalog",

@@ -97,7 +97,7 @@ BAD: list[tuple[str, type[CmDeltaError], str]] = [
     ("MERGE INTO {t} t USING (SELECT 1) ON TRUE", InvalidArgumentError, "has no clause"),
     ("CREATE TABLE main.sales.n CLONE {t}", InvalidArgumentError, "SHALLOW CLONE.*DEEP CLONE"),
     ("CREATE TABLE main.sales.n SHALLOW CLONE {t}@v0", InvalidArgumentError, "needs VERSION AS OF"),
-    ("CREATE SCHEMA IF NOT EXISTS main.new", InvalidArgumentError, "exists through its tables"),
+    ("DROP SCHEMA main.sales CASCADE", InvalidArgumentError, "does not support CASCADE"),
     ("DELTE FROM {t}", InvalidArgumentError, "line 1, column 1.*Did you mean DELETE"),
     ("ALTER TABLE {t} ADD COLUMN x int DEFAULT 3", InvalidArgumentError, "SET DEFAULT"),
     ("ALTER TABLE {t} DROP COLUMN id", CmDeltaError, "column mapping"),

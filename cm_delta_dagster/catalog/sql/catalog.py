@@ -41,6 +41,7 @@ from cm_delta_dagster.catalog.sql.rows import names
 from cm_delta_dagster.catalog.sql.rules.approvals import SqlApprovals
 from cm_delta_dagster.catalog.sql.rules.commit_rules import SqlCommitRules
 from cm_delta_dagster.catalog.sql.tables import clones, lifecycle, recovery, registered_paths, registry
+from cm_delta_dagster.catalog.sql.tables.namespaces import SqlNamespaces
 from cm_delta_dagster.catalog.tables import (
     CatalogIdentity,
     InactiveTable,
@@ -100,6 +101,7 @@ class SqlCatalog:
     def _open_parts(self, database: CallerDatabase) -> None:
         self._database = database
         self.feed = self.events = SqlFeed(database)
+        self.namespaces = SqlNamespaces(database)
         self.commit_policies = SqlCommitPolicies(database)
         self.commit_rules = SqlCommitRules(database)
         self.approvals = SqlApprovals(database)

@@ -59,7 +59,7 @@ def grant(privileges: tuple[Privilege, ...], scope: str, to: str, reason: str, f
     """
     with open_catalog() as catalog:
         if not future:
-            check_scope(catalog, scope, remedy=IF_MEANT, with_tables=False)
+            check_scope(catalog, catalog.namespaces, scope, remedy=IF_MEANT, with_tables=False)
         catalog.access.grant(privileges, scope, to, reason=reason)
     _show_grants(scope)
 

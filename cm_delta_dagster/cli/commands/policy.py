@@ -154,7 +154,7 @@ def _set_rule(values: Mapping[str, Any], *, allowed: bool) -> None:
     scope, kind = values["scope"], values["kind"]
     with open_catalog() as catalog:
         if not values["future"]:
-            check_scope(catalog, scope, remedy=IF_MEANT)
+            check_scope(catalog, catalog.namespaces, scope, remedy=IF_MEANT)
         catalog.maintenance_policies.set_maintenance_rule(
             MaintenanceRule(scope=scope, kind=kind, allowed=allowed, reason=values["reason"], conditions=conditions)
         )

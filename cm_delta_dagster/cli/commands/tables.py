@@ -23,7 +23,7 @@ def tables(scope: str) -> None:
     with open_catalog() as catalog:
         names = list(map(str, catalog.list_tables(scope)))
         if scope and not names:
-            check_scope(catalog, scope)
+            check_scope(catalog, catalog.namespaces, scope)
     show([{"name": name} for name in names], *names)
 
 

@@ -1,7 +1,7 @@
 """SHOW: the names of the catalog, and columns, properties and definition of its tables."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
@@ -12,6 +12,7 @@ from cm_delta_dagster.operations.sql.rewriting import quoted
 from cm_delta_dagster.operations.sql.statements import Statement
 from cm_delta_dagster.operations.sql.words import Words
 from cm_delta_dagster.operations.tables.create_like import settable_properties
+from cm_delta_dagster.operations.tables.namespaces import schemas_of
 from cm_delta_dagster.operations.tables.scopes import check_scope
 from cm_delta_dagster.protocol.features.default_columns import default_of
 from cm_delta_dagster.protocol.features.generated_columns import generation_expression
@@ -25,7 +26,8 @@ def show(client: DeltaClient, statement: Statement) -> Answer:
 
     Raises:
         InvalidArgumentError: the statement is malformed, or shows something else; the message has the place. Or the catalog
-            never had a table in the schema.
+            has no such schema.
+        NamespaceNotFoundError: the schemas of a catalog that does not exist.
         TableNotFoundError: the catalog has no such table.
     """
     words = Words(statement, after=1)
@@ -45,7 +47,7 @@ def _tables(client: DeltaClient, words: Words) -> Answer:
     scope, fits = _scope(words), _filter(words)
     tables = sorted([*client.registry.list_tables(scope), *client.registry.registered_paths(scope)], key=str)
     if scope and not tables:
-        check_scope(client.registry, scope)
+        check_scope(client.registry, client.namespaces, scope)
     return Answer(
         columns={"namespace": "string", "tableName": "string", "isTemporary": "boolean"},
         rows=tuple((f"{table.catalog}.{table.schema}", table.table, False) for table in tables if fits(table.table)),
@@ -53,18 +55,16 @@ def _tables(client: DeltaClient, words: Words) -> Answer:
 
 
 def _schemas(client: DeltaClient, words: Words) -> Answer:
-    scope, fits = _scope(words), _filter(words)
-    tables = client.registry.list_tables(scope)
-    if scope and not tables:
-        check_scope(client.registry, scope)
-    names = _unique(f"{table.catalog}.{table.schema}" for table in tables if fits(table.schema))
-    return Answer(columns={"namespace": "string"}, rows=tuple((name,) for name in names))
+    catalog, fits = _scope(words), _filter(words)
+    names = [schema.name for schema in schemas_of(client, catalog)]
+    rows = tuple((name,) for name in names if fits(name.rpartition(".")[2]))
+    return Answer(columns={"namespace": "string"}, rows=rows)
 
 
 def _catalogs(client: DeltaClient, words: Words) -> Answer:
     fits = _filter(words)
-    names = _unique(table.catalog for table in client.registry.list_tables() if fits(table.catalog))
-    return Answer(columns={"catalog": "string"}, rows=tuple((name,) for name in names))
+    names = [catalog.name for catalog in client.namespaces.list_catalogs()]
+    return Answer(columns={"catalog": "string"}, rows=tuple((name,) for name in names if fits(name)))
 
 
 def _columns(client: DeltaClient, words: Words) -> Answer:
@@ -171,7 +171,3 @@ def _filter(words: Words) -> Callable[[str], bool]:
     parts = [".*".join(map(re.escape, part.strip().split("*"))) for part in pattern.split("|")]
     compiled = re.compile("|".join(parts), re.IGNORECASE)
     return lambda name: compiled.fullmatch(name) is not None
-
-
-def _unique(names: Iterable[str]) -> Iterator[str]:
-    return iter(dict.fromkeys(names))

@@ -28,6 +28,8 @@ class Family(StrEnum):
     ALTER = "alter"
     COMMENT = "comment"
     DROP = "drop"
+    CREATE_NAMESPACE = "create namespace"
+    DROP_NAMESPACE = "drop namespace"
     UNDROP = "undrop"
     OPTIMIZE = "optimize"
     REORG = "reorg"
@@ -39,6 +41,7 @@ READS = frozenset((Family.QUERY, Family.DESCRIBE, Family.SHOW))
 """The families that change nothing."""
 
 
+_NAMESPACES = ("SCHEMA", "DATABASE", "NAMESPACE", "CATALOG")
 STATEMENTS: Mapping[tuple[str, ...], Family] = {
     ("SELECT",): Family.QUERY,
     ("WITH",): Family.QUERY,
@@ -68,6 +71,8 @@ STATEMENTS: Mapping[tuple[str, ...], Family] = {
     ("ALTER", "TABLE"): Family.ALTER,
     ("COMMENT", "ON", "TABLE"): Family.COMMENT,
     ("DROP", "TABLE"): Family.DROP,
+    **{("CREATE", kind): Family.CREATE_NAMESPACE for kind in _NAMESPACES},
+    **{("DROP", kind): Family.DROP_NAMESPACE for kind in _NAMESPACES},
     ("UNDROP",): Family.UNDROP,
     ("OPTIMIZE",): Family.OPTIMIZE,
     ("REORG",): Family.REORG,
@@ -76,9 +81,6 @@ STATEMENTS: Mapping[tuple[str, ...], Family] = {
 }
 """The family by the first words; the longest match counts."""
 
-_SCHEMAS = ("SCHEMA", "DATABASE", "NAMESPACE")
-_CREATE_SCHEMA = "CREATE TABLE catalog.schema.table: a schema needs no definition, it exists through its tables"
-_DROP_SCHEMA = "DROP TABLE for each of its tables: a schema exists through its tables"
 _VIEW = 'lake.sql("SELECT ...").createOrReplaceTempView(name)'
 _SESSION = "lake.spark.sql for what only the Spark session has"
 REFUSED: Mapping[tuple[str, ...], str] = {
@@ -88,8 +90,6 @@ REFUSED: Mapping[tuple[str, ...], str] = {
     ("CREATE", "OR", "REPLACE", "TEMP"): _VIEW,
     ("CREATE", "VIEW"): _VIEW,
     ("CREATE", "OR", "REPLACE", "VIEW"): _VIEW,
-    **{("CREATE", kind): _CREATE_SCHEMA for kind in _SCHEMAS},
-    **{("DROP", kind): _DROP_SCHEMA for kind in _SCHEMAS},
     ("CREATE",): "CREATE TABLE, lake.create_table or lake.create_table_as",
     ("REPLACE",): "REPLACE TABLE, or lake.create_table with mode='replace'",
     ("TRUNCATE",): "TRUNCATE TABLE",

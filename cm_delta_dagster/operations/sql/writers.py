@@ -9,6 +9,7 @@ from cm_delta_dagster.operations.sql.create_statements import create
 from cm_delta_dagster.operations.sql.insert_statements import insert
 from cm_delta_dagster.operations.sql.maintenance_statements import optimize, reorg, restore, vacuum
 from cm_delta_dagster.operations.sql.merge_statements import merge
+from cm_delta_dagster.operations.sql.namespace_statements import create_namespace_of, drop_namespace_of
 from cm_delta_dagster.operations.sql.parameters import with_values
 from cm_delta_dagster.operations.sql.queries import StatementArguments
 from cm_delta_dagster.operations.sql.row_statements import delete, truncate, update
@@ -25,6 +26,8 @@ WRITERS: Mapping[Family, Callable[[SqlSession, Statement], Answer]] = {
     Family.ALTER: alter,
     Family.COMMENT: comment,
     Family.DROP: drop,
+    Family.CREATE_NAMESPACE: create_namespace_of,
+    Family.DROP_NAMESPACE: drop_namespace_of,
     Family.UNDROP: undrop,
     Family.OPTIMIZE: optimize,
     Family.REORG: reorg,

@@ -7,6 +7,7 @@ scope that only selects among rules, grants, entries of the audit or events may 
 from collections.abc import Iterable
 
 from cm_delta_dagster.catalog.access import WHOLE_CATALOG
+from cm_delta_dagster.catalog.namespaces import NamespaceRegistry
 from cm_delta_dagster.catalog.similar_names import did_you_mean, similar_names
 from cm_delta_dagster.catalog.table_registry import TableRegistry
 from cm_delta_dagster.catalog.tables import TableIdentifier
@@ -17,10 +18,12 @@ IF_MEANT = "If its tables are still to come, repeat the call with future=True."
 """What to do if the scope of a rule or a grant has no table yet."""
 
 
-def check_scope(registry: TableRegistry, scope: str, *, remedy: str = "", with_tables: bool = True) -> None:
+def check_scope(
+    registry: TableRegistry, namespaces: NamespaceRegistry, scope: str, *, remedy: str = "", with_tables: bool = True
+) -> None:
     """Return if ``scope`` is ``*``, or a catalog, a schema or a table with a name that the catalog has.
 
-    Schemas of dropped tables and of registered paths count. A catalog without any table has no names to compare with.
+    Schemas without tables, of dropped tables and of registered paths count. A catalog without any name has none to compare with.
 
     Args:
         remedy: a sentence for the message: what to do if the scope is meant.
@@ -29,15 +32,14 @@ def check_scope(registry: TableRegistry, scope: str, *, remedy: str = "", with_t
     Raises:
         InvalidArgumentError: nothing has that name; the message says which names are similar.
     """
-    known = _identifiers(registry)
+    known = _names(registry, namespaces)
     if scope == WHOLE_CATALOG or not known or not isinstance(scope, str):
         return
-    parts = scope.split(".")
-    if not 1 <= len(parts) <= 2 + with_tables or any(_parts(identifier)[: len(parts)] == parts for identifier in known):
+    levels = scope.count(".") + 1
+    if levels > 2 + with_tables or scope in known:
         return
-    kind = ("catalog", "schema", "table")[len(parts) - 1]
-    names = {".".join(_parts(identifier)[: len(parts)]) for identifier in known}
-    hint = did_you_mean(similar_names(scope, names)) or _schemas(known)
+    kind = ("catalog", "schema", "table")[levels - 1]
+    hint = did_you_mean(similar_names(scope, _of_level(known, levels))) or _schemas(known)
     raise InvalidArgumentError(
         f"The catalog has no {kind} {scope}.{hint} Names are case-sensitive. Nothing was changed.{f' {remedy}' if remedy else ''}"
     )
@@ -53,15 +55,19 @@ def unknown_table(
     return TableNotFoundError(f"{error}{did_you_mean(list(near)[:3])}") if near else error
 
 
-def _identifiers(registry: TableRegistry) -> tuple[TableIdentifier, ...]:
+def _names(registry: TableRegistry, namespaces: NamespaceRegistry) -> frozenset[str]:
+    """The names of all catalogs, schemas and tables, with dropped tables and registered paths."""
     inactive = (table.identifier for table in registry.inactive_tables())
-    return tuple(dict.fromkeys((*registry.list_tables(), *registry.registered_paths(), *inactive)))
+    names = {namespace.name for namespace in (*namespaces.list_catalogs(), *namespaces.list_schemas())}
+    for table in (*registry.list_tables(), *registry.registered_paths(), *inactive):
+        names |= {table.catalog, f"{table.catalog}.{table.schema}", str(table)}
+    return frozenset(names)
 
 
-def _parts(identifier: TableIdentifier) -> list[str]:
-    return str(identifier).split(".")
+def _of_level(names: Iterable[str], levels: int) -> list[str]:
+    return sorted(name for name in names if name.count(".") == levels - 1)
 
 
-def _schemas(known: Iterable[TableIdentifier]) -> str:
-    schemas = sorted({str(identifier).rpartition(".")[0] for identifier in known})
+def _schemas(known: Iterable[str]) -> str:
+    schemas = _of_level(known, 2)
     return f" Its schemas are {', '.join(schemas[:_MAX_SCHEMAS])}{', ...' if len(schemas) > _MAX_SCHEMAS else ''}."

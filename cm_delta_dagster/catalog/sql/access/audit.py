@@ -18,7 +18,11 @@ from cm_delta_dagster.refusals import Refusal
 
 _MAX_LIMIT = 100_000
 LEASE_ACTIONS = ("acquire lease", "release lease", "take over lease", "expire lease")
-_KINDS = dict.fromkeys(LEASE_ACTIONS, FeedKind.LEASE_CHANGED)
+NAMESPACE_ACTIONS = ("create catalog", "create schema", "drop catalog", "drop schema")
+_KINDS = {
+    **dict.fromkeys(LEASE_ACTIONS, FeedKind.LEASE_CHANGED),
+    **dict.fromkeys(NAMESPACE_ACTIONS, FeedKind.NAMESPACE_CHANGED),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

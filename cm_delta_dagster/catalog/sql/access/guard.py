@@ -42,6 +42,10 @@ class Operation(StrEnum):
     MOVE_PINS = "move pins of others"
     CREATE = "create table"
     REGISTER_PATH = "register path"
+    CREATE_CATALOG = "create catalog"
+    CREATE_SCHEMA = "create schema"
+    DROP_CATALOG = "drop catalog"
+    DROP_SCHEMA = "drop schema"
     RENAME = "rename"
     DROP = "drop"
     UNDROP = "undrop"
@@ -78,6 +82,10 @@ REQUIRED: Mapping[Operation, tuple[Privilege, ...]] = MappingProxyType(
         Operation.PUBLISH: _WRITE,
         Operation.CREATE: (Privilege.ALTER,),
         Operation.REGISTER_PATH: (Privilege.ALTER,),
+        Operation.CREATE_CATALOG: (Privilege.ALTER,),
+        Operation.CREATE_SCHEMA: (Privilege.ALTER,),
+        Operation.DROP_CATALOG: (Privilege.OWN,),
+        Operation.DROP_SCHEMA: (Privilege.OWN,),
         Operation.ADOPT: (Privilege.ALTER,),
         Operation.REPAIR: (Privilege.ALTER, Privilege.MAINTAIN),
         Operation.MAINTAIN: (Privilege.MAINTAIN,),

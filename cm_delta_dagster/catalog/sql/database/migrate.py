@@ -14,17 +14,25 @@ from cm_delta_dagster.deferred_module import DeferredModule
 from cm_delta_dagster.errors import CatalogVersionError
 
 if TYPE_CHECKING:
-    from cm_delta_dagster.catalog.sql.database.migrations import from_0004, from_0013, from_0014, from_0015, from_0016
+    from cm_delta_dagster.catalog.sql.database.migrations import (
+        from_0004,
+        from_0013,
+        from_0014,
+        from_0015,
+        from_0016,
+        from_0017,
+    )
 else:  # Only an older database needs them.
     from_0004 = DeferredModule("cm_delta_dagster.catalog.sql.database.migrations.from_0004")
     from_0013 = DeferredModule("cm_delta_dagster.catalog.sql.database.migrations.from_0013")
     from_0014 = DeferredModule("cm_delta_dagster.catalog.sql.database.migrations.from_0014")
     from_0015 = DeferredModule("cm_delta_dagster.catalog.sql.database.migrations.from_0015")
     from_0016 = DeferredModule("cm_delta_dagster.catalog.sql.database.migrations.from_0016")
+    from_0017 = DeferredModule("cm_delta_dagster.catalog.sql.database.migrations.from_0017")
 
 VERSION_TABLE = "cm_delta_alembic_version"
 """Earlier releases migrated with Alembic; its table stays, so that every release refuses what a newer one has migrated."""
-HEAD = "0017"
+HEAD = "0018"
 """Newest revision of this release; a constant, so that the check of an up-to-date database is one query."""
 
 REFUSED = ("0001", "0002", "0003", *(f"{number:04}" for number in range(5, 13)))
@@ -81,7 +89,8 @@ def _migrate(connection: sa.Connection, *, url: str) -> None:
         "0013": ("0014", from_0013.upgrade),
         "0014": ("0015", from_0014.upgrade),
         "0015": ("0016", from_0015.upgrade),
-        "0016": (HEAD, from_0016.upgrade),
+        "0016": ("0017", from_0016.upgrade),
+        "0017": (HEAD, from_0017.upgrade),
     }
     revision = ", ".join(sorted(revisions(connection)))
     if revision not in steps:

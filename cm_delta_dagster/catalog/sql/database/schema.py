@@ -61,6 +61,22 @@ NAME_COLUMNS = (TABLES.c.catalog_name, TABLES.c.schema_name, TABLES.c.table_name
 IS_ACTIVE = TABLES.c.state == sa.literal_column(f"'{ACTIVE}'")
 """A literal: with a parameter SQLite would plan each statement again, because a partial index depends on the value."""
 
+NAMESPACES = sa.Table(
+    "cm_delta_namespaces",
+    METADATA,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("catalog_name", sa.Text),
+    sa.Column("comment", sa.Text, nullable=False, server_default=sa.text("''")),
+    sa.Column("properties", sa.Text, nullable=False, server_default=sa.text("'{}'")),
+    sa.Column("created_by", sa.Text),
+    sa.Column("created_ms", sa.BigInteger),
+)
+"""Catalogs (``catalog``) and schemas (``catalog.schema``). ``catalog_name`` is that of a schema, NULL for a catalog.
+
+The catalog and the schema of each table that has a name are in it; those of other tables need not be. ``properties`` is a JSON
+object of texts. ``created_ms`` is NULL for those that had only registered paths before revision 0018.
+"""
+
 DEFINITIONS = sa.Table(
     "cm_delta_definitions",
     METADATA,

@@ -42,6 +42,17 @@ def scope_parts(scope: str) -> tuple[str, ...]:
     return parts
 
 
+def check_namespace(name: str, *, levels: int | None = None) -> None:
+    """Raises InvalidArgumentError unless the name is ``catalog`` or ``catalog.schema``; with ``levels`` one of these."""
+    parts = name.split(".") if isinstance(name, str) else []
+    if len(parts) not in ((1, 2) if levels is None else (levels,)):
+        forms = ("catalog", "catalog.schema")
+        form = " or ".join(forms) if levels is None else forms[levels - 1]
+        raise InvalidArgumentError(f"{name!r} is not the name of a catalog or schema: write {form}.")
+    for part in parts:
+        _check_part(part, of=name)
+
+
 def _check_part(part: str, *, of: str) -> None:
     # Letters of any script, in composed form (NFC) only: two encodings of one visible name would be two tables.
     plain = all(character in "_-" or character.isalnum() for character in part)

@@ -29,7 +29,7 @@ from cm_delta_dagster.catalog.sql.policies import maintenance
 from cm_delta_dagster.catalog.sql.rows import definitions, locations, rule_lock, table_names
 from cm_delta_dagster.catalog.sql.rows.errors import name_taken, unknown_table
 from cm_delta_dagster.catalog.sql.rules import commit_rules
-from cm_delta_dagster.catalog.sql.tables import clones, registered_paths, registry
+from cm_delta_dagster.catalog.sql.tables import clones, namespaces, registered_paths, registry
 from cm_delta_dagster.catalog.tables import InactiveState, InactiveTable, TableEntry, TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError, PurgeRefusedError, TableAlreadyExistsError, TableNotFoundError
 from cm_delta_dagster.remedies import RenameTable
@@ -69,6 +69,7 @@ def undrop_table(connection: sa.Connection, table_id: str, *, now_ms: int) -> Ta
             f"{identifier} (table id {table_id}) cannot be restored: it is {_state_text(row.state)}. Create a new table."
         )
     registered_paths.refuse_registered(connection, identifier)
+    namespaces.ensure_schema(connection, identifier)
     try:
         connection.execute(_UNDROP, {"of_table": table_id})
     except sa.exc.IntegrityError as error:
@@ -92,6 +93,7 @@ def rename_table(connection: sa.Connection, table_id: str, identifier: TableIden
     if before != identifier:
         guard.require(connection, Operation.CREATE, identifier)
         registered_paths.refuse_registered(connection, identifier)
+        namespaces.ensure_schema(connection, identifier)
         try:
             connection.execute(_RENAME, {"of_table": table_id, **table_names.name_parameters(identifier)})
         except sa.exc.IntegrityError as error:

@@ -34,7 +34,7 @@ from cm_delta_dagster.catalog.sql.policies import commit_policies
 from cm_delta_dagster.catalog.sql.rows import definitions, locations, locked_heads, marks
 from cm_delta_dagster.catalog.sql.rows.commits import values_of
 from cm_delta_dagster.catalog.sql.rows.errors import name_taken, unknown_table
-from cm_delta_dagster.catalog.sql.tables import clones, registered_paths, registry
+from cm_delta_dagster.catalog.sql.tables import clones, namespaces, registered_paths, registry
 from cm_delta_dagster.catalog.tables import RelatedTable, TableEntry, TableIdentifier
 from cm_delta_dagster.errors import RecoveryError, TableNotFoundError
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
@@ -185,7 +185,7 @@ def adopt_table(connection: sa.Connection, table: AdoptedTable, *, now_ms: int) 
     _check_order(table.history.proposals, first=table.history.proposals[0].version, follows_ms=-1)
     name = table.identifier
     if table.state is AdoptedState.ACTIVE:
-        registered_paths.replace_registered(connection, name, location=table.location)
+        _prepare_name(connection, name, location=table.location)
     values = {
         "table_id": table.table_id,
         "catalog_name": name.catalog,
@@ -219,6 +219,12 @@ def adopt_table(connection: sa.Connection, table: AdoptedTable, *, now_ms: int) 
     )
     entries.append_event(connection, FeedKind.TABLE_ADOPTED, table.table_id, now_ms=now_ms)
     return registry.load_table_by_id(connection, table.table_id) if table.state is AdoptedState.ACTIVE else None
+
+
+def _prepare_name(connection: sa.Connection, name: TableIdentifier, *, location: str) -> None:
+    """Delete a registered path of that name and location, and create the schema. Raises TableAlreadyExistsError."""
+    registered_paths.replace_registered(connection, name, location=location)
+    namespaces.ensure_schema(connection, name)
 
 
 def relocate_table(connection: sa.Connection, table_id: str, *, location: str, moved_from: str) -> None:

@@ -15,6 +15,7 @@ from cm_delta_dagster.catalog.sql.database.schema import (
     identifier_of,
 )
 from cm_delta_dagster.catalog.sql.rows.errors import name_taken
+from cm_delta_dagster.catalog.sql.tables import namespaces
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import TableAlreadyExistsError, TableNotFoundError
 
@@ -34,6 +35,7 @@ def register(connection: sa.Connection, identifier: TableIdentifier, location: s
     holder = sa.select(TABLES.c.table_id).where(*_of(NAME_COLUMNS, identifier), IS_ACTIVE)
     if connection.execute(holder).first() is not None:
         raise name_taken(identifier)
+    namespaces.ensure_schema(connection, identifier)
     values = {"catalog_name": identifier.catalog, "schema_name": identifier.schema, "table_name": identifier.table}
     try:
         connection.execute(sa.insert(REGISTERED_PATHS), {**values, "location": location})

@@ -38,7 +38,7 @@ from cm_delta_dagster.catalog.sql.rows.commits import COMMIT_COLUMNS, ratified_c
 from cm_delta_dagster.catalog.sql.rows.effective_policy import EFFECTIVE_POLICY
 from cm_delta_dagster.catalog.sql.rows.errors import name_taken, no_such_name, unknown_table
 from cm_delta_dagster.catalog.sql.rows.table_names import HOLDER, OF_NAME, name_parameters
-from cm_delta_dagster.catalog.sql.tables import registered_paths
+from cm_delta_dagster.catalog.sql.tables import namespaces, registered_paths
 from cm_delta_dagster.catalog.tables import StagingTable, TableEntry, TableIdentifier
 from cm_delta_dagster.errors import TableAlreadyExistsError, TableNotFoundError
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
@@ -177,6 +177,7 @@ def register_table(
         return load_table(connection, identifier)
     guard.require(connection, Operation.CREATE, identifier)
     registered_paths.refuse_registered(connection, identifier)
+    namespaces.ensure_schema(connection, identifier)
     try:
         connection.execute(
             _ACTIVATE,

@@ -41,6 +41,15 @@ def test_a_catalog_of_release_0_1_keeps_its_tables_rules_and_feed(catalog_url: s
             False,
             "kept for the audit",
         )
+        assert [schema.name for schema in catalog.namespaces.list_schemas()] == [
+            "Lake.Sales",
+            "main.sales",
+            "main.staff",
+        ]
+        assert {namespace.created_ms for namespace in catalog.namespaces.list_catalogs()} == {
+            1_763_800_000_000,
+            1_763_800_002_000,
+        }
         orders, salaries = catalog.load_table(NAME), catalog.load_table(SALARIES)
         assert orders.definition is not None and orders.definition.version == 2
         assert [commit.version for commit in orders.ratified.commits] == [2]
@@ -73,7 +82,10 @@ def test_a_catalog_of_revision_0013_keeps_its_tables_grants_rules_approvals_and_
     before = _counts(catalog_url)
     with SqlCatalog(catalog_url, warehouse="memory://w", now_ms=lambda: NOW_MS, principal="lake_owner") as catalog:
         assert catalog.list_tables() == (NAME, TableIdentifier("main", "staff", "salaries"))
-        assert _counts(catalog_url) == {name: count for name, count in before.items() if "webhook" not in name}
+        kept = {name: count for name, count in before.items() if "webhook" not in name}
+        assert _counts(catalog_url) == {**kept, "cm_delta_namespaces": 3}
+        assert [namespace.name for namespace in catalog.namespaces.list_catalogs()] == ["main"]
+        assert [namespace.name for namespace in catalog.namespaces.list_schemas()] == ["main.sales", "main.staff"]
         assert len(catalog.access.grants()) == 5 and [
             rule.name for rule in catalog.commit_rules.commit_rules("main.sales")
         ] == [
@@ -151,7 +163,7 @@ def test_a_catalog_that_no_release_made_is_refused_with_the_commit_that_migrates
     assert message.partition(" has schema revision ")[2] == (
         f"{revision}, which this release does not migrate: no release had it. Nothing was changed. Install commit "
         f"{COMMIT_FOR_REFUSED} of this package, open the catalog once, and use this release again. "
-        "This release itself migrates the revisions 0004, 0013, 0014, 0015, 0016."
+        "This release itself migrates the revisions 0004, 0013, 0014, 0015, 0016, 0017."
     )
     assert _counts(catalog_url) == before and HEAD not in REFUSED
 

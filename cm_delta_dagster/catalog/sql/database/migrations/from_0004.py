@@ -7,6 +7,7 @@ principal, maintenance rules no conditions.
 import sqlalchemy as sa
 from sqlalchemy.schema import CreateColumn
 
+from cm_delta_dagster.catalog.sql.database.migrations import from_0017
 from cm_delta_dagster.catalog.sql.database.schema import COMMITS, METADATA, VERSION_PINS
 
 _FEED_OF_COMMITS = """
@@ -21,6 +22,7 @@ def upgrade(connection: sa.Connection) -> None:
     """Commits keep their positions in the feed, so that the cursors of readers stay valid. Pins hold for every principal."""
     METADATA.create_all(connection)
     _add_columns(connection)
+    from_0017.fill(connection)
     connection.exec_driver_sql(_FEED_OF_COMMITS)
     if connection.dialect.name == "sqlite":
         for table in (COMMITS, VERSION_PINS):
