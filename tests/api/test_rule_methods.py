@@ -79,7 +79,7 @@ SCHEMA = pa.schema([("order_id", pa.int64()), ("amount", pa.float64()), ("at", p
 def test_a_second_rule_of_a_kind_does_not_replace_the_first_unasked(lake: Connection) -> None:
     lake.create_table("main.sales.orders", SCHEMA)
     first = lake.add_commit_rule("main.sales.orders", "protected_columns", columns=["order_id"])
-    with pytest.raises(InvalidArgumentError, match=r"order_id.*name='protected_columns' to replace"):
+    with pytest.raises(InvalidArgumentError, match=r"order_id.*repeat the call with this argument: name='protected_columns'"):
         lake.add_commit_rule("main.sales.orders", "protected_columns", columns=["amount"])
     assert lake.commit_rules() == (first,)
     lake.add_commit_rule("main.sales.orders", "protected_columns", columns=["order_id"], reason="a key")

@@ -1,6 +1,7 @@
 """Which privileges a commit requires, and what the catalog rejects: one table of cases for every database."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -49,6 +50,18 @@ def domain(configuration: str, *, name: str = "delta.rowTracking", removed: bool
 MARK = domain('{"rowIdHighWaterMark":4}')
 
 
+def _with_later_ids(action: Mapping[str, Any], version: int) -> Mapping[str, Any]:
+    """The action with row ids above those of earlier versions: marks of a table do not fall."""
+    offset = 10 * version
+    kind, fields = next(iter(action.items()))
+    if "baseRowId" in fields:
+        return {kind: {**fields, "baseRowId": fields["baseRowId"] + offset}}
+    if kind != "domainMetadata":
+        return action
+    configuration = re.sub(r"(?<=Mark\":)\d+", lambda mark: str(int(mark[0]) + offset), fields["configuration"])
+    return {kind: {**fields, "configuration": configuration}}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitCase:
     """The actions of a commit with the privileges that it requires.
@@ -68,7 +81,7 @@ class CommitCase:
 
     def proposal(self, version: int) -> CommitProposal:
         """An inline proposal of these actions."""
-        one = commit_of(version, *self.actions)
+        one = commit_of(version, *(_with_later_ids(action, version) for action in self.actions))
         if METADATA in self.actions:
             one = replace(one, metadata=decode_commit(json.dumps(METADATA).encode(), version=version).metadata)
         if not self.lines:

@@ -153,7 +153,7 @@ def test_a_delete_without_a_condition_says_how_to_delete_all(build: Callable[[],
 
 def test_arrow_says_that_a_column_needs_spark(build: Callable[[], TableBuilder]) -> None:
     builder = build()
-    with pytest.raises(InvalidArgumentError, match="for to_df and for writes, a Column"):
+    with pytest.raises(InvalidArgumentError, match="where Spark reads or writes, a Column"):
         read_arrow(builder.table, where=F.col("id") == 1)  # type: ignore[arg-type]
 
 
