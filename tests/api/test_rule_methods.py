@@ -79,7 +79,9 @@ SCHEMA = pa.schema([("order_id", pa.int64()), ("amount", pa.float64()), ("at", p
 def test_a_second_rule_of_a_kind_does_not_replace_the_first_unasked(lake: Connection) -> None:
     lake.create_table("main.sales.orders", SCHEMA)
     first = lake.add_commit_rule("main.sales.orders", "protected_columns", columns=["order_id"])
-    with pytest.raises(InvalidArgumentError, match=r"order_id.*repeat the call with this argument: name='protected_columns'"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"order_id.*repeat the call with this argument: name='protected_columns'"
+    ):
         lake.add_commit_rule("main.sales.orders", "protected_columns", columns=["amount"])
     assert lake.commit_rules() == (first,)
     lake.add_commit_rule("main.sales.orders", "protected_columns", columns=["order_id"], reason="a key")
@@ -132,12 +134,14 @@ def test_every_operation_of_a_connection_carries_its_context(lake: Connection, t
 
 def test_a_refusal_says_how_a_commit_gets_tags(lake: Connection) -> None:
     lake.create_table("main.sales.orders", SCHEMA)
-    for kind, arguments, given in (
-        ("required_tags", {"tags": ["owner"]}, r"CommitContext\(tags=\.\.\.\)"),
-        ("required_user_metadata", {}, r"CommitContext\(user_metadata=\.\.\.\)"),
+    for kind, arguments, flaw in (
+        ("required_tags", {"tags": ["owner"]}, "lacks the tag 'owner'"),
+        ("required_user_metadata", {}, "has no userMetadata"),
     ):
         rule = lake.add_commit_rule("main.sales", kind, **arguments)
-        with pytest.raises(CommitRefusedError, match=f"context={given} of the operation or of connect"):
+        with pytest.raises(
+            CommitRefusedError, match=f"{flaw}.*the commit context of the operation or of the connection"
+        ):
             lake.table("main.sales.orders").alter.add_columns({"note": "string"})
         lake.remove_commit_rule("main.sales", rule.name)
 
