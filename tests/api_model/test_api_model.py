@@ -39,7 +39,7 @@ def machine(utc_spark: SparkSession) -> Iterator[type[ApiMachine]]:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("number", [1, 2, 3, 4])
+@pytest.mark.parametrize("number", [2, 3, *(pytest.param(number, marks=pytest.mark.exhaustive) for number in (1, 4))])
 def test_a_hundred_steps_do_what_the_model_says(number: int, utc_spark: SparkSession, tmp_path: Path) -> None:
     world = World(Driver(tmp_path, utc_spark))
     try:

@@ -25,11 +25,12 @@ def check_outcome(outcome: Outcome, counts: Mapping[str, int]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seconds", [8, pytest.param(20, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("catalog", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def test_processes_killed_at_random_lose_nothing(catalog: str, tmp_path: Path) -> None:
+def test_processes_killed_at_random_lose_nothing(catalog: str, seconds: int, tmp_path: Path) -> None:
     """OCC-3, OCC-15, CM-C1, CM-C15, CM-P3, ICT-5"""
     counts = ENOUGH if catalog == "sqlite" else {**ENOUGH, "cuts": 3, "restarts": 2}
-    length = Length(seconds=20, counts=counts, limit=LIMIT_SECONDS)
+    length = Length(seconds=seconds, counts=counts, limit=LIMIT_SECONDS)
     outcome = run(length=length, catalog=catalog, writers=8, directory=tmp_path, seed=7)
     check_outcome(outcome, counts)
     if catalog == "sqlite":
