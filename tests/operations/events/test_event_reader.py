@@ -19,10 +19,10 @@ from tests.support.lake import DAY_MS, Lake
 
 def test_a_reader_reads_every_event_once_and_goes_on_at_its_position(lake: Lake) -> None:
     table = lake.new_table()
-    reader = EventReader(lake.catalog)
+    reader = EventReader(lake.catalog.events)
     assert [event.kind for event in reader] == [FeedKind.TABLE_CREATED] and list(reader) == []
     lake.append(table)
-    other = EventReader(lake.catalog, after=reader.position)
+    other = EventReader(lake.catalog.events, after=reader.position)
     assert [event.version for event in other.read(limit=5)] == [1] and other.position == 2
     assert [event.version for event in reader.wait(300)] == [1]
     assert reader.wait(0.05) == ()
@@ -30,7 +30,7 @@ def test_a_reader_reads_every_event_once_and_goes_on_at_its_position(lake: Lake)
 
 def test_a_waiting_reader_gets_the_next_event_of_its_filter(lake: Lake) -> None:
     first, second = lake.new_table("a"), lake.new_table("b")
-    reader = EventReader(lake.catalog, event_filter=event_filter(["commit"], ["main.test.b"]))
+    reader = EventReader(lake.catalog.events, event_filter=event_filter(["commit"], ["main.test.b"]))
     found: list[int] = []
     waiting = threading.Thread(target=lambda: found.extend(event.position for event in reader.wait(300)))
     waiting.start()
@@ -42,7 +42,7 @@ def test_a_waiting_reader_gets_the_next_event_of_its_filter(lake: Lake) -> None:
 
 def test_following_yields_events_as_they_come(lake: Lake) -> None:
     table = lake.new_table()
-    events = EventReader(lake.catalog).follow()
+    events = EventReader(lake.catalog.events).follow()
     assert next(events).kind is FeedKind.TABLE_CREATED
     lake.append(table)
     assert next(events).kind is FeedKind.COMMIT
@@ -50,7 +50,7 @@ def test_following_yields_events_as_they_come(lake: Lake) -> None:
 
 def test_a_reader_behind_the_retention_gets_the_deleted_positions(lake: Lake) -> None:
     table = lake.new_table()
-    behind = EventReader(lake.catalog)
+    behind = EventReader(lake.catalog.events)
     behind.read()
     lake.append(table)
     lake.clock.pass_days(31)
@@ -63,10 +63,10 @@ def test_a_reader_behind_the_retention_gets_the_deleted_positions(lake: Lake) ->
     with pytest.raises(FeedGapError, match="The events at the positions 2 to 2 were deleted") as caught:
         behind.read()
     assert behind.position == 1
-    resumed = EventReader(lake.catalog, after=caught.value.resume_after)
+    resumed = EventReader(lake.catalog.events, after=caught.value.resume_after)
     assert [event.version for event in resumed if event.kind is FeedKind.COMMIT] == [2]
     # A new reader begins with the oldest event that there is, and gets no error.
-    assert [event.version for event in EventReader(lake.catalog) if event.kind is FeedKind.COMMIT] == [2]
+    assert [event.version for event in EventReader(lake.catalog.events) if event.kind is FeedKind.COMMIT] == [2]
 
 
 def test_no_entry_is_deleted_before_the_retention_that_a_rule_demands(lake: Lake) -> None:
@@ -88,36 +88,38 @@ def test_a_rule_of_a_schema_denies_the_cleanup_of_the_feed(lake: Lake) -> None:
     lake.clock.pass_days(31)
     with pytest.raises(MaintenanceNotPermittedError, match=r"not permitted in main.test .the auditors read it"):
         clean_feed(lake.client)
-    assert len([event for event in EventReader(lake.catalog) if event.details.get("action") != "maintenance"]) == 3
+    assert (
+        len([event for event in EventReader(lake.catalog.events) if event.details.get("action") != "maintenance"]) == 3
+    )
     decisions = [(one.scope, one.after) for one in lake.sql_catalog.audit_log.audit() if one.action == "maintenance"]
     assert decisions == [
         ("main", "FEED_CLEANUP: allowed by main"),
         ("main.test", "FEED_CLEANUP: denied by main.test"),
     ]
-    assert [event.scope for event in EventReader(lake.catalog)][-2:] == ["main", "main.test"]
+    assert [event.scope for event in EventReader(lake.catalog.events)][-2:] == ["main", "main.test"]
 
 
 @pytest.mark.parametrize("after", [-1, "3", 1.5, True, None, 2**63])
 def test_a_position_that_is_not_a_number_is_refused(lake: Lake, after: object) -> None:
     with pytest.raises(InvalidArgumentError, match="after is"):
-        EventReader(lake.catalog, after=after)  # type: ignore[arg-type]
+        EventReader(lake.catalog.events, after=after)  # type: ignore[arg-type]
 
 
 def test_a_position_after_the_end_of_the_feed_is_refused(lake: Lake) -> None:
     table = lake.new_table()
-    strayed = EventReader(lake.catalog, after=9)
+    strayed = EventReader(lake.catalog.events, after=9)
     for read in (strayed.read, lambda: strayed.wait(300), lambda: list(strayed)):
         with pytest.raises(
             InvalidArgumentError, match=r"ends at position 1, and this reader is at 9: .* another catalog"
         ):
             read()
     lake.append(table)
-    assert strayed.position == 9 and [event.version for event in EventReader(lake.catalog, after=1)] == [1]
+    assert strayed.position == 9 and [event.version for event in EventReader(lake.catalog.events, after=1)] == [1]
 
 
 @pytest.mark.parametrize("value", [None, "5", True, float("nan"), 0, 2**63])
 def test_a_limit_or_timeout_that_is_not_a_number_is_refused(lake: Lake, value: object) -> None:
-    reader = EventReader(lake.catalog)
+    reader = EventReader(lake.catalog.events)
     with pytest.raises(InvalidArgumentError, match="limit is"):
         reader.read(value)  # type: ignore[arg-type]
     if not isinstance(value, int) or value is True:
@@ -127,7 +129,7 @@ def test_a_limit_or_timeout_that_is_not_a_number_is_refused(lake: Lake, value: o
 
 def test_a_reader_can_wait_without_an_end(lake: Lake) -> None:
     lake.new_table()
-    assert [event.version for event in EventReader(lake.catalog).wait(float("inf"))] == [0]
+    assert [event.version for event in EventReader(lake.catalog.events).wait(float("inf"))] == [0]
 
 
 def test_unknown_kinds_and_texts_in_place_of_lists_are_refused() -> None:
