@@ -192,7 +192,7 @@ def test_what_cannot_be_asked_is_an_error_and_no_finding(lake: Lake, table: Tabl
 def test_a_missing_newest_commit_is_put_back_as_the_refusal_of_a_write_says(lake: Lake, table: Table) -> None:
     right = lake.memory.read(commit(table, 5))
     lake.memory.delete(commit(table, 5))
-    with pytest.raises(TableStorageMissingError, match="Put back what has an intact copy.*doctor"):
+    with pytest.raises(TableStorageMissingError, match=r"Put back what has an intact copy.*doctor"):
         lake.append(lake.reopened().table("main.test.t"), "after.parquet")
     assert run(lake, repair=True).findings == ()
     assert lake.memory.read(commit(table, 5)) == right
