@@ -147,6 +147,24 @@ class DecideApproval(Remedy):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SetTags(Remedy):
+    """Write with a commit context that has tags."""
+
+    @property
+    def purpose(self) -> str:
+        return "Set the tags in the commit context of the operation or of the connection"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetUserMetadata(Remedy):
+    """Write with a commit context that has user metadata."""
+
+    @property
+    def purpose(self) -> str:
+        return "Set the user metadata in the commit context of the operation or of the connection"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListApprovals(Remedy):
     """Look at the requests for approval."""
 

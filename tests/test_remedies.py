@@ -72,6 +72,8 @@ EXAMPLES: tuple[Remedy, ...] = (
     remedies.SetTableProperty(key="delta.columnMapping.mode", value="none", table=TABLE, rewrites_files=True),
     remedies.TakeBackCommit(version=7),
     remedies.TakeBackCommit(table=TABLE, version=7),
+    remedies.SetTags(),
+    remedies.SetUserMetadata(),
     remedies.SetTableProperty(key="owner", value="it's \\ 1", table=TABLE),
 )
 WITHOUT_STATEMENT = {
@@ -92,6 +94,8 @@ WITHOUT_STATEMENT = {
     remedies.RepairTable,
     remedies.RepeatWithOption,
     remedies.ResumeArrowStream,
+    remedies.SetTags,
+    remedies.SetUserMetadata,
     remedies.TakeBackCommit,
 }
 """Kinds for which there is no statement of SQL."""
@@ -168,6 +172,7 @@ def test_the_words_for_the_shell_are_command_lines_that_the_program_parses(call:
     command: click.Command = main
     context = click.Context(main)
     while isinstance(command, click.Group):
+        _, words, _ = command.make_parser(context).parse_args(words)
         name, found, words = command.resolve_command(context, words)
         assert found is not None and name is not None
         command, context = found, click.Context(found, parent=context)

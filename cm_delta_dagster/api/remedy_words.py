@@ -59,6 +59,8 @@ WORDS: RemedyWords = {
     remedies.ConnectWithWarehouse: lambda remedy: ("connect(url, warehouse=warehouse)",),
     remedies.RenameTable: lambda remedy: (f"lake.rename({_name(remedy)}, to)",),
     remedies.RepeatWithOption: lambda remedy: (f"{remedy.option}={remedy.value!r}",),
+    remedies.SetTags: lambda remedy: ("connect(url, context=CommitContext(tags={name: value}))",),
+    remedies.SetUserMetadata: lambda remedy: ("connect(url, context=CommitContext(user_metadata=text))",),
     remedies.ReadWithoutSpark: lambda remedy: (f"{_table(remedy)}.to_arrow()",),
     remedies.SetClusteringColumns: lambda remedy: (f"{_table(remedy)}.alter.cluster_by(columns)",),
     remedies.RemoveClusteringColumns: lambda remedy: (f"{_table(remedy)}.alter.cluster_by(())",),

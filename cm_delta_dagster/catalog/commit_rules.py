@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from cm_delta_dagster.catalog.texts import is_storable
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.remedies import Remedy
 
 RuleArgument: TypeAlias = tuple[str, ...] | int | float | str
 """A value of a rule: names, a number, or a text."""
@@ -93,6 +94,7 @@ class RuleViolation:
 
     rule: CommitRule
     what: str
+    remedy: Remedy | None = None
 
     def __str__(self) -> str:
         rule = self.rule

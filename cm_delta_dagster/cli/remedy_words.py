@@ -78,6 +78,8 @@ WORDS: RemedyWords = {
     remedies.ListLeases: lambda remedy: (_command("leases"),),
     remedies.OpenCatalog: lambda remedy: (_command("tables"),),
     remedies.RenameTable: lambda remedy: (_command("rename", _name(remedy), "catalog.schema.new_name"),),
+    remedies.SetTags: lambda remedy: (_command("--tag", "NAME=VALUE", "sql", "STATEMENT"),),
+    remedies.SetUserMetadata: lambda remedy: (_command("--user-metadata", "TEXT", "sql", "STATEMENT"),),
     remedies.RepeatWithOption: _option,
     remedies.ReadWithoutSpark: lambda remedy: (_command("head", _name(remedy)),),
     remedies.SetClusteringColumns: _by_spark,

@@ -134,14 +134,12 @@ def test_every_operation_of_a_connection_carries_its_context(lake: Connection, t
 
 def test_a_refusal_says_how_a_commit_gets_tags(lake: Connection) -> None:
     lake.create_table("main.sales.orders", SCHEMA)
-    for kind, arguments, flaw in (
-        ("required_tags", {"tags": ["owner"]}, "lacks the tag 'owner'"),
-        ("required_user_metadata", {}, "has no userMetadata"),
+    for kind, arguments, attribute in (
+        ("required_tags", {"tags": ["owner"]}, "tags="),
+        ("required_user_metadata", {}, "user_metadata="),
     ):
         rule = lake.add_commit_rule("main.sales", kind, **arguments)
-        with pytest.raises(
-            CommitRefusedError, match=f"{flaw}.*the commit context of the operation or of the connection"
-        ):
+        with pytest.raises(CommitRefusedError, match=rf"connect\(url, context=CommitContext\({attribute}"):
             lake.table("main.sales.orders").alter.add_columns({"note": "string"})
         lake.remove_commit_rule("main.sales", rule.name)
 

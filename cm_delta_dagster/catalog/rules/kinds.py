@@ -92,4 +92,6 @@ def absent_names(rule: CommitRule, metadata: Metadata) -> tuple[Absent, ...]:
 def violations(rules: Iterable[CommitRule], commit: GuardedCommit) -> tuple[RuleViolation, ...]:
     """What the commit does against each of ``rules``, in their order."""
     found = ((rule, KINDS[rule.kind].violation(rule.arguments, commit)) for rule in rules)
-    return tuple(RuleViolation(rule=rule, what=what) for rule, what in found if what is not None)
+    return tuple(
+        RuleViolation(rule=rule, what=what, remedy=KINDS[rule.kind].remedy) for rule, what in found if what is not None
+    )

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 from cm_delta_dagster.catalog.commit_rules import CommitRuleKind, names_of
 from cm_delta_dagster.catalog.rules.rule_kind import GuardedCommit, RuleArguments, RuleKind, quoted, texts
-
-_HOW = "which the commit context of the operation or of the connection sets"
+from cm_delta_dagster.remedies import SetTags
 
 
 def _arguments(given: Mapping[str, object]) -> RuleArguments:
@@ -16,7 +15,7 @@ def _violation(arguments: RuleArguments, commit: GuardedCommit) -> str | None:
     info = commit.actions.commit_info
     tags = {} if info is None else dict(info.tags or {})
     missing = [name for name in texts(arguments["tags"]) if not tags.get(name)]
-    return f"lacks the tag {quoted(missing)} in commitInfo, {_HOW}" if missing else None
+    return f"lacks the tag {quoted(missing)} in commitInfo" if missing else None
 
 
 REQUIRED_TAGS = RuleKind(
@@ -25,4 +24,5 @@ REQUIRED_TAGS = RuleKind(
     arguments=_arguments,
     violation=_violation,
     summary="tags that commitInfo of every commit must have",
+    remedy=SetTags(),
 )

@@ -7,9 +7,9 @@ from cm_delta_dagster.catalog.commit_rules import CommitRuleKind
 from cm_delta_dagster.catalog.rules.rule_kind import GuardedCommit, RuleArguments, RuleKind
 from cm_delta_dagster.catalog.texts import is_storable
 from cm_delta_dagster.errors import InvalidArgumentError
+from cm_delta_dagster.remedies import SetUserMetadata
 
 _ANYTHING = ".+"
-_HOW = "which the commit context of the operation or of the connection sets"
 _FLAGS = re.DOTALL | re.ASCII
 """The classes ``\\d``, ``\\s`` and ``\\w`` have ASCII characters only."""
 
@@ -37,7 +37,7 @@ def _violation(arguments: RuleArguments, commit: GuardedCommit) -> str | None:
     if re.fullmatch(pattern, text, _FLAGS):
         return None
     what = f"has the userMetadata {text!r}, and the pattern is {pattern!r}" if text else "has no userMetadata"
-    return f"{what}, {_HOW}"
+    return what
 
 
 REQUIRED_USER_METADATA = RuleKind(
@@ -46,4 +46,5 @@ REQUIRED_USER_METADATA = RuleKind(
     arguments=_arguments,
     violation=_violation,
     summary="userMetadata that matches a regular expression, or is at least not empty",
+    remedy=SetUserMetadata(),
 )

@@ -8,6 +8,7 @@ from cm_delta_dagster.catalog.commit_rules import CommitRuleKind, RuleArgument
 from cm_delta_dagster.catalog.ratification import TableCounts
 from cm_delta_dagster.protocol.actions.actions import Metadata
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
+from cm_delta_dagster.remedies import Remedy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,7 @@ class RuleKind:
         arguments: the checked arguments of a rule. Raises InvalidArgumentError.
         violation: what the commit does against a rule with these arguments, a clause without subject; None if nothing.
         summary: one line for people, e.g. in the help of a command.
+        remedy: how a writer makes a commit that does not violate such a rule, where that is the same for every table.
         absent: what a rule with these arguments names and a table does not have; nothing for kinds that name nothing of a table.
     """
 
@@ -86,6 +88,7 @@ class RuleKind:
     arguments: Callable[[Mapping[str, object]], RuleArguments]
     violation: Callable[[RuleArguments, GuardedCommit], str | None]
     summary: str
+    remedy: Remedy | None = None
     absent: Callable[[RuleArguments, Metadata], Sequence[Absent]] = lambda _arguments, _metadata: ()
 
 

@@ -49,4 +49,4 @@ def reset_commit_mode(scope: str) -> None:
     """Remove the mode of SCOPE: the wider scope, or the default, decides again."""
     with open_client() as client:
         choose_commit_policy(client, scope=scope, policy=None)
-    show({"scope": scope, "mode": None}, f"There is no commit mode for {scope} now.")
+    show({"scope": scope, "mode": None}, f"The commit mode of {scope} was removed.")

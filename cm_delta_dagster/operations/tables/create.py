@@ -188,7 +188,7 @@ def creation_of(
     """Reserve the name of a table, whose version 0 the block commits.
 
     Raises:
-        InvalidArgumentError: the block committed nothing; there is no table.
+        InvalidArgumentError: the block committed nothing, so that no table was created.
         CmDeltaError: any error of :func:`create_table`.
     """
     creation = reserve(client, identifier=identifier, design=design)

@@ -89,7 +89,8 @@ def refuse(context: CommitContext, found: Sequence[RuleViolation]) -> None:
     """Refuse the proposal if it violates a rule. Raises CommitRefusedError."""
     if found:
         refusal = _refusal(context, found)
-        raise CommitRefusedError(str(refusal), refusal=refusal)
+        remedy = next((violation.remedy for violation in found if violation.remedy is not None), None)
+        raise CommitRefusedError(str(refusal), refusal=refusal).with_remedy(remedy)
 
 
 def _refusal(context: CommitContext, found: Sequence[RuleViolation]) -> Refusal:
