@@ -12,6 +12,7 @@ from cm_delta_dagster.catalog.access import CallerSource as CallerSource
 from cm_delta_dagster.catalog.access import Grant as Grant
 from cm_delta_dagster.catalog.access import Privilege as Privilege
 from cm_delta_dagster.catalog.access import Role as Role
+from cm_delta_dagster.catalog.application_ids import ApplicationId as ApplicationId
 from cm_delta_dagster.catalog.approvals import Approval as Approval
 from cm_delta_dagster.catalog.approvals import ApprovalState as ApprovalState
 from cm_delta_dagster.catalog.audit import AuditEntry as AuditEntry

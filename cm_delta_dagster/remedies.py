@@ -183,6 +183,30 @@ class ListLeases(Remedy):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ListApplicationIds(TableRemedy):
+    """Look at the application ids of the table."""
+
+    @property
+    def purpose(self) -> str:
+        return "List the application ids of the table"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResetApplicationId(TableRemedy):
+    """Forget which principal set an application id last.
+
+    Attributes:
+        app_id: as the catalog stores it.
+    """
+
+    app_id: str
+
+    @property
+    def purpose(self) -> str:
+        return "Who has the privilege alter can let the next principal set this application id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenCatalog(Remedy):
     """Open the catalog with this release, which migrates it."""
 

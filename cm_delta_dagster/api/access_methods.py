@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from cm_delta_dagster.catalog.access import Caller, Grant, Privilege, Role
+from cm_delta_dagster.catalog.application_ids import ApplicationId
 from cm_delta_dagster.catalog.audit import AuditEntry
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
@@ -121,6 +122,27 @@ class ConnectionAccess:
     def transfer(self, name: TableIdentifier | str, to: str, *, reason: str = "") -> None:
         """Make a principal or a role the owner of a table. Raises TableNotFoundError, OperationRefusedError."""
         self.client.access.transfer_table(self._table_id(name), to, reason=reason)
+
+    def application_ids(self, name: TableIdentifier | str) -> tuple[ApplicationId, ...]:
+        """Return the application ids that commits of a table have set (``txn``), with the principal that did so last.
+
+        Raises TableNotFoundError, OperationRefusedError.
+        """
+        return tuple(self.client.application_ids.application_ids(self._table_id(name)))
+
+    def reset_application_id(self, name: TableIdentifier | str, app_id: str, *, reason: str = "") -> None:
+        """Let the next principal set an application id of a table without ``alter``. The table keeps its ``txn``.
+
+        Args:
+            app_id: as in the log, or as :meth:`application_ids` returns it.
+            reason: for the audit.
+
+        Raises:
+            InvalidArgumentError: no recorded commit of the table has set the application id.
+            TableNotFoundError: there is no such table.
+            OperationRefusedError: this principal does not have the privilege ``alter`` on the table.
+        """
+        self.client.application_ids.reset_application_id(self._table_id(name), app_id, reason=reason)
 
     def audit(self, scope: str = "", *, after: int | None = None, limit: int = 1000) -> tuple[AuditEntry, ...]:
         """Return who changed grants, roles and rules, and what was refused: the newest entries, in the order of time.

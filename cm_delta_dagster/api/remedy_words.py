@@ -54,6 +54,8 @@ WORDS: RemedyWords = {
     remedies.DecideApproval: _decide,
     remedies.ListApprovals: lambda remedy: ("lake.approvals()",),
     remedies.ListLeases: lambda remedy: ("lake.leases()",),
+    remedies.ListApplicationIds: lambda remedy: (f"lake.application_ids({_name(remedy)})",),
+    remedies.ResetApplicationId: lambda remedy: (f"lake.reset_application_id({_name(remedy)}, {remedy.app_id!r})",),
     remedies.OpenCatalog: lambda remedy: ("connect(url).tables()",),
     remedies.CreateCatalog: lambda remedy: ("connect(url).tables()",),
     remedies.ConnectWithWarehouse: lambda remedy: ("connect(url, warehouse=warehouse)",),

@@ -8,6 +8,7 @@ SQLAlchemy; ``tests/contracts`` checks the guarantees of each interface for ever
 import typing
 
 from cm_delta_dagster.catalog.access_control import AccessControl
+from cm_delta_dagster.catalog.application_ids import ApplicationIds
 from cm_delta_dagster.catalog.approval_requests import ApprovalRequests
 from cm_delta_dagster.catalog.audit import AuditLog
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
@@ -78,6 +79,11 @@ class Catalog(TableRegistry, CommitCoordinator, RecoverableCatalog, typing.Proto
     @property
     def access(self) -> AccessControl:
         """Callers, grants and roles."""
+        ...
+
+    @property
+    def application_ids(self) -> ApplicationIds:
+        """Who set the application ids of tables."""
         ...
 
     @property

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 
 _COMMANDS: Mapping[str, str] = {
-    "access": "audit grant grants owner revoke roles whoami",
+    "access": "application-ids audit grant grants owner reset-application-id revoke roles whoami",
     "alter": "alter",
     "commit_mode": "commit-mode",
     "doctor": "doctor",

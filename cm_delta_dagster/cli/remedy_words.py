@@ -76,6 +76,12 @@ WORDS: RemedyWords = {
     remedies.DecideApproval: _decide,
     remedies.ListApprovals: lambda remedy: (_command("approvals"),),
     remedies.ListLeases: lambda remedy: (_command("leases"),),
+    remedies.ListApplicationIds: lambda remedy: (_command("application-ids", _name(remedy)),),
+    remedies.ResetApplicationId: lambda remedy: (
+        _command("reset-application-id", "--", _name(remedy), remedy.app_id)
+        if remedy.app_id.startswith("-")
+        else _command("reset-application-id", _name(remedy), remedy.app_id),
+    ),
     remedies.OpenCatalog: lambda remedy: (_command("tables"),),
     remedies.RenameTable: lambda remedy: (_command("rename", _name(remedy), "catalog.schema.new_name"),),
     remedies.SetTags: lambda remedy: (_command("--tag", "NAME=VALUE", "sql", "STATEMENT"),),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cm_delta_dagster.catalog.access_control import AccessControl
+from cm_delta_dagster.catalog.application_ids import ApplicationIds
 from cm_delta_dagster.catalog.approval_requests import ApprovalRequests
 from cm_delta_dagster.catalog.audit import AuditLog
 from cm_delta_dagster.catalog.catalog import Catalog
@@ -81,6 +82,7 @@ class DeltaClient:
         self.maintenance_policies: MaintenancePolicies = catalog.maintenance_policies
         self.recovery: RecoverableCatalog = catalog
         self.access: AccessControl = catalog.access
+        self.application_ids: ApplicationIds = catalog.application_ids
         self.audit_log: AuditLog = catalog.audit_log
         self.stores = stores
         self.settings = settings or ClientSettings()

@@ -11,6 +11,7 @@ from _pytest.mark import ParameterSet
 from cm_delta_dagster.catalog.catalog import Catalog
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from tests.contracts.access_control_contract import ACCESS_CONTROL_CONTRACT
+from tests.contracts.application_ids_contract import APPLICATION_IDS_CONTRACT
 from tests.contracts.catalog_bench import Bench, Rule
 from tests.contracts.commit_coordinator_concurrency_contract import COMMIT_COORDINATOR_CONCURRENCY_CONTRACT
 from tests.contracts.commit_coordinator_content_contract import COMMIT_COORDINATOR_CONTENT_CONTRACT
@@ -54,6 +55,7 @@ CONTRACT = (
     *RECOVERABLE_CATALOG_CONTRACT,
     *ONBOARDING_CONTRACT,
     *ACCESS_CONTROL_CONTRACT,
+    *APPLICATION_IDS_CONTRACT,
 )
 
 

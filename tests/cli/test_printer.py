@@ -48,6 +48,8 @@ COMMANDS = [
     ("roles",),
     ("whoami",),
     ("owner", str(NAME)),
+    ("application-ids", str(NAME)),
+    ("reset-application-id", str(NAME), "\x1b[2J\nother"),
     ("policy", "show"),
     ("policy", "show", str(NAME)),
     ("commit-mode", "show"),

@@ -79,6 +79,9 @@ def a_commit_requires_what_its_content_does(bench: Bench) -> None:
             owner.access.grant(held, str(NAME), name)
             included = frozenset[Privilege]().union(*(privilege.included for privilege in held))
             for case in CASES:
+                if case.before:
+                    assert isinstance(owner.commit(entry.table_id, commit_of(version + 1, *case.before)), Ratified)
+                    version += 1
                 one = case.proposal(version + 1)
                 lacking = case.requires - included
                 if case.rejected:

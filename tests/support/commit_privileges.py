@@ -47,6 +47,10 @@ def domain(configuration: str, *, name: str = "delta.rowTracking", removed: bool
     return {"domainMetadata": {"domain": name, "configuration": configuration, "removed": removed}}
 
 
+def _txn(app_id: str, version: int = 1) -> dict[str, Any]:
+    return {"txn": {"appId": app_id, "version": version}}
+
+
 MARK = domain('{"rowIdHighWaterMark":4}')
 
 
@@ -67,6 +71,7 @@ class CommitCase:
     """The actions of a commit with the privileges that it requires.
 
     Attributes:
+        before: actions that the owner of the table commits first.
         lines: JSON texts after the actions.
         rejected: what the message says if no privilege permits the commit.
         illegal: what the message says if the commit is not valid; without a privilege it is refused first.
@@ -74,6 +79,7 @@ class CommitCase:
 
     name: str
     actions: tuple[Mapping[str, Any], ...] = ()
+    before: tuple[Mapping[str, Any], ...] = ()
     lines: tuple[str, ...] = ()
     requires: frozenset[Privilege] = frozenset()
     rejected: str = ""
@@ -102,6 +108,19 @@ def case(
 CASES = (
     case("nothing", requires=(APPEND,)),
     case("a transaction", {"txn": {"appId": "job", "version": 1}}, requires=(APPEND,)),
+    case("a file and several transactions", ADD, _txn("job"), _txn("other"), requires=(APPEND,)),
+    CommitCase(
+        name="a transaction of another principal",
+        actions=(_txn("of another"),),
+        before=(_txn("of another"),),
+        requires=frozenset({APPEND, ALTER}),
+    ),
+    CommitCase(
+        name="a removal and a transaction of another principal, beside another one",
+        actions=(REMOVE, _txn("job"), _txn("of another", 2)),
+        before=(_txn("of another"),),
+        requires=frozenset({MODIFY, ALTER}),
+    ),
     case("a file", ADD, requires=(APPEND,)),
     illegal("a file without dataChange", add(path="c", dataChange=None), why="dataChange of the action add is missing"),
     illegal(

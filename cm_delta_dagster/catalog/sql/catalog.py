@@ -25,6 +25,7 @@ from cm_delta_dagster.catalog.ratification import (
 )
 from cm_delta_dagster.catalog.recovery import AdoptedTable, CommitHistory
 from cm_delta_dagster.catalog.sql.access import audit, guard
+from cm_delta_dagster.catalog.sql.access.application_ids import SqlApplicationIds
 from cm_delta_dagster.catalog.sql.access.audit import SqlAuditLog
 from cm_delta_dagster.catalog.sql.access.grants import SqlAccessControl
 from cm_delta_dagster.catalog.sql.database.caller_database import CallerDatabase
@@ -109,6 +110,7 @@ class SqlCatalog:
         self.leases = SqlLeases(database)
         self.pins = SqlVersionPins(database)
         self.access = SqlAccessControl(database)
+        self.application_ids = SqlApplicationIds(database)
         self.audit_log = SqlAuditLog(database)
 
     def acting_as(self, principal: str | None) -> "SqlCatalog":

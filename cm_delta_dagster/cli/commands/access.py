@@ -175,6 +175,30 @@ def owner(name: str, to: str | None, reason: str) -> None:
     show({"name": name, "owner": current}, current or "none")
 
 
+@click.command("application-ids")
+@click.argument("name")
+@output("an array with the attributes of each ApplicationId of the table")
+def application_ids(name: str) -> None:
+    """List the application ids that commits of the table NAME have set, with the principal that did so last."""
+    with open_catalog() as catalog:
+        table_id = catalog.load_table(TableIdentifier.parse(name)).table_id
+        ids = catalog.application_ids.application_ids(table_id)
+    show_records(ids, "app_id principal since_ms", empty="No recorded commit has set an application id.")
+
+
+@click.command("reset-application-id")
+@click.argument("name")
+@click.argument("app_id")
+@_reason
+@output("an object: name, app_id")
+def reset_application_id(name: str, app_id: str, reason: str) -> None:
+    """Let the next principal set the application id APP_ID of the table NAME. Requires the privilege alter."""
+    with open_catalog() as catalog:
+        table_id = catalog.load_table(TableIdentifier.parse(name)).table_id
+        catalog.application_ids.reset_application_id(table_id, app_id, reason=reason)
+    show({"name": name, "app_id": app_id}, f"The next principal may set the application id {app_id} of {name}.")
+
+
 @click.command()
 @click.option("--scope", default="", help="Only entries of this catalog, schema or table.")
 @click.option("--after", type=click.IntRange(min=0), help="Only entries with a larger id, and of these the oldest.")

@@ -1,4 +1,4 @@
-"""``cm-delta whoami``, ``grant``, ``revoke``, ``grants``, ``roles``, ``owner`` and ``audit``."""
+"""``cm-delta whoami``, ``grant``, ``revoke``, ``grants``, ``roles``, ``owner``, ``application-ids`` and ``audit``."""
 
 import json
 from pathlib import Path
@@ -7,8 +7,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.cli.main import main
 from tests.contracts.catalog_bench import create
+from tests.support.commit_builder import commit_of
 
 NAME = "main.sales.orders"
 
@@ -75,6 +77,25 @@ def test_owners_and_the_audit_are_shown(run: Runner) -> None:
     entries = json.loads(run("audit", "--json").output)
     assert [entry["action"] for entry in entries] == ["grant", "enable grants", "transfer ownership"]
     assert run("audit", principal="bob").exit_code == 1
+
+
+def test_application_ids_are_listed_and_reset(run: Runner) -> None:
+    assert run("application-ids", NAME).output == "No recorded commit has set an application id.\n"
+    with SqlCatalog("sqlite:///catalog.db", principal="bob") as catalog:
+        table_id = catalog.load_table(TableIdentifier.parse(NAME)).table_id
+        catalog.commit(table_id, commit_of(1, {"txn": {"appId": "job", "version": 7}}))
+    (entry,) = json.loads(run("application-ids", NAME, "--json").output)
+    assert (entry["app_id"], entry["principal"]) == ("job", "bob")
+    assert run("grants", "enable").exit_code == 0
+    run("grant", "append", NAME, "carl")
+    refused = run("reset-application-id", NAME, "job", principal="carl")
+    assert refused.exit_code == 1 and "privilege alter on main.sales.orders" in refused.output
+    unknown = run("reset-application-id", NAME, "none")
+    assert unknown.exit_code == 1 and f"`cm-delta application-ids {NAME}`" in unknown.output
+    done = run("reset-application-id", NAME, "job", "--reason", "bob has left")
+    assert done.output == "The next principal may set the application id job of main.sales.orders.\n"
+    assert json.loads(run("application-ids", NAME, "--json").output) == []
+    assert run("audit", "--scope", "main").output.rstrip().endswith("bob has left  job, last set by bob")
 
 
 def test_bad_input_is_an_error_with_the_possible_values(run: Runner) -> None:

@@ -54,6 +54,7 @@ class Operation(StrEnum):
     ADOPT = "adopt"
     RELEASE = "release"
     REPAIR = "repair definition"
+    RESET_APPLICATION_ID = "reset application id"
     MAINTAIN = "maintain"
     LEASE = "lease"
     EXPIRE_LEASE = "expire lease"
@@ -88,6 +89,7 @@ REQUIRED: Mapping[Operation, tuple[Privilege, ...]] = MappingProxyType(
         Operation.DROP_SCHEMA: (Privilege.OWN,),
         Operation.ADOPT: (Privilege.ALTER,),
         Operation.REPAIR: (Privilege.ALTER, Privilege.MAINTAIN),
+        Operation.RESET_APPLICATION_ID: (Privilege.ALTER,),
         Operation.MAINTAIN: (Privilege.MAINTAIN,),
         Operation.RENAME: (Privilege.OWN,),
         Operation.DROP: (Privilege.OWN,),

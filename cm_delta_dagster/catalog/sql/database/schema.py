@@ -233,6 +233,19 @@ COMMIT_RULES = sa.Table(
 )
 """What commits must satisfy. ``arguments`` is a JSON object."""
 
+APPLICATION_IDS = sa.Table(
+    "cm_delta_application_ids",
+    METADATA,
+    sa.Column("table_id", sa.Text, sa.ForeignKey("cm_delta_tables.table_id"), primary_key=True),
+    sa.Column("app_id", sa.Text, primary_key=True),
+    sa.Column("principal", sa.Text),
+    sa.Column("since_ms", sa.BigInteger, nullable=False),
+)
+"""Who set an application id last with a ``txn``; NULL if it stated no name. ``since_ms`` is when it first did so after another.
+
+A long ``app_id`` is replaced by its digest, see ``rows.application_ids``. Commits before revision 0019 left no row.
+"""
+
 APPROVALS = sa.Table(
     "cm_delta_approvals",
     METADATA,

@@ -32,7 +32,7 @@ from cm_delta_dagster.catalog.sql.feed import entries
 from cm_delta_dagster.catalog.sql.ratification import approval_requests, cached_content, checks, grant_check
 from cm_delta_dagster.catalog.sql.ratification.check_reads import CheckReads, locked_for_checks
 from cm_delta_dagster.catalog.sql.ratification.context import Accepted, ProposalKind, context_of
-from cm_delta_dagster.catalog.sql.rows import definitions, locked_heads, marks
+from cm_delta_dagster.catalog.sql.rows import application_ids, definitions, locked_heads, marks
 from cm_delta_dagster.catalog.sql.rows.commits import (
     COMMIT_COLUMNS,
     HEAD_COLUMNS,
@@ -327,7 +327,11 @@ def insert_commit(
     entries.append(
         connection,
         entries.of_commit(table_id, proposal.version, now_ms=now_ms),
-        after=[(_ADVANCE, advance), (_INSERT, values | {"data_version": data_version})],
+        after=[
+            (_ADVANCE, advance),
+            (_INSERT, values | {"data_version": data_version}),
+            *application_ids.writes(connection, table_id, proposal, now_ms=now_ms),
+        ],
     )
 
 

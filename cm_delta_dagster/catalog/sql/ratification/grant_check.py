@@ -7,9 +7,10 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.access import Privilege
 from cm_delta_dagster.catalog.sql.access import guard
 from cm_delta_dagster.catalog.sql.ratification.context import Accepted, CommitContext, ProposalKind
-from cm_delta_dagster.catalog.sql.rows import names
+from cm_delta_dagster.catalog.sql.rows import application_ids, names
 from cm_delta_dagster.errors import CommitRefusedError, CorruptLogError
 from cm_delta_dagster.protocol.commits.commit_content import CommitContent
+from cm_delta_dagster.remedies import ResetApplicationId
 
 NAME = guard.RULE
 
@@ -30,12 +31,28 @@ def check(connection: sa.Connection, context: CommitContext) -> Accepted | None:
     _reject_other_content(context)
     required = required_privileges(context.content)
     held = context.reads.privileges
+    taken = None if Privilege.ALTER in held else _taken_application_id(connection, context)
+    if taken is not None:
+        required = tuple(dict.fromkeys((*required, Privilege.ALTER)))
     lacking = tuple(privilege for privilege in required if privilege not in held)
     if not lacking:
         return _accepted(context, held)
     what = f"The commit of version {context.proposal.version} to {context.identifier}"
     refusal = guard.missing(connection, what, lacking, on=str(context.identifier), table_id=context.table_id)
-    raise CommitRefusedError(str(refusal), refusal=refusal)
+    if taken is None:
+        raise CommitRefusedError(str(refusal), refusal=refusal)
+    app_id, principal = taken
+    why = f"; the principal {principal} set the application id {app_id!r} of its txn last, which requires alter"
+    refusal = replace(refusal, reason=f"{refusal.reason}{why}")
+    remedy = ResetApplicationId(table=str(context.identifier), app_id=app_id)
+    raise CommitRefusedError(str(refusal), refusal=refusal).with_remedy(remedy)
+
+
+def _taken_application_id(connection: sa.Connection, context: CommitContext) -> tuple[str, str] | None:
+    """An application id in a ``txn`` of the commit that another principal set last, with that principal."""
+    transactions = () if context.actions is None else context.actions.transactions
+    app_ids = tuple(transaction.app_id for transaction in transactions)
+    return application_ids.of_another(connection, context.table_id, app_ids, context.caller)
 
 
 def required_privileges(content: CommitContent | None) -> tuple[Privilege, ...]:

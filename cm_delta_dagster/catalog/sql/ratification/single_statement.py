@@ -1,24 +1,26 @@
 """Ratification in a single statement, on PostgreSQL: one round trip, and no row lock is held during a network round trip.
 
 Commits to several tables are one transaction with a statement for each. A statement ratifies the next version of a table whose
-metadata and protocol do not change, if no check of ``checks`` is active for the table. Every other proposal, and every
-refusal, is left to ``commits``. After an unknown outcome the statement can run again: its version is taken then, and it has no
-effect.
+metadata and protocol do not change, and which sets at most one application id, if no check of ``checks`` is active for the table.
+Every other proposal, and every refusal, is left to ``commits``. After an unknown outcome the statement can run again: its version
+is taken then, and it has no effect.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
 
 from cm_delta_dagster.catalog.commit_policy import NOT_THROUGH_CATALOG
 from cm_delta_dagster.catalog.feed_kinds import FeedKind
 from cm_delta_dagster.catalog.ratification import MAX_CLOCK_DIFFERENCE_MS, CommitProposal, Ratified, RatifiedTogether
 from cm_delta_dagster.catalog.sql.database.callers import caller_of
 from cm_delta_dagster.catalog.sql.database.prepared import Prepared
-from cm_delta_dagster.catalog.sql.database.schema import COMMITS, FEED, FEED_COUNTER, IS_ACTIVE, TABLES
+from cm_delta_dagster.catalog.sql.database.schema import APPLICATION_IDS, COMMITS, FEED, FEED_COUNTER, IS_ACTIVE, TABLES
 from cm_delta_dagster.catalog.sql.feed import entries
 from cm_delta_dagster.catalog.sql.ratification import cached_content
+from cm_delta_dagster.catalog.sql.rows import application_ids
 from cm_delta_dagster.catalog.sql.rows.active_checks import NONE_ACTIVE
 from cm_delta_dagster.catalog.sql.rows.commits import values_of
 
@@ -100,13 +102,27 @@ _APPENDED = (
     .returning(FEED.c.entry_id)
     .cte("appended")
 )
-_COMMIT = Prepared(sa.select(_ADVANCED, entries.HAS_WAITERS).add_cte(_APPENDED))
+_SET_APPLICATION_ID = application_ids.changed_by(
+    postgresql.insert(APPLICATION_IDS).from_select(
+        [column.name for column in APPLICATION_IDS.c],
+        sa.select(
+            sa.bindparam("of_table_id", type_=sa.Text),
+            sa.bindparam("of_app_id", type_=sa.Text),
+            sa.bindparam("of_principal", type_=sa.Text),
+            sa.bindparam("of_ratified_ms", type_=sa.BigInteger),
+        ).select_from(_INSERTED),
+    )
+).cte("application_id")
+_DONE = sa.select(_ADVANCED, entries.HAS_WAITERS).add_cte(_APPENDED)
+_COMMIT = Prepared(_DONE)
+_COMMIT_WITH_APPLICATION_ID = Prepared(_DONE.add_cte(_SET_APPLICATION_ID))
 
 
 def can_ratify(proposal: CommitProposal) -> bool:
     """Whether the statement takes the proposal: it changes no definition, and has neither the token of a lease nor an approval."""
     is_plain = proposal.lease_token is None and proposal.approval_id is None
-    if proposal.checked is not None and (proposal.checked.metadata or proposal.checked.marks.forgets_row_id):
+    checked = proposal.checked
+    if checked is not None and (checked.metadata or checked.marks.forgets_row_id or len(set(checked.app_ids)) > 1):
         return False
     return is_plain and proposal.metadata is None and proposal.protocol is None
 
@@ -180,9 +196,12 @@ def _run(
         "now_ms": now_ms,
     }
     values = values_of(table_id, proposal, now_ms=now_ms, principal=caller_of(connection))
-    found = _COMMIT.rows(
-        connection, row | {f"of_{name}": value for name, value in values.items() if name not in _FROM_STATEMENT}
-    )
+    row |= {f"of_{name}": value for name, value in values.items() if name not in _FROM_STATEMENT}
+    if proposal.checked is not None and proposal.checked.app_ids:
+        row["of_app_id"] = application_ids.stored_id(proposal.checked.app_ids[0])
+        found = _COMMIT_WITH_APPLICATION_ID.rows(connection, row)
+    else:
+        found = _COMMIT.rows(connection, row)
     return found[0] if found else None
 
 

@@ -12,6 +12,7 @@ from cm_delta_dagster.catalog.sql.access import guard
 from cm_delta_dagster.catalog.sql.access.guard import Operation
 from cm_delta_dagster.catalog.sql.database.schema import (
     ACTIVE,
+    APPLICATION_IDS,
     COMMITS,
     DEFINITIONS,
     DROPPED,
@@ -159,7 +160,7 @@ def finish_purge(connection: sa.Connection, table_id: str, *, now_ms: int) -> No
             "Nothing was changed. Begin the purge first."
         )
     clones.forget(connection, table_id)
-    for dependent in (MAINTENANCE_LEASES, VERSION_PINS, DEFINITIONS):
+    for dependent in (MAINTENANCE_LEASES, VERSION_PINS, DEFINITIONS, APPLICATION_IDS):
         connection.execute(sa.delete(dependent).where(dependent.c.table_id == table_id))
     if connection.execute(_HAS_COMMITS, {"of_table": table_id}).first() is None:
         connection.execute(sa.delete(TABLES).where(TABLES.c.table_id == table_id))

@@ -18,6 +18,7 @@ from cm_delta_dagster.catalog.sql.access.guard import Operation
 from cm_delta_dagster.catalog.sql.database.callers import caller_of
 from cm_delta_dagster.catalog.sql.database.schema import (
     ACTIVE,
+    APPLICATION_IDS,
     COMMITS,
     DEFINITIONS,
     DROPPED,
@@ -272,7 +273,7 @@ def release_table(connection: sa.Connection, table_id: str, *, now_ms: int) -> N
             "other writers could delete. Drop and purge the clones, and release the table again."
         )
     clones.forget(connection, table_id)
-    for dependent in (MAINTENANCE_LEASES, VERSION_PINS, DEFINITIONS):
+    for dependent in (MAINTENANCE_LEASES, VERSION_PINS, DEFINITIONS, APPLICATION_IDS):
         connection.execute(sa.delete(dependent).where(dependent.c.table_id == table_id))
     former = {"state": PURGED, "location": f"{row.location}#{table_id}"}
     connection.execute(sa.update(TABLES).where(TABLES.c.table_id == table_id).values(**former))

@@ -62,6 +62,7 @@ class CheckedContent:
         absolute_paths: paths of files, and of deletion vectors of adds, that do not begin at the root of the table, as in the log.
         metadata, protocol: what the commit sets; None if it does not set them.
         marks: what it says about high-water marks.
+        app_ids: the application ids that it sets (``txn``), in its order.
     """
 
     data: bytes
@@ -70,6 +71,7 @@ class CheckedContent:
     metadata: Metadata | None = None
     protocol: Protocol | None = None
     marks: StatedMarks = field(default_factory=StatedMarks)
+    app_ids: tuple[str, ...] = ()
 
     def actions(self, *, version: int) -> CommitActions:
         """The actions of the commit, as :func:`~cm_delta_dagster.protocol.actions.commit_json.decode_commit` returns them."""
@@ -123,6 +125,7 @@ def checked(data: bytes) -> CheckedContent:
             protocol=protocol,
             operation=content.actions[0][2].get("operation"),
         ),
+        app_ids=tuple(fields["appId"] for _, action, fields in content.actions if action == "txn"),
     )
 
 

@@ -83,7 +83,7 @@ def test_a_catalog_of_revision_0013_keeps_its_tables_grants_rules_approvals_and_
     with SqlCatalog(catalog_url, warehouse="memory://w", now_ms=lambda: NOW_MS, principal="lake_owner") as catalog:
         assert catalog.list_tables() == (NAME, TableIdentifier("main", "staff", "salaries"))
         kept = {name: count for name, count in before.items() if "webhook" not in name}
-        assert _counts(catalog_url) == {**kept, "cm_delta_namespaces": 3}
+        assert _counts(catalog_url) == {**kept, "cm_delta_namespaces": 3, "cm_delta_application_ids": 0}
         assert [namespace.name for namespace in catalog.namespaces.list_catalogs()] == ["main"]
         assert [namespace.name for namespace in catalog.namespaces.list_schemas()] == ["main.sales", "main.staff"]
         assert len(catalog.access.grants()) == 5 and [
@@ -163,7 +163,7 @@ def test_a_catalog_that_no_release_made_is_refused_with_the_commit_that_migrates
     assert message.partition(" has schema revision ")[2] == (
         f"{revision}, which this release does not migrate: no release had it. Nothing was changed. Install commit "
         f"{COMMIT_FOR_REFUSED} of this package, open the catalog once, and use this release again. "
-        "This release itself migrates the revisions 0004, 0013, 0014, 0015, 0016, 0017."
+        "This release itself migrates the revisions 0004, 0013, 0014, 0015, 0016, 0017, 0018."
     )
     assert _counts(catalog_url) == before and HEAD not in REFUSED
 

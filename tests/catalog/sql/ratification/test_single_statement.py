@@ -26,6 +26,7 @@ from cm_delta_dagster.catalog.sql.ratification import single_statement
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CommitRefusedError, CommitRejectedError, TableNotFoundError
 from cm_delta_dagster.protocol.actions.actions import Protocol
+from cm_delta_dagster.protocol.commits.proposal_checks.content import check_content
 from tests.contracts.catalog_bench import NAME, OTHER, create, inline, proposal
 from tests.support.commit_builder import ADD, REMOVE, commit_of
 from tests.support.database_roles import create_role, url_as
@@ -82,6 +83,32 @@ def test_a_plain_commit_is_one_statement(catalog: SqlCatalog) -> None:
     assert [commit.version for commit in answer.commits] == [2]
     assert (answer.latest_version, answer.latest_data_version) == (2, 2)
     assert [entry.position for entry in catalog.feed.feed(after=0, limit=10)] == [1, 2, 3]
+
+
+def test_a_commit_with_an_application_id_is_one_statement(catalog: SqlCatalog) -> None:
+    """Whether or not the application id has a row, and another principal set it; with several, it is a transaction."""
+    table, ana = create(catalog).table_id, catalog.acting_as("ana")
+    with statements_of(catalog) as sent:
+        for version, client in enumerate((catalog, catalog, ana), 1):
+            assert isinstance(client.commit(table, commit_of(version, ADD, TXN)), Ratified)
+    assert len(sent) == 3
+    two = {"txn": {"appId": "second", "version": 1}}
+    assert isinstance(catalog.commit(table, commit_of(4, TXN, two)), Ratified)
+    postgres = catalog.access.whoami().principal
+    ids = catalog.application_ids.application_ids(table)
+    assert [(entry.app_id, entry.principal) for entry in ids] == [("job", postgres), ("second", postgres)]
+    late = ana._database.read(
+        lambda connection: single_statement.commit(connection, table, _checked(commit_of(4, TXN)), now_ms=9)
+    )
+    assert late is None and catalog.application_ids.application_ids(table) == ids
+
+
+TXN = {"txn": {"appId": "job", "version": 1}}
+
+
+def _checked(one: CommitProposal) -> CommitProposal:
+    assert one.content is not None
+    return replace(one, checked=check_content(one.content))
 
 
 def test_commits_to_several_tables_are_one_statement_each(catalog: SqlCatalog) -> None:
