@@ -14,10 +14,10 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CatalogBehindStorageError
 from cm_delta_dagster.operations.recovery.recover import plan_recovery, recover
 from cm_delta_dagster.operations.recovery.recover_warehouse import plan_warehouse_recovery, recover_warehouse
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.remedies import RecoverTable
 from cm_delta_dagster.storage.stores import Stores
 from tests.support.actions import add_file
+from tests.support.creation import create_table
 from tests.support.lake import SCHEMA
 
 PAGE = Path(__file__).parents[2] / "docs" / "backup-and-restore.md"

@@ -17,11 +17,11 @@ from cm_delta_dagster.cli.main import main
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.doctor import Finding, Problem, RepairPlan, Severity
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from cm_delta_dagster.storage.stores import Stores
 from cm_delta_dagster.version import __version__
+from tests.support.creation import create_table
 
 NAME = TableIdentifier("main", "sales", "orders")
 

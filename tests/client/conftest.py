@@ -10,10 +10,10 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits import commit_lock
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from cm_delta_dagster.storage.memory_store import MemoryStore
 from cm_delta_dagster.storage.stores import Stores
+from tests.support.creation import create_table
 
 SCHEMA = StructType(
     fields=(

@@ -17,10 +17,10 @@ from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CommitRejectedError
 from cm_delta_dagster.operations.maintenance.vacuum import plan_vacuum
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 from cm_delta_dagster.storage.stores import Stores
 from tests.client.conftest import SCHEMA
+from tests.support.creation import create_table
 from tests.support.lake import DAY_MS, START_MS, Lake
 from tests.support.log_records import messages_of
 from tests.support.waiting import until

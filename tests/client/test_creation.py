@@ -27,12 +27,13 @@ from cm_delta_dagster.errors import (
     TableNotFoundError,
 )
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
-from cm_delta_dagster.operations.tables.create import TableDesign, create_table_as
+from cm_delta_dagster.operations.tables.create import TableDesign
 from cm_delta_dagster.operations.tables.write_attempts import write_attempts
 from cm_delta_dagster.protocol.actions.actions import AddFile, SetTransaction
 from cm_delta_dagster.protocol.log.action_reconciliation import NO_VERSION
 from cm_delta_dagster.protocol.log.markers import WAREHOUSE_MARKER_NAME
 from cm_delta_dagster.storage.stores import Stores
+from tests.support.creation import create_table_as
 from tests.support.lake import SCHEMA, Lake, broken_storage
 
 NAME = TableIdentifier("main", "test", "t")

@@ -30,7 +30,6 @@ from cm_delta_dagster.client.snapshots.commit_sources import digest_of
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import StorageError
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.tables.set_commit_mode import choose_commit_policy
 from cm_delta_dagster.protocol.actions.actions import AddFile, DeletionVectorDescriptor
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
@@ -40,6 +39,7 @@ from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, S
 from cm_delta_dagster.storage.local_store import LocalStore
 from cm_delta_dagster.storage.parquet import encode_parquet
 from cm_delta_dagster.storage.stores import Stores
+from tests.support.creation import create_table
 
 NAME, OTHER = "main.test.t", "main.test.u"
 SCHEMA = StructType((StructField("id", PrimitiveType("long")), StructField("day", PrimitiveType("date"))))

@@ -20,13 +20,13 @@ from cm_delta_dagster.errors import (
     VersionNotFoundError,
 )
 from cm_delta_dagster.operations.reading.read import read
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.update import update
 from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.spark.expressions.schema import from_spark
+from tests.support.creation import create_table
 
 NAME = "main.test.orders"
 DDL = "id long, name string, day date, place struct<zip:string,city:string>, tags array<string>"

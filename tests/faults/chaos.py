@@ -35,11 +35,11 @@ from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.doctor import Severity, doctor
 from cm_delta_dagster.operations.maintenance.publish import publish
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from tests.faults.chaos_storage import WAREHOUSES, Storage, storage_of
 from tests.faults.chaos_worker import MODES, TABLE, TWIN, Place, digest, notes, pair_rows, row_ids, rows_of, work
+from tests.support.creation import create_table
 
 SWITCHED = "switched"
 """The maintainer switches between all commit modes."""

@@ -22,7 +22,6 @@ from cm_delta_dagster.errors import (
     TableNotFoundError,
 )
 from cm_delta_dagster.operations.reading.read import read
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import merge
@@ -32,6 +31,7 @@ from cm_delta_dagster.storage.stores import Stores
 from tests.faults.bad_input_cases import COLUMNS, CONDITIONS, CREATIONS, DAY, DDL, MERGES, NAME, ROWS, VALUES, Act
 from tests.faults.refusals import files_below, refused, state_of
 from tests.support.builders import rows_of
+from tests.support.creation import create_table
 
 SCHEMA = T.StructType(
     [

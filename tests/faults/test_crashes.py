@@ -13,12 +13,12 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.history import iterate_history
 from cm_delta_dagster.operations.maintenance.publish import publish
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from cm_delta_dagster.storage.stores import Stores
 from tests.faults.crashing_writer import Place, Writer
 from tests.support.covering import covering
+from tests.support.creation import create_table
 
 TABLE = "main.test.t"
 SCHEMA = StructType(fields=(StructField(name="id", type=PrimitiveType(name="long")),))

@@ -12,10 +12,10 @@ import pytest
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from tests.faults.crashing_writer import Place, Writer
 from tests.faults.test_crashes import SCHEMA, TABLE, check, check_published
+from tests.support.creation import create_table
 from tests.support.object_stores import make_bucket, object_store
 
 MODES = (CommitMode.STAGED, CommitMode.INLINE, CommitMode.PUT_IF_ABSENT)

@@ -24,7 +24,6 @@ from cm_delta_dagster.operations.maintenance.compact_log import compact_log
 from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.maintenance.vacuum import vacuum
 from cm_delta_dagster.operations.tables.clone import CloneMode, CloneRequest, clone
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.purge import plan_purge, purge
 from cm_delta_dagster.operations.tables.rename import rename_table
@@ -33,6 +32,7 @@ from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from tests.faults.nth_call import Fault, Plan, World
 from tests.support.actions import add_file
+from tests.support.creation import create_table
 
 pytestmark = pytest.mark.slow
 TABLE, DROPPED, RENAMED, MADE = "main.test.t", "main.test.dropped", "main.test.renamed", "main.test.made"

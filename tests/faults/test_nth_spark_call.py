@@ -22,7 +22,7 @@ from cm_delta_dagster.operations.doctor import doctor
 from cm_delta_dagster.operations.maintenance.optimize import optimize
 from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.tables.clone import CloneMode, CloneRequest, clone
-from cm_delta_dagster.operations.tables.create import TableDesign, create_table, create_table_as, first_schema
+from cm_delta_dagster.operations.tables.create import TableDesign, first_schema
 from cm_delta_dagster.operations.tables.replace import replace_table
 from cm_delta_dagster.operations.tables.restore import restore
 from cm_delta_dagster.operations.writing.delete import delete
@@ -36,6 +36,7 @@ from cm_delta_dagster.spark.changes.change_clauses import ClauseAction, ClauseKi
 from cm_delta_dagster.spark.expressions.schema import schema_of
 from cm_delta_dagster.storage.deletion_vector_reader import read_deletion_vectors
 from tests.faults.nth_call import DiskWorld, Fault, Plan
+from tests.support.creation import create_table, create_table_as
 
 pytestmark = pytest.mark.slow
 TABLE, CLUSTERED, MADE = "main.test.t", "main.test.clustered", "main.test.made"

@@ -22,9 +22,9 @@ from cm_delta_dagster.errors import (
 from cm_delta_dagster.operations.doctor import doctor
 from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.maintenance.vacuum import RetentionCheck, plan_vacuum, vacuum
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.storage.fsspec_store import FsspecStore
+from tests.support.creation import create_table
 from tests.support.fault_proxy import Effect, Fault, FaultProxy, fault_proxy
 from tests.support.lake import SCHEMA
 from tests.support.s3_lake import S3Lake, commit, paths, store_behind

@@ -14,8 +14,8 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.maintenance.vacuum import _DELETE_THREADS
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.storage.stores import Stores
+from tests.support.creation import create_table
 from tests.support.lake import SCHEMA
 from tests.support.waiting import until
 

@@ -26,7 +26,7 @@ from cm_delta_dagster.operations.maintenance.clean_log import clean_log
 from cm_delta_dagster.operations.maintenance.clean_staged_commits import clean_staged_commits
 from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.reading.consistent_snapshots import load_snapshots
-from cm_delta_dagster.operations.tables.create import TableDesign, create_table, create_table_as
+from cm_delta_dagster.operations.tables.create import TableDesign, create_empty
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.operations.tables.write_attempts import open_or_create, write_attempts
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
@@ -38,6 +38,7 @@ from tests.model.reference import require
 from tests.model.runs import Member
 from tests.model.services import START_MS
 from tests.support.actions import add_file
+from tests.support.creation import create_table, create_table_as
 
 NAME = "main.model.t"
 TWO = (NAME, "main.model.u")
@@ -224,10 +225,10 @@ def log_cleaner(name: str = "cleaner") -> Member:
 
 def creator(name: str, *, opens: bool = False) -> Member:
     """Creates the table; with ``opens`` it accepts a table that another member created."""
-    make = open_or_create if opens else create_table
+    make = open_or_create if opens else create_empty
 
     def act(client: DeltaClient) -> Created:
-        return Created(NAME, make(client, identifier=NAME, schema=SCHEMA).table_id)
+        return Created(NAME, make(client, identifier=NAME, design=TableDesign(schema=SCHEMA)).table_id)
 
     return Member(name=name, act=act, may_fail=() if opens else (TableAlreadyExistsError,))
 
@@ -298,7 +299,9 @@ def _newcomer() -> Member:
     """Comes when all others have gone: opens or makes the table, and appends."""
 
     def act(client: DeltaClient) -> Wrote:
-        return commit_row(open_or_create(client, identifier=NAME, schema=SCHEMA), "newcomer", overwrite=False)
+        return commit_row(
+            open_or_create(client, identifier=NAME, design=TableDesign(schema=SCHEMA)), "newcomer", overwrite=False
+        )
 
     return Member(name="newcomer", act=act)
 

@@ -35,7 +35,6 @@ from cm_delta_dagster.errors import (
     ObjectAlreadyExistsError,
     TableAlreadyExistsError,
 )
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.storage.store import ObjectStatus, Store
 from tests.model.casts import (
@@ -59,6 +58,7 @@ from tests.model.explorer import Cast
 from tests.model.observation import Cleaned, Created, Published, Read, ReadTogether, Wrote
 from tests.model.reference import parse
 from tests.model.runs import SHIPPED, Member
+from tests.support.creation import create_table
 
 _STAGED = re.compile(r".*/_staged_commits/(\d{20})\.[^/]+\.json")
 

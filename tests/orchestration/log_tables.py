@@ -9,11 +9,11 @@ import dagster as dg
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.context import CommitContext
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.orchestration import CatalogResource
 from cm_delta_dagster.protocol.actions.actions import AddFile, SetTransaction
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
+from tests.support.creation import create_table
 
 SCHEMA = StructType((StructField("id", PrimitiveType("long")),))
 

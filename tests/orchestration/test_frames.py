@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame
 
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.orchestration import CatalogManagedDeltaIOManager, cm_delta_definitions
 from cm_delta_dagster.orchestration.assets.output_rows import spark_frame
 from cm_delta_dagster.orchestration.metadata.frame_types import FrameType, frame_type, without_none
 from tests.orchestration.log_tables import SCHEMA
+from tests.support.creation import create_table
 from tests.support.dagster_assets import asset, refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")

@@ -11,8 +11,8 @@ from cm_delta_dagster.errors import (
     PartitionMismatchError,
     TableAlreadyExistsError,
 )
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.protocol.features.column_specs import Column, schema_of_columns
+from tests.support.creation import create_table
 from tests.support.dagster_assets import asset, refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")

@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.reading.read import read
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.writing.write import WriteResult, append
 from cm_delta_dagster.protocol.features.protocol_evolution import with_features
 from cm_delta_dagster.spark.expressions.schema import from_spark
+from tests.support.creation import create_table
 
 _numbers = itertools.count()
 

@@ -17,7 +17,6 @@ from cm_delta_dagster.client.commits.transaction import Committed
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import StorageError
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.protocol.actions.actions import DeletionVectorDescriptor
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.protocol.actions.paths import decode_path
@@ -25,6 +24,7 @@ from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, S
 from cm_delta_dagster.storage.memory_store import MemoryStore
 from cm_delta_dagster.storage.stores import Stores
 from tests.support.actions import add_file
+from tests.support.creation import create_table
 
 SCHEMA = StructType((StructField("id", PrimitiveType("long")), StructField("day", PrimitiveType("date"))))
 START_MS = int(datetime.datetime(2026, 3, 10, 12, tzinfo=datetime.UTC).timestamp() * 1000)

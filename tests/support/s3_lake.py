@@ -12,11 +12,11 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.transaction import Committed
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.storage.fsspec_store import FsspecStore
 from cm_delta_dagster.storage.stores import Stores
 from tests.support.actions import add_file
+from tests.support.creation import create_table
 from tests.support.fault_proxy import FaultProxy
 from tests.support.lake import SCHEMA
 from tests.support.object_stores import make_bucket, s3_options

@@ -112,7 +112,14 @@ def merge(
     )  # Jars that are missing are found before rows are computed.
     source = merge_source(frame, shape.schema, names, partition_columns=snapshot.partition_columns)
     change = _row_change(source, mode, scope)
-    resolved = resolve_change(change, snapshot, shape=shape, session=frame.sparkSession, now_ms=table.services.now_ms())
+    resolved = resolve_change(
+        change,
+        snapshot,
+        shape=shape,
+        offered=source.offered,
+        session=frame.sparkSession,
+        now_ms=table.services.now_ms(),
+    )
     parameters = merge_parameters(change)
     with (
         spark_errors(f"merging into {snapshot.identifier}"),

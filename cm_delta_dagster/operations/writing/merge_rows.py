@@ -80,8 +80,16 @@ def merge_rows(table: WriteTarget, *, change: RowChange, options: CommitOptions 
     check_writable(snapshot.protocol, snapshot.identifier)
     if change.removes_rows:
         check_not_append_only(snapshot, "a merge that updates or deletes")
-    shape = evolved_shape(change, snapshot)
-    resolved = resolve_change(change, snapshot, shape=shape, session=frame.sparkSession, now_ms=table.services.now_ms())
+    offered = schema_of(frame)
+    shape = evolved_shape(change, snapshot, offered)
+    resolved = resolve_change(
+        change,
+        snapshot,
+        shape=shape,
+        offered=offered,
+        session=frame.sparkSession,
+        now_ms=table.services.now_ms(),
+    )
     spark_storage(frame.sparkSession, table.store, snapshot.location)
     with (
         spark_errors(f"merging into {snapshot.identifier}"),
@@ -90,7 +98,7 @@ def merge_rows(table: WriteTarget, *, change: RowChange, options: CommitOptions 
         ) as write,
         cached(frame) as source,
     ):
-        keys = usable_keys(resolved.keys, target=snapshot.schema, source=schema_of(source))
+        keys = usable_keys(resolved.keys, target=snapshot.schema, source=offered)
         facts = source_range(source, keys, partition_columns=snapshot.partition_columns)
         return run_merge(write, change, resolved, source, facts)
 

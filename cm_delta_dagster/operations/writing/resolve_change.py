@@ -44,8 +44,9 @@ from cm_delta_dagster.protocol.predicates.sql_lexer import tokens_of
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
 from cm_delta_dagster.protocol.schema.char_types import char_widths
+from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.evolution import assigned_fields, evolved_by_merge
-from cm_delta_dagster.protocol.schema.types import StructField, StructType, data_type_text
+from cm_delta_dagster.protocol.schema.types import DataType, StructField, StructType, data_type_text
 from cm_delta_dagster.spark.changes.change_clauses import ChangeClause, ClauseAction, ClauseKind
 from cm_delta_dagster.spark.expressions.assignments import (
     Assignment,
@@ -65,7 +66,7 @@ from cm_delta_dagster.spark.expressions.conditions import (
     column_text,
 )
 from cm_delta_dagster.spark.expressions.predicates import holds
-from cm_delta_dagster.spark.expressions.schema import from_spark, quoted, same_shape, schema_of, to_spark
+from cm_delta_dagster.spark.expressions.schema import from_spark, quoted, same_shape, to_spark
 from cm_delta_dagster.spark.read.file_values import OWN_PREFIX
 from cm_delta_dagster.spark.session.errors import spark_errors
 from cm_delta_dagster.spark.session.session import session_time_zone
@@ -94,17 +95,17 @@ class ResolvedChange:
     computed: Mapping[str, Column]
 
 
-def evolved_shape(change: RowChange, snapshot: Snapshot) -> TargetShape:
-    """The table after the schema evolution that the clauses ask for.
+def evolved_shape(change: RowChange, snapshot: Snapshot, offered: StructType) -> TargetShape:
+    """The table after the schema evolution that the clauses ask for; ``offered`` are the columns of the source.
 
     Raises:
         SchemaMismatchError, UnsupportedFeatureError: as ``shape_with_schema``.
     """
-    if change.source is None or not change.evolves:
+    if not change.evolves:
         return TargetShape(schema=snapshot.schema, metadata=snapshot.metadata, protocol=snapshot.protocol)
     # Clauses for rows without a partner do not see the source.
     clauses = [clause for clause in change.clauses if clause.kind is not ClauseKind.NOT_MATCHED_BY_SOURCE]
-    offered = without_own_metadata(schema_of(change.source))
+    offered = without_own_metadata(offered)
     if all(clause.assignments is not None for clause in clauses):
         paths = [column_path(name) for clause in clauses for name in clause.assignments or ()]
         alias = change.target_alias.lower()
@@ -116,11 +117,18 @@ def evolved_shape(change: RowChange, snapshot: Snapshot) -> TargetShape:
 
 
 def resolve_change(
-    change: RowChange, snapshot: Snapshot, *, shape: TargetShape, session: SparkSession, now_ms: int
+    change: RowChange,
+    snapshot: Snapshot,
+    *,
+    shape: TargetShape,
+    offered: StructType,
+    session: SparkSession,
+    now_ms: int,
 ) -> ResolvedChange:
     """Resolve the expressions of ``change``.
 
     Args:
+        offered: the columns of the source; none without a source.
         now_ms: value of ``current_timestamp()`` and similar functions, in epoch milliseconds.
 
     Raises:
@@ -128,14 +136,20 @@ def resolve_change(
         SchemaMismatchError: a value of a type that its column cannot store, or a column that the source lacks.
         InvalidDataError: a constant that its column cannot hold.
     """
-    return _Resolution(change, snapshot, shape, session, now_ms).run()
+    return _Resolution(change, snapshot, shape, offered, session, now_ms).run()
 
 
 class _Resolution:
     """Resolves the expressions of one change against the columns of target and source."""
 
     def __init__(
-        self, change: RowChange, snapshot: Snapshot, shape: TargetShape, session: SparkSession, now_ms: int
+        self,
+        change: RowChange,
+        snapshot: Snapshot,
+        shape: TargetShape,
+        offered: StructType,
+        session: SparkSession,
+        now_ms: int,
     ) -> None:
         self.change = change
         self.snapshot = snapshot
@@ -145,7 +159,6 @@ class _Resolution:
             now=datetime.fromtimestamp(now_ms / 1000, UTC), zone=session_time_zone(session)
         )
         self.target = Side(alias=change.target_alias, schema=shape.schema)
-        offered = StructType(()) if change.source is None else schema_of(change.source)
         self.source = Side(alias=change.source_alias, schema=offered)
         self.computed: dict[str, Column] = {}
         self.names = frozenset(name.lower() for name in (*shape.schema.names, *offered.names))
@@ -320,11 +333,9 @@ class _Resolution:
         if clause.assignments is not None:
             where = f"the values{_texts(*clause.assignments.values())} of {self._described(clause)}"
             check_row_values([value for _, value in values], self._scope(clause.kind), where=where)
-        with spark_errors("analysing the values of a write"):
-            types = from_spark(self._scope().select(*[value.alias(".".join(path)) for path, value in values]).schema)
         assignments = [
-            Assignment(path=path, value=value, data_type=item.type)
-            for (path, value), item in zip(values, types.fields, strict=True)
+            Assignment(path=path, value=value, data_type=data_type)
+            for (path, value), data_type in zip(values, self._types(clause, values), strict=True)
         ]
         if clause.assignments is not None and self.change.source is not None:
             self._check_varying(clause, assignments)
@@ -333,6 +344,13 @@ class _Resolution:
         with spark_errors("evaluating the constants of a write"):
             check_constants(assignments, self.shape.schema, self.session)
         return columns
+
+    def _types(self, clause: RowClause, values: Sequence[tuple[ColumnPath, Column]]) -> list[DataType]:
+        if clause.assignments is None and clause.lenient:  # The values are columns of the source.
+            return [type_at(path, self.source.schema) for path, _ in values]
+        with spark_errors("analysing the values of a write"):
+            types = from_spark(self._scope().select(*[value.alias(".".join(path)) for path, value in values]).schema)
+        return [item.type for item in types.fields]
 
     def _check_varying(self, clause: RowClause, assignments: Sequence[Assignment]) -> None:
         """Refuse values that are not deterministic where they would be computed twice."""
@@ -354,7 +372,7 @@ class _Resolution:
                     "another value. Nothing was written. Compute the value before, e.g. in a column of the source."
                 )
 
-    def _assigned_columns(self, clause: RowClause, side: Side | None) -> list[tuple[tuple[str, ...], Column]]:
+    def _assigned_columns(self, clause: RowClause, side: Side | None) -> list[tuple[ColumnPath, Column]]:
         assert clause.assignments is not None
         if not clause.assignments:
             raise InvalidArgumentError(
@@ -379,9 +397,9 @@ class _Resolution:
             assigned.append((path, value))
         return assigned
 
-    def _all_columns(self, clause: RowClause) -> list[tuple[tuple[str, ...], Column]]:
+    def _all_columns(self, clause: RowClause) -> list[tuple[ColumnPath, Column]]:
         """The columns of ``UPDATE *`` and ``INSERT *``."""
-        assigned: list[tuple[tuple[str, ...], Column]] = []
+        assigned: list[tuple[ColumnPath, Column]] = []
         identities = identity_columns(self.shape.schema) if clause.lenient else {}
         for item in self.shape.schema.fields:
             if item.name in identities and clause.action is ClauseAction.UPDATE:

@@ -24,6 +24,7 @@ from cm_delta_dagster.operations.writing.write_transaction import (
 )
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, to_sql
+from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.changes.change_clauses import ClauseAction, ClauseKind
 from cm_delta_dagster.spark.changes.row_changes import RowChangeQuery
 from cm_delta_dagster.spark.session.errors import spark_errors
@@ -70,7 +71,7 @@ def update(
     )
     change = RowChange(clauses=(clause,))
     shape = TargetShape(schema=snapshot.schema, metadata=snapshot.metadata, protocol=snapshot.protocol)
-    resolved = resolve_change(change, snapshot, shape=shape, session=spark, now_ms=now_ms)
+    resolved = resolve_change(change, snapshot, shape=shape, offered=StructType(()), session=spark, now_ms=now_ms)
     query = RowChangeQuery(
         schema=shape.schema,
         target_alias=change.target_alias,

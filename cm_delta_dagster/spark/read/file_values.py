@@ -80,8 +80,9 @@ def join_file_values(
     The first use of a value must go through :func:`known`.
     """
     spelled = [spark_file_path(location) for location in locations.to_pylist()]
-    table = session.createDataFrame(pa.table({_LOCATION_COLUMN: pa.array(spelled, pa.string()), **values}))
-    table = table.selectExpr(*table.columns, f"xxhash64({_LOCATION_COLUMN}) AS {_KEY_COLUMN}")
+    columns = {_LOCATION_COLUMN: pa.array(spelled, pa.string()), **values}
+    table = session.createDataFrame(pa.table(columns))
+    table = table.selectExpr(*columns, f"xxhash64({_LOCATION_COLUMN}) AS {_KEY_COLUMN}")
     same_key = F.expr(f"xxhash64({FILE_COLUMN}) = {_KEY_COLUMN}")
     same_location = F.expr(f"{FILE_COLUMN} = {_LOCATION_COLUMN}")
     return frame.join(F.broadcast(table), same_key, "left").withColumn(_FOUND_COLUMN, same_location)

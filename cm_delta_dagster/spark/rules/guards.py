@@ -71,7 +71,9 @@ def _guard_rule(schema: StructType, guard: Predicate) -> RowRule:
 
 
 def _null_rules(frame: DataFrame, schema: StructType) -> Iterator[RowRule]:
-    offered = {item.name: item.nullable for item in frame.schema.fields}
+    # Spark Connect asks the server for a schema, so only a table with such columns asks for it.
+    is_not_null = any(not item.nullable for item in schema.fields)
+    offered = {item.name: item.nullable for item in frame.schema.fields} if is_not_null else {}
     for item in schema.fields:
         must_be_given = not item.nullable and offered.get(item.name, True)
         if not must_be_given and isinstance(item.type, PrimitiveType | DecimalType):

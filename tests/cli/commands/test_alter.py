@@ -9,10 +9,10 @@ from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.cli.main import main
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.protocol.schema.type_text import parse_column_type
 from cm_delta_dagster.protocol.schema.types import StructField, StructType, schema_text
 from cm_delta_dagster.storage.stores import Stores
+from tests.support.creation import create_table
 
 NAME = "main.sales.orders"
 

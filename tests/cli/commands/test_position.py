@@ -12,10 +12,10 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.operations.tables.alter import alter_table
 from cm_delta_dagster.operations.tables.alterations import SetProperties
 from cm_delta_dagster.operations.tables.change_positions import ConsumerInput
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.protocol.actions.actions import SetTransaction
 from cm_delta_dagster.protocol.schema.types import INTEGER, StructField, StructType
 from cm_delta_dagster.storage.stores import Stores
+from tests.support.creation import create_table
 
 UP, DOWN = "main.sales.up", "main.sales.down"
 

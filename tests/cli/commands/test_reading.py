@@ -23,10 +23,10 @@ from cm_delta_dagster.cli.main import main
 from cm_delta_dagster.cli.printer import output, show_rows
 from cm_delta_dagster.cli.values import Rows
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from cm_delta_dagster.storage.stores import Stores
 from tests.support.actions import add_file
+from tests.support.creation import create_table
 from tests.support.foreign import ForeignTable, field
 
 NAME = "main.sales.orders"

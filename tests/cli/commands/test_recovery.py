@@ -22,10 +22,10 @@ from cm_delta_dagster.errors import (
     TableStorageMissingError,
     WarehouseMismatchError,
 )
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.remedies import RecoverTable
 from cm_delta_dagster.storage.stores import Stores
 from tests.support.actions import add_file
+from tests.support.creation import create_table
 from tests.support.lake import SCHEMA
 
 NAME = "main.test.t"

@@ -8,9 +8,9 @@ from click.testing import CliRunner, Result
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.cli.main import main
 from cm_delta_dagster.client.client import DeltaClient
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.storage.stores import Stores
 from tests.support.actions import add_file
+from tests.support.creation import create_table
 from tests.support.lake import SCHEMA
 
 NAME = "main.test.t"

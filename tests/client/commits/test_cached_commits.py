@@ -25,7 +25,6 @@ from cm_delta_dagster.errors import CatalogUnavailableError
 from cm_delta_dagster.operations.doctor import doctor
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.maintenance.publish import publish
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.tables.set_commit_mode import present_commits, set_commit_policy
 from cm_delta_dagster.protocol.actions.actions import Metadata
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType, schema_to_json
@@ -34,6 +33,7 @@ from cm_delta_dagster.storage.store import ObjectStatus
 from cm_delta_dagster.storage.stores import Stores
 from tests.client.conftest import SCHEMA, Clock
 from tests.support.actions import add_file
+from tests.support.creation import create_table
 
 NAME = "main.test.t"
 

@@ -312,8 +312,8 @@ def test_a_failing_publication_does_not_fail_the_write_and_is_caught_up_in_order
     catalog: Any, clock: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """CM-P2, CM-P4, CM-P5, CM-R3."""
-    from cm_delta_dagster.operations.tables.create import create_table
     from tests.client.conftest import SCHEMA
+    from tests.support.creation import create_table
 
     store = UnpublishingStore()
     client = DeltaClient(catalog, stores=Stores({"memory": store}), now_ms=clock)
@@ -337,8 +337,8 @@ def test_a_missing_staged_file_is_an_error_and_never_an_older_version(
 ) -> None:
     """CM-R7, CM-R10."""
     from cm_delta_dagster.errors import CorruptLogError
-    from cm_delta_dagster.operations.tables.create import create_table
     from tests.client.conftest import SCHEMA
+    from tests.support.creation import create_table
 
     store = UnpublishingStore()
     settings = ClientSettings(copied_content_bytes=0)

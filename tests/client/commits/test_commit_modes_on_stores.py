@@ -14,12 +14,12 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.operations.maintenance.checkpoint import checkpoint
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from cm_delta_dagster.storage.store import Store
 from cm_delta_dagster.storage.stores import Stores, scheme_of
 from tests.support.actions import add_file
+from tests.support.creation import create_table
 
 NAME = "main.test.t"
 SCHEMA = StructType(fields=(StructField(name="id", type=PrimitiveType(name="long")),))

@@ -29,7 +29,6 @@ from cm_delta_dagster.errors import (
     NotCatalogManagedError,
     UnsupportedFeatureError,
 )
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.protocol.actions.actions import (
     Action,
     AddFile,
@@ -49,6 +48,7 @@ from cm_delta_dagster.storage.memory_store import MemoryStore
 from cm_delta_dagster.storage.stores import Stores
 from tests.client.conftest import SCHEMA
 from tests.support.actions import add_file
+from tests.support.creation import create_table
 from tests.support.foreign_log import ForeignLog, add, info
 
 NewTable = Callable[..., Table]

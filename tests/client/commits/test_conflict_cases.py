@@ -12,7 +12,6 @@ from cm_delta_dagster.client.commits.transaction import Transaction
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CommitConflictError
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.protocol.actions.actions import (
     AddFile,
     DomainMetadata,
@@ -26,6 +25,7 @@ from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.storage.memory_store import MemoryStore
 from cm_delta_dagster.storage.stores import Stores
 from tests.support.conflict_cases import BASE, FEATURES, PARTITION_COLUMNS, SCHEMA, TABLES, WHOLE_TABLE, Act, CaseTable
+from tests.support.creation import create_table
 
 _numbers = itertools.count()
 _SETTINGS = ClientSettings(retry_initial_seconds=0.0001, retry_max_seconds=0.0002)

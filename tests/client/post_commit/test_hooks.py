@@ -42,7 +42,7 @@ from cm_delta_dagster.client.snapshots.log_reader import read_checksum
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
-from cm_delta_dagster.operations.tables.create import create_table
+from tests.support.creation import create_table
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.storage.stores import Stores
 from tests.client.conftest import SCHEMA
@@ -389,7 +389,7 @@ from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.operations.tables.set_commit_mode import set_commit_policy
-from cm_delta_dagster.operations.tables.create import create_table
+from tests.support.creation import create_table
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.storage.stores import Stores
 from tests.client.conftest import SCHEMA

@@ -28,13 +28,13 @@ from cm_delta_dagster.operations.maintenance.clean_log import clean_log
 from cm_delta_dagster.operations.maintenance.clean_staged_commits import clean_staged_commits
 from cm_delta_dagster.operations.maintenance.publish import publish
 from cm_delta_dagster.operations.maintenance.vacuum import vacuum
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.tables.purge import plan_purge, purge, purge_abandoned
 from cm_delta_dagster.operations.tables.set_commit_mode import choose_commit_policy
 from cm_delta_dagster.remedies import RecoverTable, RelocateTables, RepairTable, advice
 from cm_delta_dagster.storage.stores import Stores
 from tests.client.commits.test_commit import append
 from tests.client.conftest import SCHEMA
+from tests.support.creation import create_table
 
 NAME = "main.test.t"
 

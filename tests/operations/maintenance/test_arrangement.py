@@ -19,7 +19,6 @@ from cm_delta_dagster.operations.maintenance.arrangement import COLUMNS_TAG, RUN
 from cm_delta_dagster.operations.maintenance.optimize import OptimizeOutcome, OptimizeResult, optimize, plan_optimize
 from cm_delta_dagster.operations.reading.history import history
 from cm_delta_dagster.operations.tables.clustering import cluster_by
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.write import append
 from cm_delta_dagster.protocol.actions.actions import AddFile
@@ -37,6 +36,7 @@ from cm_delta_dagster.spark.write.clustering import LayoutColumn
 from cm_delta_dagster.storage.stores import Stores
 from tests.support.actions import add_file
 from tests.support.builders import TableBuilder
+from tests.support.creation import create_table
 from tests.support.lake import vector
 
 ROWS = 2000

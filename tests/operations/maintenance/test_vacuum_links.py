@@ -19,11 +19,11 @@ from cm_delta_dagster.operations.onboarding.release import plan_release
 from cm_delta_dagster.operations.recovery.recover_warehouse import plan_warehouse_recovery, recover_warehouse
 from cm_delta_dagster.operations.recovery.relocate import plan_relocation, relocate
 from cm_delta_dagster.operations.tables.clone import CloneRequest, clone
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.orphan_files import find_orphan_files
 from cm_delta_dagster.operations.tables.purge import plan_purge, purge
 from cm_delta_dagster.operations.tables.replace_with_clone import replace_with_clone
+from tests.support.creation import create_table
 from tests.support.foreign_log import Action, add, lines, metadata, protocol
 from tests.support.lake import SCHEMA, Lake
 from tests.support.old_catalog import lose, reconnect

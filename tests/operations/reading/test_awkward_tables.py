@@ -12,11 +12,11 @@ from cm_delta_dagster.errors import InvalidArgumentError, SchemaMismatchError
 from cm_delta_dagster.operations.maintenance.optimize import optimize
 from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import merge
 from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
+from tests.support.creation import create_table
 
 STRING, LONG = PrimitiveType("string"), PrimitiveType("long")
 

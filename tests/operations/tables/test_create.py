@@ -19,14 +19,16 @@ from cm_delta_dagster.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
-from cm_delta_dagster.operations.tables.create import create_table
+from cm_delta_dagster.operations.tables.create import TableDesign
 from cm_delta_dagster.operations.tables.write_attempts import open_or_create
 from cm_delta_dagster.protocol.features.table_features import is_catalog_managed
 from cm_delta_dagster.protocol.schema.types import ArrayType, PrimitiveType, StructField, StructType
+from tests.support.creation import create_table
 from tests.support.lake import SCHEMA, Lake, broken_storage
 
 WITH_LIST = StructType((*SCHEMA.fields, StructField("tags", ArrayType(PrimitiveType("string")))))
 NAME = TableIdentifier("main", "test", "t")
+DESIGN = TableDesign(schema=SCHEMA, partition_columns=["day"])
 
 
 def version_0(lake: Lake, location: str) -> list[dict[str, Any]]:
@@ -201,9 +203,8 @@ def test_a_dropped_name_can_be_used_for_another_table(lake: Lake) -> None:
 
 
 def test_open_or_create_creates_once_and_opens_afterwards(lake: Lake) -> None:
-    arguments: dict[str, Any] = {"identifier": str(NAME), "schema": SCHEMA, "partition_columns": ["day"]}
-    created = open_or_create(lake.client, **arguments)
-    opened = open_or_create(lake.client, **arguments)
+    created = open_or_create(lake.client, identifier=str(NAME), design=DESIGN)
+    opened = open_or_create(lake.client, identifier=str(NAME), design=DESIGN)
     assert created.table_id == opened.table_id
 
 
@@ -216,7 +217,7 @@ def test_open_or_create_opens_a_concurrently_created_table(lake: Lake) -> None:
             winners.append(lake.new_table().table_id)
 
     lake.store.fails = overtake
-    table = open_or_create(lake.client, identifier=NAME, schema=SCHEMA, partition_columns=["day"])
+    table = open_or_create(lake.client, identifier=NAME, design=DESIGN)
     assert table.table_id == winners[1]
 
 
@@ -225,7 +226,7 @@ def test_of_many_concurrent_callers_one_creates_and_all_open_the_same_table(lake
     ids: list[str] = []
 
     def work() -> None:
-        ids.append(open_or_create(lake.client, identifier=NAME, schema=SCHEMA, partition_columns=["day"]).table_id)
+        ids.append(open_or_create(lake.client, identifier=NAME, design=DESIGN).table_id)
 
     threads = [threading.Thread(target=work) for _ in range(6)]
     for thread in threads:
@@ -249,7 +250,9 @@ def test_open_or_create_refuses_a_table_that_rows_of_the_schema_do_not_fit(
 ) -> None:
     lake.new_table()
     with pytest.raises(SchemaMismatchError):
-        open_or_create(lake.client, identifier=NAME, schema=schema, partition_columns=partition_columns)
+        open_or_create(
+            lake.client, identifier=NAME, design=TableDesign(schema=schema, partition_columns=partition_columns)
+        )
 
 
 def test_a_column_of_a_type_that_is_only_read_is_refused_and_nothing_is_left(lake: Lake) -> None:

@@ -22,13 +22,14 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.maintenance.authorization import require_permission
 from cm_delta_dagster.operations.maintenance.publish import publish
-from cm_delta_dagster.operations.tables.create import TableDesign, create_table, create_table_as
+from cm_delta_dagster.operations.tables.create import TableDesign
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.operations.tables.purge import plan_purge, purge, purge_abandoned
 from cm_delta_dagster.operations.tables.rename import rename_table
 from cm_delta_dagster.operations.tables.undrop import undrop_table
 from cm_delta_dagster.protocol.log.markers import WAREHOUSE_MARKER_NAME
 from cm_delta_dagster.storage.stores import Stores
+from tests.support.creation import create_table, create_table_as
 from tests.support.lake import SCHEMA, Lake, broken_storage
 
 NAME = "main.test.t"

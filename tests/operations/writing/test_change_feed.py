@@ -11,7 +11,6 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.operations.reading.change_query import ChangeRange
 from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.reading.read_changes_arrow import read_changes_arrow
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.writing import merge_rows
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.row_change import RowChange
@@ -20,6 +19,7 @@ from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.protocol.features.column_specs import Column, schema_of_columns
 from cm_delta_dagster.protocol.features.identity_columns import Identity
 from tests.support.builders import TableBuilder, rows_of
+from tests.support.creation import create_table
 
 FEED = {"delta.enableChangeDataFeed": "true"}
 

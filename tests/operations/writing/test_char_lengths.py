@@ -12,11 +12,11 @@ from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
 from cm_delta_dagster.operations.tables.alter import alter_table
 from cm_delta_dagster.operations.tables.alterations import ChangeColumn
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.write import append
 from cm_delta_dagster.protocol.features.column_specs import Column, schema_of_columns
 from tests.support.builders import rows_of
+from tests.support.creation import create_table
 
 _numbers = itertools.count()
 COLUMNS = (

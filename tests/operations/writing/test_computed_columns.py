@@ -22,13 +22,13 @@ from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.tables.alter import alter_table
 from cm_delta_dagster.operations.tables.alterations import EnableFeature
 from cm_delta_dagster.operations.tables.computed_columns import set_default, sync_identity
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.protocol.features.column_specs import Column, schema_of_columns
 from cm_delta_dagster.protocol.features.identity_columns import HIGH_WATER_MARK, Identity
 from tests.support.builders import rows_of
+from tests.support.creation import create_table
 
 _numbers = itertools.count()
 MAX_LONG = 2**63 - 1

@@ -18,7 +18,7 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.reading.history import history
 from cm_delta_dagster.operations.reading.read import read
-from cm_delta_dagster.operations.tables.create import TableDesign, create_table, create_table_as, first_schema
+from cm_delta_dagster.operations.tables.create import TableDesign, first_schema
 from cm_delta_dagster.operations.tables.write_attempts import write_attempts
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.write import append, overwrite
@@ -27,6 +27,7 @@ from cm_delta_dagster.operations.writing.write_transaction import CommitOptions
 from cm_delta_dagster.protocol.log.markers import WAREHOUSE_MARKER_NAME
 from cm_delta_dagster.spark.expressions.schema import schema_of
 from tests.support.builders import rows_of
+from tests.support.creation import create_table, create_table_as
 
 NAME = "main.test.t"
 

@@ -9,13 +9,13 @@ from pyspark.sql import functions as F
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import InvalidArgumentError, InvalidDataError, PartitionMismatchError
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.protocol.predicates.predicates import Comparison, ComparisonOperator, In, Predicate
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from tests.support.builders import TableBuilder
+from tests.support.creation import create_table
 
 
 @pytest.fixture

@@ -13,12 +13,13 @@ from cm_delta_dagster.operations.reading.read_arrow import read_arrow
 from cm_delta_dagster.operations.tables.alter import alter_table
 from cm_delta_dagster.operations.tables.alterations import AddColumns, DropColumns, NewColumn, RenameColumn
 from cm_delta_dagster.operations.tables.constraints import add_constraint
-from cm_delta_dagster.operations.tables.create import create_table, first_schema
+from cm_delta_dagster.operations.tables.create import first_schema
 from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.protocol.features.column_mapping import field_id
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.protocol.schema.types import schema_text, walk_fields
 from cm_delta_dagster.spark.expressions.schema import from_spark
+from tests.support.creation import create_table
 
 _FIRST = "cast(id as smallint) AS n, cast(id as smallint) AS p, named_struct('d', cast(1.25 as decimal(5,2))) AS s"
 _WIDER = "100000 AS n, 100000 AS p, named_struct('d', cast(123456.789 as decimal(12,4))) AS s, array(cast(1 as short)) AS new"

@@ -14,7 +14,6 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import InvalidDataError, PartitionMismatchError
 from cm_delta_dagster.operations.reading.read import read
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
 from cm_delta_dagster.operations.writing.merge_rows import merge_rows
 from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause
@@ -23,6 +22,7 @@ from cm_delta_dagster.protocol.features.column_specs import Column, schema_of_co
 from cm_delta_dagster.protocol.predicates.predicates import Comparison, ComparisonOperator
 from cm_delta_dagster.spark.changes.change_clauses import ClauseAction, ClauseKind
 from tests.support.builders import rows_of
+from tests.support.creation import create_table
 
 _numbers = itertools.count()
 UPDATE = RowClause(kind=ClauseKind.MATCHED, action=ClauseAction.UPDATE, assignments=None)

@@ -8,12 +8,13 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import SchemaMismatchError, TableNotFoundError
 from cm_delta_dagster.operations.reading.read import read
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
-from cm_delta_dagster.operations.tables.create import TableDesign, create_table, create_table_as, first_schema
+from cm_delta_dagster.operations.tables.create import TableDesign, first_schema
 from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
 from cm_delta_dagster.protocol.schema.types import StructType
 from cm_delta_dagster.spark.expressions.schema import from_spark
 from tests.support.builders import TableBuilder
+from tests.support.creation import create_table, create_table_as
 
 NESTED = {
     "array": "array()",

@@ -15,7 +15,6 @@ from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.operations.maintenance.optimize import optimize
 from cm_delta_dagster.operations.reading.read import read
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import merge
 from cm_delta_dagster.operations.writing.write import append, overwrite
@@ -33,6 +32,7 @@ from cm_delta_dagster.protocol.schema.types import (
 )
 from cm_delta_dagster.spark.expressions.schema import from_spark
 from tests.support.builders import rows_of
+from tests.support.creation import create_table
 
 _numbers = itertools.count()
 DDL = "`a b` long, p string, st struct<x:int,`y;z`:string>, l array<struct<e:date>>, m map<string,struct<v:int>>, n int not null"

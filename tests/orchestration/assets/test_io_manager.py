@@ -16,8 +16,8 @@ from cm_delta_dagster.errors import (
     TableAlreadyExistsError,
     TableNotFoundError,
 )
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
+from tests.support.creation import create_table
 from tests.support.dagster_assets import asset, refused
 
 pytestmark = pytest.mark.filterwarnings("ignore::dagster_shared.utils.warnings.BetaWarning")

@@ -11,11 +11,11 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import CatalogError
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
 from cm_delta_dagster.storage.stores import Stores
 from tests.catalog.sql.database.pooler import pooled
 from tests.support.actions import add_file
+from tests.support.creation import create_table
 
 pytestmark = pytest.mark.postgres
 

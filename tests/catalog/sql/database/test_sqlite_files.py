@@ -21,10 +21,10 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import CatalogUnavailableError, PermissionDeniedError
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
-from cm_delta_dagster.operations.tables.create import create_table
 from cm_delta_dagster.operations.tables.drop import drop_table
 from cm_delta_dagster.storage.stores import Stores
 from tests.client.conftest import SCHEMA
+from tests.support.creation import create_table
 
 ROOT = Path(__file__).parents[4]
 NAME = "main.test.t"
