@@ -79,14 +79,7 @@ class CreationMethods(ClientSession):
             SchemaMismatchError: a column name that Delta cannot store.
             UnsupportedFeatureError: schema or properties need a feature that this client does not have.
         """
-        design = TableDesign(
-            schema=self._schema(schema),
-            partition_columns=_columns(partition_by),
-            properties=dict(properties or {}),
-            description=description,
-            clustering_columns=_columns(cluster_by),
-            location=location,
-        )
+        design = self._empty_design(schema, partition_by, properties, description, cluster_by, location)
         return DeltaTable(
             self,
             create_or_replace(
@@ -109,15 +102,8 @@ class CreationMethods(ClientSession):
         Raises:
             SchemaMismatchError: the table exists, and its columns or partition columns differ from the arguments.
         """
-        table = open_or_create(
-            self.client,
-            identifier=name,
-            schema=self._schema(schema),
-            partition_columns=_columns(partition_by),
-            properties=properties,
-            description=description,
-            clustering_columns=_columns(cluster_by),
-        )
+        design = self._empty_design(schema, partition_by, properties, description, cluster_by)
+        table = open_or_create(self.client, identifier=name, design=design)
         return DeltaTable(self, table)
 
     def create_table_as(
@@ -319,12 +305,27 @@ class CreationMethods(ClientSession):
                 )
         return result
 
-    def _schema(self, schema: AnySchema) -> StructType:
-        """The schema of a new table; Spark analyses its expressions if it has some."""
+    def _empty_design(
+        self,
+        schema: AnySchema,
+        partition_by: str | Sequence[str],
+        properties: Mapping[str, str] | None,
+        description: str | None,
+        cluster_by: str | Sequence[str],
+        location: str | None = None,
+    ) -> TableDesign:
+        """The design of a table that is created without rows; Spark analyses the expressions of its schema if it has some."""
         parsed = _schema(schema)
         if has_defaults(parsed) or generated_columns(parsed):
             check_expression_types(self.spark, parsed)
-        return parsed
+        return TableDesign(
+            schema=parsed,
+            partition_columns=_columns(partition_by),
+            properties=dict(properties or {}),
+            description=description,
+            clustering_columns=_columns(cluster_by),
+            location=location,
+        )
 
     def _attempts(
         self, name: TableIdentifier | str, design: "_Design", *, same_partitions: bool = True

@@ -1,17 +1,16 @@
 """CREATE TABLE, empty or with its first rows (protocol heading "Creating and Dropping Catalog-managed Tables").
 
 Creation has three phases: the catalog reserves a table id and a location, the client writes version 0 there, the catalog
-registers the name. The first rows are part of version 0, so that no reader sees the table without them. A write operation
-that the caller passes in writes these rows to the reserved table.
+registers the name. The first rows are part of version 0, so that no reader sees the table without them. A write operation writes
+them to the reserved table.
 """
 
 import json
 import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
@@ -63,8 +62,6 @@ from cm_delta_dagster.protocol.statistics.layout_columns import check_clustering
 
 _log = logging.getLogger(__name__)
 
-_Result = TypeVar("_Result")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDesign:
@@ -88,23 +85,10 @@ class TableDesign:
         object.__setattr__(self, "properties", canonical_properties(self.properties))
 
 
-def create_table(
-    client: DeltaClient,
-    *,
-    identifier: TableIdentifier | str,
-    schema: StructType,
-    partition_columns: Sequence[str] = (),
-    properties: Mapping[str, str] | None = None,
-    description: str | None = None,
-    clustering_columns: Sequence[str] = (),
-    context: CommitContext = NO_CONTEXT,
+def create_empty(
+    client: DeltaClient, *, identifier: TableIdentifier | str, design: TableDesign, context: CommitContext = NO_CONTEXT
 ) -> Table:
-    """Create an empty table at version 0 and register its name.
-
-    Args:
-        partition_columns: top-level columns of ``schema``, in partition order; case is ignored.
-        properties: table properties in addition to those that this package sets on every table.
-        clustering_columns: up to four columns or fields of ``schema`` that ``optimize`` clusters rows by; case is ignored.
+    """Create an empty table of that design at version 0 and register its name.
 
     Raises:
         TableAlreadyExistsError: the name is taken; found before anything is written, or at the registration.
@@ -115,49 +99,9 @@ def create_table(
         CatalogUnavailableError, StorageError: a phase before the registration failed; the table does not exist.
         WarehouseMismatchError: the warehouse belongs to another catalog; nothing was written.
     """
-    design = TableDesign(
-        schema=schema,
-        partition_columns=partition_columns,
-        properties=dict(properties or {}),
-        description=description,
-        clustering_columns=clustering_columns,
-    )
-    return create_empty(client, identifier=identifier, design=design, context=context)
-
-
-def create_empty(
-    client: DeltaClient, *, identifier: TableIdentifier | str, design: TableDesign, context: CommitContext = NO_CONTEXT
-) -> Table:
-    """Create an empty table of that design at version 0 and register its name. Raises as :func:`create_table`."""
     with creation_of(client, identifier=identifier, design=design) as creation:
         creation.commit_empty(context)
     return creation.table()
-
-
-def create_table_as(
-    client: DeltaClient,
-    *,
-    identifier: TableIdentifier | str,
-    design: TableDesign,
-    write: Callable[[WriteTarget], _Result],
-) -> tuple[Table, _Result]:
-    """Create a table whose version 0 holds the rows that ``write`` writes, and register its name.
-
-    Args:
-        write: calls one operation, such as ``append`` or ``merge``, on the creation passed to it.
-
-    Returns:
-        The table and the result of ``write``.
-
-    Raises:
-        TableAlreadyExistsError: the name is taken; found before anything is written, or at the registration. All files
-            written for this table were deleted.
-        CmDeltaError: any error of :func:`create_table` and ``write``. The table does not exist, except perhaps after a
-            CommitStateUnknownError.
-    """
-    with creation_of(client, identifier=identifier, design=design) as creation:
-        result = write(creation)
-    return creation.table(), result
 
 
 def first_schema(offered: StructType) -> StructType:
@@ -185,11 +129,14 @@ def check_partitioning(table: WriteTarget, partition_columns: Sequence[str]) -> 
 def creation_of(
     client: DeltaClient, *, identifier: TableIdentifier | str, design: TableDesign
 ) -> Iterator[CreateTransaction]:
-    """Reserve the name of a table, whose version 0 the block commits.
+    """Reserve the name of a table, whose version 0 the block commits, empty or by a write such as ``append`` to the creation.
 
     Raises:
         InvalidArgumentError: the block committed nothing, so that no table was created.
-        CmDeltaError: any error of :func:`create_table`.
+        TableAlreadyExistsError: the name is taken; found before the block, or at the registration after it. All files written
+            for this table were deleted.
+        CmDeltaError: any error of :func:`create_empty` and of the block. The table does not exist, except perhaps after a
+            CommitStateUnknownError.
     """
     creation = reserve(client, identifier=identifier, design=design)
     with completed(client, creation):
@@ -230,14 +177,14 @@ def new_table_definition(name: TableIdentifier, design: TableDesign, *, now_ms: 
     """Metadata, without the id of the table, and protocol of a new catalog-managed table of that design.
 
     Raises:
-        InvalidArgumentError, SchemaMismatchError, UnsupportedFeatureError: as for :func:`create_table`.
+        InvalidArgumentError, SchemaMismatchError, UnsupportedFeatureError: as for :func:`create_empty`.
     """
     base = Metadata(id=str(uuid.uuid4()), schema_string="", partition_columns=(), configuration={}, created_time=now_ms)
     return definition_of(design, base=TableDefinition(protocol=catalog_managed_protocol(), metadata=base), name=name)
 
 
 def reserve(client: DeltaClient, *, identifier: TableIdentifier | str, design: TableDesign) -> CreateTransaction:
-    """Phase 1: check the design, then reserve the name. Raises as :func:`create_table`."""
+    """Phase 1: check the design, then reserve the name. Raises as :func:`create_empty`."""
     name = TableIdentifier.of(identifier)
     definition = new_table_definition(name, design, now_ms=client.now_ms())
     domains = _clustering(design, definition)

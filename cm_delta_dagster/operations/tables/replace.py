@@ -23,7 +23,7 @@ from cm_delta_dagster.operations.tables.create import (
     TableDesign,
     clustering_of,
     create_empty,
-    create_table_as,
+    creation_of,
     creation_parameters,
     definition_of,
 )
@@ -82,7 +82,7 @@ def create_or_replace(
 
     Raises:
         TableNotFoundError: ``mode`` is REPLACE and there is no such table.
-        CmDeltaError: as :func:`create_empty`, :func:`create_table_as` and :func:`replace_table`.
+        CmDeltaError: as :func:`create_empty`, :func:`creation_of` and :func:`replace_table`.
     """
     name = TableIdentifier.of(identifier)
     if mode is CreationMode.CREATE:
@@ -104,11 +104,9 @@ def _create(
     client: DeltaClient, name: TableIdentifier, design: TableDesign, frame: DataFrame | None, options: CommitOptions
 ) -> Table:
     if frame is not None:
-        rows = frame
-        table, _ = create_table_as(
-            client, identifier=name, design=design, write=lambda target: append(target, frame=rows, options=options)
-        )
-        return table
+        with creation_of(client, identifier=name, design=design) as creation:
+            append(creation, frame=frame, options=options)
+        return creation.table()
     return create_empty(client, identifier=name, design=design, context=options.context)
 
 

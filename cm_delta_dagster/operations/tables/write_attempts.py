@@ -1,7 +1,7 @@
 """Writes to a table that create it if it does not exist, by several clients at once."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from cm_delta_dagster.catalog.tables import TableIdentifier
@@ -12,7 +12,6 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import TableAlreadyExistsError, TableNotFoundError
 from cm_delta_dagster.operations.tables.create import TableDesign, check_partitioning, completed, reserve
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode, reconcile_schemas
-from cm_delta_dagster.protocol.schema.types import StructType
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +61,7 @@ class WriteAttempt:
             design: of a table that the attempt creates.
 
         Raises:
-            CmDeltaError: any error of :func:`create_table_as`.
+            CmDeltaError: any error of :func:`creation_of`.
         """
         target = self._table or self._reserved(design)
         if isinstance(target, Table):
@@ -119,7 +118,7 @@ def create_if_missing(
         design: called only if the table does not exist.
 
     Raises:
-        CmDeltaError: any error of :func:`create_table` but TableAlreadyExistsError.
+        CmDeltaError: any error of :func:`create_empty` but TableAlreadyExistsError.
     """
     for attempt in write_attempts(client, identifier=identifier):
         with attempt.target(design() if attempt.creates else None) as target:
@@ -129,33 +128,18 @@ def create_if_missing(
 
 
 def open_or_create(
-    client: DeltaClient,
-    *,
-    identifier: TableIdentifier | str,
-    schema: StructType,
-    partition_columns: Sequence[str] = (),
-    properties: Mapping[str, str] | None = None,
-    description: str | None = None,
-    clustering_columns: Sequence[str] = (),
-    context: CommitContext = NO_CONTEXT,
+    client: DeltaClient, *, identifier: TableIdentifier | str, design: TableDesign, context: CommitContext = NO_CONTEXT
 ) -> Table:
-    """Open the table of that name, or create it if it does not exist. Several clients may call this concurrently.
+    """Open the table of that name, or create it empty if it does not exist. Several clients may call this concurrently.
 
-    ``properties``, ``description`` and ``clustering_columns`` are ignored if the table exists. Arguments and errors are those of
-    :func:`create_table`, and:
+    Of a table that exists, only the columns and the partition columns of ``design`` are compared.
 
     Raises:
-        SchemaMismatchError: the table exists, and rows of ``schema`` cannot be appended to it or its partition columns
-            differ.
+        SchemaMismatchError: the table exists, and rows of the schema of ``design`` cannot be appended to it or its partition
+            columns differ.
+        CmDeltaError: as :func:`create_if_missing`.
     """
-    design = TableDesign(
-        schema=schema,
-        partition_columns=partition_columns,
-        properties=dict(properties or {}),
-        description=description,
-        clustering_columns=clustering_columns,
-    )
     table = create_if_missing(client, identifier=identifier, design=lambda: design, context=context)
-    reconcile_schemas(table.snapshot().schema, schema, mode=SchemaMode.STRICT)
-    check_partitioning(table, partition_columns)
+    reconcile_schemas(table.snapshot().schema, design.schema, mode=SchemaMode.STRICT)
+    check_partitioning(table, design.partition_columns)
     return table
