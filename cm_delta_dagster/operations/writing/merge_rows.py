@@ -5,11 +5,12 @@ and the files that change are read to write them. If the source is small, no row
 shuffled at most once, and of the rows that are written only those that change.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark.sql import Column, DataFrame
 
+from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.operations.arguments import names_table
@@ -18,15 +19,14 @@ from cm_delta_dagster.operations.writing.change_rows import RowChangeRun
 from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.resolve_change import (
     ResolvedChange,
-    evolved_shape,
     read_predicate,
     resolve_change,
-    usable_keys,
 )
 from cm_delta_dagster.operations.writing.row_change import RowChange, RowClause, check_clauses
 from cm_delta_dagster.operations.writing.table_files import (
     kept_row_ids,
 )
+from cm_delta_dagster.operations.writing.target_shape import TargetShape, shape_with_schema
 from cm_delta_dagster.operations.writing.write_result import WriteResult, earlier_write
 from cm_delta_dagster.operations.writing.write_transaction import (
     DEFAULT_OPTIONS,
@@ -37,8 +37,14 @@ from cm_delta_dagster.operations.writing.write_transaction import (
     start_write,
 )
 from cm_delta_dagster.protocol.actions.file_columns import size_of
+from cm_delta_dagster.protocol.features.enablement import without_own_metadata
 from cm_delta_dagster.protocol.features.table_features import check_writable
-from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, conjunction, to_sql
+from cm_delta_dagster.protocol.features.type_widening import widening_in_writes
+from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, column_path, conjunction, to_sql
+from cm_delta_dagster.protocol.predicates.references import KeyPair
+from cm_delta_dagster.protocol.schema.char_types import char_widths
+from cm_delta_dagster.protocol.schema.evolution import assigned_fields, evolved_by_merge
+from cm_delta_dagster.protocol.schema.types import StructField, StructType
 from cm_delta_dagster.spark.changes.change_clauses import ClauseKind
 from cm_delta_dagster.spark.changes.key_ranges import SourceRange, source_range
 from cm_delta_dagster.spark.changes.row_changes import ChangeSource, RowChangeQuery
@@ -81,7 +87,7 @@ def merge_rows(table: WriteTarget, *, change: RowChange, options: CommitOptions 
     if change.removes_rows:
         check_not_append_only(snapshot, "a merge that updates or deletes")
     offered = schema_of(frame)
-    shape = evolved_shape(change, snapshot, offered)
+    shape = _evolved_shape(change, snapshot, offered)
     resolved = resolve_change(
         change,
         snapshot,
@@ -98,9 +104,40 @@ def merge_rows(table: WriteTarget, *, change: RowChange, options: CommitOptions 
         ) as write,
         cached(frame) as source,
     ):
-        keys = usable_keys(resolved.keys, target=snapshot.schema, source=offered)
+        keys = _usable_keys(resolved.keys, target=snapshot.schema, source=offered)
         facts = source_range(source, keys, partition_columns=snapshot.partition_columns)
         return run_merge(write, change, resolved, source, facts)
+
+
+def _evolved_shape(change: RowChange, snapshot: Snapshot, offered: StructType) -> TargetShape:
+    """The table after the schema evolution that the clauses ask for; ``offered`` are the columns of the source.
+
+    Raises:
+        SchemaMismatchError, UnsupportedFeatureError: as ``shape_with_schema``.
+    """
+    if not change.evolves:
+        return TargetShape(schema=snapshot.schema, metadata=snapshot.metadata, protocol=snapshot.protocol)
+    # Clauses for rows without a partner do not see the source.
+    clauses = [clause for clause in change.clauses if clause.kind is not ClauseKind.NOT_MATCHED_BY_SOURCE]
+    offered = without_own_metadata(offered)
+    if all(clause.assignments is not None for clause in clauses):
+        paths = [column_path(name) for clause in clauses for name in clause.assignments or ()]
+        alias = change.target_alias.lower()
+        offered = assigned_fields(
+            offered, [path[1:] if len(path) > 1 and path[0].lower() == alias else path for path in paths]
+        )
+    widens = widening_in_writes(snapshot.properties)
+    return shape_with_schema(snapshot, evolved_by_merge(snapshot.schema, offered, widens=widens))
+
+
+def _usable_keys(keys: Iterable[KeyPair], *, target: StructType, source: StructType) -> list[tuple[str, StructField]]:
+    """The keys whose range in the source limits the files of the table: of the same type, which Spark compares as they are."""
+    usable = []
+    for pair in keys:
+        have, want = source.field(pair.source), target.field(pair.target)
+        if have is not None and want is not None and have.type == want.type and char_widths(want) is None:
+            usable.append((have.name, want))
+    return usable
 
 
 def run_merge(

@@ -1,9 +1,9 @@
-"""Resolves a row change: names and types, the evolved schema, and which rows of the table it depends on.
+"""Resolves a row change: names and types, and which rows of the table it depends on.
 
 Everything that can be refused is refused here, before a Spark job runs.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -16,19 +16,16 @@ from cm_delta_dagster.errors import CmDeltaError, InvalidArgumentError, SchemaMi
 from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.operations.writing.row_change import DEFAULT, Expression, RowChange, RowClause
 from cm_delta_dagster.operations.writing.stored_comparisons import StoredComparisons
-from cm_delta_dagster.operations.writing.target_shape import TargetShape, shape_with_schema
+from cm_delta_dagster.operations.writing.target_shape import TargetShape
 from cm_delta_dagster.protocol.changes.change_data_feed import FEATURE as CHANGE_DATA_FEED
-from cm_delta_dagster.protocol.features.enablement import without_own_metadata
 from cm_delta_dagster.protocol.features.generated_columns import check_no_default
 from cm_delta_dagster.protocol.features.identity_columns import check_not_given, identity_columns
 from cm_delta_dagster.protocol.features.table_features import is_active
-from cm_delta_dagster.protocol.features.type_widening import widening_in_writes
 from cm_delta_dagster.protocol.predicates.normal_forms import check_predicate
 from cm_delta_dagster.protocol.predicates.predicates import (
     AlwaysTrue,
     Or,
     Predicate,
-    column_path,
     conjunction,
 )
 from cm_delta_dagster.protocol.predicates.references import (
@@ -43,10 +40,8 @@ from cm_delta_dagster.protocol.predicates.sql_checks import Clock, at_moment, ca
 from cm_delta_dagster.protocol.predicates.sql_lexer import tokens_of
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
 from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
-from cm_delta_dagster.protocol.schema.char_types import char_widths
 from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
-from cm_delta_dagster.protocol.schema.evolution import assigned_fields, evolved_by_merge
-from cm_delta_dagster.protocol.schema.types import DataType, StructField, StructType, data_type_text
+from cm_delta_dagster.protocol.schema.types import DataType, StructType, data_type_text
 from cm_delta_dagster.spark.changes.change_clauses import ChangeClause, ClauseAction, ClauseKind
 from cm_delta_dagster.spark.expressions.assignments import (
     Assignment,
@@ -93,27 +88,6 @@ class ResolvedChange:
     on_target: Predicate
     by_source: tuple[Predicate, ...]
     computed: Mapping[str, Column]
-
-
-def evolved_shape(change: RowChange, snapshot: Snapshot, offered: StructType) -> TargetShape:
-    """The table after the schema evolution that the clauses ask for; ``offered`` are the columns of the source.
-
-    Raises:
-        SchemaMismatchError, UnsupportedFeatureError: as ``shape_with_schema``.
-    """
-    if not change.evolves:
-        return TargetShape(schema=snapshot.schema, metadata=snapshot.metadata, protocol=snapshot.protocol)
-    # Clauses for rows without a partner do not see the source.
-    clauses = [clause for clause in change.clauses if clause.kind is not ClauseKind.NOT_MATCHED_BY_SOURCE]
-    offered = without_own_metadata(offered)
-    if all(clause.assignments is not None for clause in clauses):
-        paths = [column_path(name) for clause in clauses for name in clause.assignments or ()]
-        alias = change.target_alias.lower()
-        offered = assigned_fields(
-            offered, [path[1:] if len(path) > 1 and path[0].lower() == alias else path for path in paths]
-        )
-    widens = widening_in_writes(snapshot.properties)
-    return shape_with_schema(snapshot, evolved_by_merge(snapshot.schema, offered, widens=widens))
 
 
 def resolve_change(
@@ -417,16 +391,6 @@ class _Resolution:
                     "columns, or merge the schema."
                 )
         return assigned
-
-
-def usable_keys(keys: Iterable[KeyPair], *, target: StructType, source: StructType) -> list[tuple[str, StructField]]:
-    """The keys whose range in the source limits the files of the table: of the same type, which Spark compares as they are."""
-    usable = []
-    for pair in keys:
-        have, want = source.field(pair.source), target.field(pair.target)
-        if have is not None and want is not None and have.type == want.type and char_widths(want) is None:
-            usable.append((have.name, want))
-    return usable
 
 
 def read_predicate(resolved: ResolvedChange, matched: Predicate, change: RowChange) -> Predicate:
