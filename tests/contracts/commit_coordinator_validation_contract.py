@@ -10,7 +10,7 @@ import pytest
 
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy
 from cm_delta_dagster.catalog.ratification import CommitProposal, InitialCommit, Ratified, VersionTaken
-from cm_delta_dagster.catalog.sql.ratification import ratifier
+from cm_delta_dagster.catalog.sql.ratification import coordinator
 from cm_delta_dagster.errors import CommitError, IllegalCommitError
 from cm_delta_dagster.protocol.actions.commit_json import decode_commit
 from cm_delta_dagster.protocol.commits.proposal_checks.content import MAX_CHECKED_BYTES
@@ -173,7 +173,7 @@ def an_invalid_commit_that_was_made_put_if_absent_is_recorded_with_a_warning(ben
                 file_size=checked.file_size,
                 sha256=checked.sha256,
             )
-            with logged_by(ratifier) as messages:
+            with logged_by(coordinator) as messages:
                 assert isinstance(catalog.record_published(table_id, record), Ratified)
             assert [
                 advice(TakeBackCommit(version=version)) in message and "'../x'" in message for message in messages

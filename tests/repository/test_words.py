@@ -22,7 +22,7 @@ WORDS = {
     r"nobody waits for": "asynchronous",
     r"hurry|begin_anew|unhurried|settle[sd]?|settling": "flush, reset_after_fork",
     r"soon": "schedule, once",
-    r"at_once": "single_statement_commit, concurrent, immediately",
+    r"at_once": "concurrent, immediately",
     r"accepted_(?!commits)\w+": "committed_files",
     r"plan_batch": "build_stream_plan",
     r"anew": "again",

@@ -36,8 +36,8 @@ from cm_delta_dagster.catalog.sql.policies.commit_policies import SqlCommitPolic
 from cm_delta_dagster.catalog.sql.policies.leases import SqlLeases
 from cm_delta_dagster.catalog.sql.policies.maintenance import SqlMaintenancePolicies
 from cm_delta_dagster.catalog.sql.policies.pins import SqlVersionPins
-from cm_delta_dagster.catalog.sql.ratification import approval_requests, commits, records, replacement, validation
-from cm_delta_dagster.catalog.sql.ratification.ratifier import Ratifier
+from cm_delta_dagster.catalog.sql.ratification import commits, replacement, validation
+from cm_delta_dagster.catalog.sql.ratification.coordinator import SqlCommitCoordinator
 from cm_delta_dagster.catalog.sql.rows import names
 from cm_delta_dagster.catalog.sql.rules.approvals import SqlApprovals
 from cm_delta_dagster.catalog.sql.rules.commit_rules import SqlCommitRules
@@ -96,11 +96,11 @@ class SqlCatalog:
         database = CallerDatabase(
             shared, principal or environment_principal(), now_ms=self._now_ms, record_refusal=audit.record_refusal
         )
-        self._ratifier = Ratifier(database, now_ms=self._now_ms, max_ahead_ms=max_clock_difference_ms)
         self._open_parts(database)
 
     def _open_parts(self, database: CallerDatabase) -> None:
         self._database = database
+        self.coordinator = SqlCommitCoordinator(database, max_ahead_ms=self._max_clock_difference_ms)
         self.feed = self.events = SqlFeed(database)
         self.namespaces = SqlNamespaces(database)
         self.commit_policies = SqlCommitPolicies(database)
@@ -119,7 +119,6 @@ class SqlCatalog:
         vars(other).update(vars(self))
         other._closes_database = False
         other._open_parts(self._database.acting_as(principal))
-        other._ratifier = self._ratifier.acting_in(other._database)
         return other
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -289,34 +288,19 @@ class SqlCatalog:
         return self._database.read(lambda connection: registry.list_tables(connection, parts))
 
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
-        """Ratify. Raises CommitRejectedError, TableNotFoundError, CatalogUnavailableError (unknown commit outcome)."""
-        names.check_proposal(proposal)
-        return self._ratifier.commit(table_id, proposal)
+        return self.coordinator.commit(table_id, proposal)
 
     def commit_together(self, proposals: Mapping[str, CommitProposal]) -> MultiTableOutcome:
-        """Ratify all or none. Raises CommitRejectedError, TableNotFoundError, CatalogError, InvalidArgumentError."""
-        if not proposals:
-            raise InvalidArgumentError("No commits were proposed together; give a proposal for at least one table.")
-        for proposal in proposals.values():
-            names.check_proposal(proposal)
-        return self._ratifier.commit_together(proposals)
+        return self.coordinator.commit_together(proposals)
 
     def request_approval(self, table_id: str, proposal: CommitProposal, request: ApprovalRequest) -> Approval | None:
-        """Keep the proposal. Raises CommitRefusedError, TableNotFoundError, CommitRejectedError."""
-        names.check_proposal(proposal)
-        now_ms = self._now_ms()
-        return self._database.write(
-            lambda connection: approval_requests.request(connection, table_id, proposal, request, now_ms=now_ms)
-        )
+        return self.coordinator.request_approval(table_id, proposal, request)
 
     def commit_lock(self, table_id: str, *, seconds: float) -> AbstractContextManager[bool]:
-        """The advisory commit lock of the table. Raises nothing."""
-        return self._database.shared.commit_lock(table_id, seconds=seconds)
+        return self.coordinator.commit_lock(table_id, seconds=seconds)
 
     def record_published(self, table_id: str, proposal: CommitProposal) -> Ratified | VersionTaken:
-        """Record a commit whose published file exists. Raises CommitRejectedError, TableNotFoundError."""
-        names.check_published(proposal)
-        return self._ratifier.record_published(table_id, proposal)
+        return self.coordinator.record_published(table_id, proposal)
 
     def get_ratified_commits(
         self,
@@ -326,28 +310,18 @@ class SqlCatalog:
         end: int | None = None,
         content_from_version: int | None = None,
     ) -> RatifiedCommits:
-        """Unpublished ratified commits in the inclusive range, and the head, in one statement. Raises TableNotFoundError."""
-        return self._database.read(
-            lambda connection: records.get_ratified_commits(
-                connection, table_id, start=start, end=end, content_from_version=content_from_version
-            )
+        return self.coordinator.get_ratified_commits(
+            table_id, start=start, end=end, content_from_version=content_from_version
         )
 
     def commit_records(self, table_id: str, *, start: int, end: int) -> tuple[RatifiedCommit, ...]:
-        """Records of versions, published or not, in one statement. Raises TableNotFoundError."""
-        return self._database.read(
-            lambda connection: records.commit_records(connection, table_id, start=start, end=end)
-        )
+        return self.coordinator.commit_records(table_id, start=start, end=end)
 
     def commit_digests(self, table_id: str, *, start: int, end: int) -> Mapping[int, str]:
-        """SHA-256 digests by version, in one statement."""
-        return self._database.read(
-            lambda connection: records.commit_digests(connection, table_id, start=start, end=end)
-        )
+        return self.coordinator.commit_digests(table_id, start=start, end=end)
 
     def set_published_version(self, table_id: str, version: int) -> None:
-        """Raise the published version. Raises InvalidArgumentError above the latest version, TableNotFoundError."""
-        self._ratifier.set_published_version(table_id, version)
+        self.coordinator.set_published_version(table_id, version)
 
     def back_up(self, target: Path) -> int:
         """Copy the database to the new file ``target`` while it is in use, and check the copy.

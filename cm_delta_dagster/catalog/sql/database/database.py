@@ -22,9 +22,9 @@ from cm_delta_dagster.catalog.sql.database import (
     backup,
     migrate,
     owning_role,
-    post_transaction,
     postgres_session,
     sqlite_files,
+    transaction_end,
 )
 from cm_delta_dagster.catalog.sql.database.commit_locks import AdvisoryCommitLocks, file_commit_lock
 from cm_delta_dagster.catalog.sql.database.engines import parsed_url, postgresql_engine, sqlite_engine, without_secrets
@@ -32,7 +32,6 @@ from cm_delta_dagster.catalog.sql.database.errors import (
     code_of,
     detail_of,
     had_no_effect,
-    is_busy,
     is_denied,
     is_unavailable,
 )
@@ -86,9 +85,9 @@ class Database:
         return self._url.render_as_string(hide_password=False)
 
     @property
-    def has_single_statement_commit(self) -> bool:
-        """Whether one statement of this database can write several tables."""
-        return not self._is_sqlite
+    def is_sqlite(self) -> bool:
+        """Whether it is a SQLite file; otherwise it is a PostgreSQL database."""
+        return self._is_sqlite
 
     def now_ms(self) -> int:
         """Epoch milliseconds: of this machine for SQLite, of the server for PostgreSQL.
@@ -234,19 +233,15 @@ class Database:
     def _transaction(self, engine: sa.Engine, statements: Callable[[sa.Connection], T]) -> T:
         with engine.connect() as connection:
             self._begin(connection)
-            post_transaction.forget(connection)
+            transaction_end.forget(connection)
             result = statements(connection)
             try:
-                connection.commit()
-            except sa.exc.DBAPIError as error:
-                if not is_busy(error) and not code_of(error).startswith("SQLITE_FULL"):
-                    # The transaction may be committed: do not run the statements again.
-                    raise CatalogUnavailableError(
-                        f"The catalog {self.shown_url} did not answer a commit of its database ({error.orig}); whether the "
-                        "change took effect is unknown. Check the state of the catalog before you retry."
-                    ) from error
-                raise
-            post_transaction.run(connection)
+                transaction_end.commit(connection)
+            except transaction_end.UnknownOutcomeError as error:
+                raise CatalogUnavailableError(
+                    f"The catalog {self.shown_url} did not answer a commit of its database ({error}); whether the change took "
+                    "effect is unknown. Check the state of the catalog before you retry."
+                ) from error
             return result
 
     def _begin(self, connection: sa.Connection) -> None:

@@ -16,6 +16,9 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.sql.database.postgres_session import is_pooled
 
+_IDLE = 0
+"""Status of a connection to PostgreSQL that is in no transaction."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Compiled:
@@ -60,7 +63,7 @@ class Prepared:
     def _run(self, connection: sa.Connection, parameters: Mapping[str, Any]) -> Any:
         driver: Any = connection.connection.dbapi_connection
         is_sqlite = connection.dialect.name == "sqlite"
-        in_transaction = driver.in_transaction if is_sqlite else not driver.autocommit
+        in_transaction = driver.in_transaction if is_sqlite else _has_transaction(driver)
         if in_transaction and not connection.in_transaction():
             connection.begin()  # The driver has begun, or begins, the transaction; SQLAlchemy is to end it.
         text, values = self._for_driver(connection.dialect, parameters)
@@ -100,18 +103,49 @@ def run_in_order(connection: sa.Connection, calls: Sequence[Call]) -> list[Seque
     it. The server begins each statement after the one before has ended.
     """
     driver: Any = connection.connection.dbapi_connection
-    if not has_pipeline(connection) or driver.autocommit:
+    if not has_pipeline(connection) or not _has_transaction(driver):
         return [statement.rows(connection, parameters) for statement, parameters in calls]
+    return _in_one_round_trip(connection, calls)
+
+
+def run_and_commit(connection: sa.Connection, calls: Sequence[Call]) -> list[Sequence[Any]]:
+    """:func:`run_in_order` in a PostgreSQL transaction, which it commits; the COMMIT takes no round trip of its own.
+
+    SQLAlchemy is left to end its own transaction, which sends nothing. If a statement fails, nothing is committed. If the
+    connection is lost, the transaction may be committed.
+    """
+    if has_pipeline(connection):
+        return _in_one_round_trip(connection, calls, then=["COMMIT"])
+    return run_in_order(connection, calls)
+
+
+def _in_one_round_trip(
+    connection: sa.Connection, calls: Sequence[Call], *, then: Sequence[str] = ()
+) -> list[Sequence[Any]]:
+    driver: Any = connection.connection.dbapi_connection
     if not connection.in_transaction():
         connection.begin()
+    first = []
+    if driver.info.transaction_status == _IDLE:
+        # The driver would wait for the answer to its own BEGIN. Until the pool takes the connection back, the transaction is ours.
+        driver.autocommit, first = True, ["BEGIN"]
     texts = [statement._for_driver(connection.dialect, parameters) for statement, parameters in calls]
     try:
         with driver.pipeline():
+            for text in first:
+                driver.execute(text)
             cursors = [driver.execute(text, values) for text, values in texts]
+            for text in then:
+                driver.execute(text)
     except connection.dialect.loaded_dbapi.Error as error:
         # The first error of all statements: the answers are received at the end of the block.
-        raise _mapped(connection, ";\n".join(text for text, _ in texts), error) from error
+        raise _mapped(connection, ";\n".join([*(text for text, _ in texts), *then]), error) from error
     return [statement._rows_of(connection, cursor) for (statement, _), cursor in zip(calls, cursors, strict=True)]
+
+
+def _has_transaction(driver: Any) -> bool:
+    """Whether a connection to PostgreSQL is in a transaction, or begins one with its next statement."""
+    return not driver.autocommit or driver.info.transaction_status != _IDLE
 
 
 def has_pipeline(connection: sa.Connection) -> bool:

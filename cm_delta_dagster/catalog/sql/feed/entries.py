@@ -16,13 +16,13 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.feed_kinds import FeedKind
-from cm_delta_dagster.catalog.sql.database import post_transaction
+from cm_delta_dagster.catalog.sql.database import transaction_end
 from cm_delta_dagster.catalog.sql.database.callers import caller_of
 from cm_delta_dagster.catalog.sql.database.prepared import Call, Prepared, run_in_order
 from cm_delta_dagster.catalog.sql.database.schema import FEED, FEED_COUNTER, FEED_WAITERS, IS_UNPLACED
@@ -71,12 +71,15 @@ _PLACE = (
     .values(position=sa.bindparam("latest", type_=sa.BigInteger) + _NUMBERED.c.number)
 )
 _SET_POSITION = sa.update(FEED_COUNTER).where(_THE_COUNTER).values(position=sa.bindparam("latest"))
-HAS_WAITERS = sa.exists(
-    sa.select(FEED_WAITERS.c.waiter_id).where(FEED_WAITERS.c.until_ms > sa.bindparam("now_ms", type_=sa.BigInteger))
-).label("has_waiters")
+_WAITERS = Prepared(
+    sa.select(FEED_WAITERS.c.waiter_id)
+    .where(FEED_WAITERS.c.until_ms > sa.bindparam("now_ms", type_=sa.BigInteger))
+    .limit(1)
+)
 # Without its own entry in the WAL: a transaction with a NOTIFY holds a lock of the whole server until it is durable.
 _NOTIFY = sa.text(f"SELECT set_config('synchronous_commit', 'off', true), pg_notify('{CHANNEL}', '')")
-_HAS_WAITERS = Prepared(sa.select(HAS_WAITERS))
+COUNTER = Prepared(sa.select(FEED_COUNTER.c.counter_id).where(_THE_COUNTER))
+"""Its rows are for :func:`require_counter`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,13 +105,32 @@ def kind_of_commit(version: int) -> FeedKind:
     return FeedKind.TABLE_CREATED if version == 0 else FeedKind.COMMIT
 
 
-def append(connection: sa.Connection, entry: NewEntry, *, after: Sequence[Call] = ()) -> None:
-    """Append an entry inside of the caller's transaction. An event of a table is appended under the lock of its row.
+def append(connection: sa.Connection, entry: NewEntry) -> None:
+    """Append an entry inside of the caller's transaction. An event of a table is appended under the lock of its row."""
+    row = _row_of(entry)
+    if connection.dialect.name == "sqlite":
+        _APPEND_PLACED.run(connection, {**row, "position": next_position(connection)})
+        return
+    if not _APPEND_UNPLACED.rows(connection, row):
+        raise lost_counter()
+    _notify_after(connection, at_ms=entry.at_ms)
 
-    Args:
-        after: statements without rows that run before.
+
+def append_at_end(connection: sa.Connection, entry: NewEntry, *, after: Sequence[Call]) -> None:
+    """Append an entry at the end of the transaction, after other statements, whose rows are not read.
+
+    The transaction has called :func:`require_counter`: without a counter no entry is appended.
     """
-    row = {
+    if connection.dialect.name == "sqlite":
+        run_in_order(connection, after)
+        append(connection, entry)
+        return
+    transaction_end.defer(connection, [*after, (_APPEND_UNPLACED, _row_of(entry))])
+    _notify_after(connection, at_ms=entry.at_ms)
+
+
+def _row_of(entry: NewEntry) -> dict[str, Any]:
+    return {
         "kind": entry.kind.value,
         "at_ms": entry.at_ms,
         "table_id": entry.table_id,
@@ -117,13 +139,6 @@ def append(connection: sa.Connection, entry: NewEntry, *, after: Sequence[Call] 
         "actor": entry.actor,
         "details": json.dumps(dict(entry.details)) if entry.details else None,
     }
-    if connection.dialect.name == "sqlite":
-        run_in_order(connection, after)
-        _APPEND_PLACED.run(connection, {**row, "position": next_position(connection)})
-        return
-    if not run_in_order(connection, [*after, (_APPEND_UNPLACED, row)])[-1]:
-        raise lost_counter()
-    notify_after_transaction(connection, at_ms=entry.at_ms)
 
 
 def append_event(
@@ -172,27 +187,25 @@ def skip_positions(connection: sa.Connection, count: int) -> None:
         raise lost_counter()
 
 
-def notify_after_transaction(connection: sa.Connection, *, at_ms: int) -> None:
+def _notify_after(connection: sa.Connection, *, at_ms: int) -> None:
     """Wake waiting readers after the transaction. Raises nothing: they also look by themselves."""
-    post_transaction.schedule(connection, partial(_notify_waiting, at_ms=at_ms))
+    transaction_end.follow(connection, (_WAITERS, {"now_ms": at_ms}), _notify)
 
 
-def _notify_waiting(connection: sa.Connection, *, at_ms: int) -> None:
+def _notify(connection: sa.Connection, waiters: Sequence[Any]) -> None:
+    if not waiters:
+        return
     try:
-        # Each statement is a transaction of its own, without requests that begin and end it.
-        connection.execution_options(isolation_level="AUTOCOMMIT")
-        if _HAS_WAITERS.rows(connection, {"now_ms": at_ms})[0].has_waiters:
-            connection.execute(_NOTIFY)
+        # A transaction of its own, without requests that begin and end it.
+        connection.execution_options(isolation_level="AUTOCOMMIT").execute(_NOTIFY)
     except sa.exc.SQLAlchemyError:
         _log.debug("Readers of the feed were not notified", exc_info=True)
 
 
-def notify(connection: sa.Connection) -> None:
-    """Wake waiting readers, outside of a transaction. Raises nothing."""
-    try:
-        connection.execute(_NOTIFY)
-    except sa.exc.SQLAlchemyError:
-        _log.debug("Readers of the feed were not notified", exc_info=True)
+def require_counter(rows: Sequence[Any]) -> None:
+    """Refuse a feed without its counter, given the rows of :data:`COUNTER`. Raises CatalogError."""
+    if not rows:
+        raise lost_counter()
 
 
 def lost_counter() -> CatalogError:

@@ -28,7 +28,7 @@ def wait(database: Database, has_new: Callable[[], bool], *, seconds: float) -> 
         return True
     if seconds <= 0:
         return False
-    if not database.has_single_statement_commit:
+    if database.is_sqlite:
         return _poll(has_new, deadline)
     return _listen(database, has_new, deadline)
 

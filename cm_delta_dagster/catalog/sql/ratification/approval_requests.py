@@ -21,23 +21,21 @@ from cm_delta_dagster.errors import (
     CommitRejectedError,
     InvalidArgumentError,
 )
-from cm_delta_dagster.protocol.actions.commit_json import CommitActions
-from cm_delta_dagster.protocol.commits.commit_fingerprint import fingerprint
 from cm_delta_dagster.remedies import DecideApproval
 
 
-def request(
-    connection: sa.Connection, table_id: str, proposal: CommitProposal, wanted: ApprovalRequest, *, now_ms: int
+def keep(
+    connection: sa.Connection, table_id: str, proposal: CommitProposal, request: ApprovalRequest
 ) -> Approval | None:
     """Keep a proposal that needs an approval, under the lock of the table's row; None if it needs none."""
     head = locked_heads.required_head(connection, table_id)
     context = context_of(
-        connection, table_id, proposal, head, identifier=identifier_of(head), kind=ProposalKind.PROPOSED, now_ms=now_ms
+        connection, table_id, proposal, head, identifier=identifier_of(head), kind=ProposalKind.PROPOSED
     )
     try:
         checks.run(connection, context)
     except ApprovalRequiredError as needed:
-        return _insert(connection, context, wanted, needed)
+        return _insert(connection, context, request, needed)
     return None
 
 
@@ -49,7 +47,7 @@ def _insert(
     existing = _existing(connection, context, request)
     if existing is not None:
         return existing
-    proposal, actions = context.proposal, _content_to_keep(context)
+    proposal, known = context.proposal, _fingerprint_to_keep(context)
     approval_id = uuid.uuid4().hex[:12]
     connection.execute(
         sa.insert(APPROVALS).values(
@@ -73,7 +71,7 @@ def _insert(
             file_size=proposal.file_size,
             sha256=proposal.sha256,
             content=proposal.content if proposal.mode is CommitMode.INLINE else None,
-            fingerprint=fingerprint(actions),
+            fingerprint=known,
             reason="",
         )
     )
@@ -91,14 +89,15 @@ def check_duration(request: ApprovalRequest) -> None:
         )
 
 
-def _content_to_keep(context: CommitContext) -> CommitActions:
-    """The actions of a commit that is to wait. Raises CommitRejectedError if the catalog cannot read them."""
-    if context.actions is None:
+def _fingerprint_to_keep(context: CommitContext) -> str:
+    """The fingerprint of a commit that is to wait. Raises CommitRejectedError if the catalog cannot read the commit."""
+    known = context.fingerprint
+    if known is None:
         raise CommitRejectedError(
             f"The commit of version {context.proposal.version} to {context.identifier} needs an approval, and the catalog cannot "
             "read its content, so that it cannot be kept. Nothing was committed. Propose it with its content."
         )
-    return context.actions
+    return known
 
 
 def close_ratified(connection: sa.Connection, context: CommitContext) -> None:
@@ -114,7 +113,7 @@ def close_ratified(connection: sa.Connection, context: CommitContext) -> None:
     connection.execute(approvals.LOCK, {"of_request": proposal.approval_id})
     row = approvals.pending(connection, proposal.approval_id)
     same_table = row.table_id == context.table_id and row.txn_id == proposal.summary.txn_id
-    if not same_table or context.actions is None or fingerprint(context.actions) != row.fingerprint:
+    if not same_table or context.fingerprint != row.fingerprint:
         raise ApprovalClosedError(
             f"The request {row.approval_id} was made for another commit than the proposed one. Nothing was committed. An "
             "approval proposes its own commit."

@@ -12,6 +12,7 @@ from cm_delta_dagster.catalog.commit_rules import CommitRule
 from cm_delta_dagster.catalog.sql.access import guard
 from cm_delta_dagster.catalog.sql.database.prepared import Call, Prepared, has_pipeline, run_in_order
 from cm_delta_dagster.catalog.sql.database.schema import ACTIVE_CHECKS, TABLES
+from cm_delta_dagster.catalog.sql.feed import entries
 from cm_delta_dagster.catalog.sql.rows.active_checks import IS_ACTIVE_FOR_TABLE
 from cm_delta_dagster.catalog.sql.rows.errors import unknown_table
 from cm_delta_dagster.catalog.sql.rows.locked_heads import LOCKED_HEAD, required_head
@@ -75,12 +76,15 @@ def locked_for_checks(connection: sa.Connection, table_ids: Sequence[str]) -> di
     The server locks the rows in the order of ``table_ids``, and begins the reads afterwards. Raises TableNotFoundError.
     """
     if not has_pipeline(connection):
+        entries.require_counter(entries.COUNTER.rows(connection, {}))
         return {
             table_id: (required_head(connection, table_id), CheckReads(connection, table_id)) for table_id in table_ids
         }
     locks = [(LOCKED_HEAD, {"of_table": table_id}) for table_id in table_ids]
     reads = {table_id: statements(connection, table_id) for table_id in table_ids}
-    answers = iter(run_in_order(connection, [*locks, *chain.from_iterable(reads.values())]))
+    counter, *others = run_in_order(connection, [(entries.COUNTER, {}), *locks, *chain.from_iterable(reads.values())])
+    entries.require_counter(counter)
+    answers = iter(others)
     heads = dict(zip(table_ids, islice(answers, len(locks)), strict=True))
     for table_id, rows in heads.items():
         if not rows:

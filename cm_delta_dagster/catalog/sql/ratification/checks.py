@@ -1,8 +1,7 @@
 """Checks that a proposal must pass before it is ratified, in order.
 
 To add a check, write a module with a function that is a ``Check`` of ``context``, and add it to ``CHECKS``. It runs for the tables
-below the scopes for which ``active_checks.activate`` was called. A proposal for a table without an active check runs none of them,
-and PostgreSQL ratifies it in a single statement.
+below the scopes for which ``active_checks.activate`` was called.
 """
 
 from collections.abc import Mapping

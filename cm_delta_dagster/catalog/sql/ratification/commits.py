@@ -25,14 +25,14 @@ from cm_delta_dagster.catalog.ratification import (
     VersionTaken,
 )
 from cm_delta_dagster.catalog.sql.access import guard
-from cm_delta_dagster.catalog.sql.database.callers import caller_of
-from cm_delta_dagster.catalog.sql.database.prepared import Prepared
+from cm_delta_dagster.catalog.sql.database.callers import caller_of, now_of
+from cm_delta_dagster.catalog.sql.database.prepared import Call, Prepared, run_in_order
 from cm_delta_dagster.catalog.sql.database.schema import COMMITS, TABLES, identifier_of
 from cm_delta_dagster.catalog.sql.feed import entries
 from cm_delta_dagster.catalog.sql.ratification import approval_requests, cached_content, checks, grant_check
 from cm_delta_dagster.catalog.sql.ratification.check_reads import CheckReads, locked_for_checks
 from cm_delta_dagster.catalog.sql.ratification.context import Accepted, ProposalKind, context_of
-from cm_delta_dagster.catalog.sql.rows import application_ids, definitions, locked_heads, marks
+from cm_delta_dagster.catalog.sql.rows import application_ids, definitions, marks
 from cm_delta_dagster.catalog.sql.rows.commits import (
     COMMIT_COLUMNS,
     HEAD_COLUMNS,
@@ -83,21 +83,10 @@ _PUBLISH_WITHOUT_GRANTS = _PUBLISH.where(~guard.IS_ENABLED.element)
 _HEAD = sa.select(*HEAD_COLUMNS).where(THE_TABLE)
 
 
-def commit(
-    connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int, max_ahead_ms: int
-) -> CommitOutcome:
-    """Compare and set the latest version, under the lock of the table's row."""
-    head, reads = locked_for_checks(connection, [table_id])[table_id]
-    answer = _answer_without_effect(connection, table_id, proposal, head)
-    if answer is not None:
-        return answer
-    return _accept(connection, table_id, proposal, head, reads, now_ms=now_ms, max_ahead_ms=max_ahead_ms)
-
-
-def commit_together(
-    connection: sa.Connection, proposals: Mapping[str, CommitProposal], *, now_ms: int, max_ahead_ms: int
+def ratify(
+    connection: sa.Connection, proposals: Mapping[str, CommitProposal], *, max_ahead_ms: int
 ) -> MultiTableOutcome:
-    """Compare and set the latest versions of several tables, under the locks of their rows.
+    """Compare and set the latest version of each table, under the locks of their rows: all of them or none.
 
     The rows are locked in the order of the ids, so that commits do not wait for each other in a circle.
     """
@@ -110,7 +99,7 @@ def commit_together(
     if len(repeated) == len(proposals):
         return RatifiedTogether(commits=repeated)
     if repeated:
-        raise partly_ratified(proposals, repeated)
+        raise _partly_ratified(proposals, repeated)
     refusals = {
         table_id: answer
         for table_id, answer in answers.items()
@@ -120,17 +109,17 @@ def commit_together(
         return RefusedTogether(refusals=refusals)
     try:
         accepted = {
-            table_id: _accept(
-                connection, table_id, proposals[table_id], head, reads, now_ms=now_ms, max_ahead_ms=max_ahead_ms
-            )
+            table_id: _accept(connection, table_id, proposals[table_id], head, reads, max_ahead_ms=max_ahead_ms)
             for table_id, (head, reads) in locked.items()
         }
     except ApprovalRequiredError as needed:
-        raise cannot_wait(needed) from needed
+        if len(proposals) == 1:
+            raise
+        raise _cannot_wait(needed) from needed
     return RatifiedTogether(commits=accepted)
 
 
-def partly_ratified(proposals: Iterable[str], ratified: Iterable[str]) -> CatalogError:
+def _partly_ratified(proposals: Iterable[str], ratified: Iterable[str]) -> CatalogError:
     """The error if some of the proposals that are to be ratified together are ratified."""
     return CatalogError(
         f"Of the proposals for {', '.join(proposals)}, which are to be ratified together, those for {', '.join(ratified)} are "
@@ -139,7 +128,7 @@ def partly_ratified(proposals: Iterable[str], ratified: Iterable[str]) -> Catalo
     )
 
 
-def cannot_wait(needed: ApprovalRequiredError) -> CommitRefusedError:
+def _cannot_wait(needed: ApprovalRequiredError) -> CommitRefusedError:
     """The refusal of commits to several tables, one of which needs an approval."""
     return CommitRefusedError(
         f"{needed} A transaction over several tables cannot wait for an approval, and nothing of it was committed. Write to "
@@ -165,7 +154,6 @@ def _accept(
     head: Any,
     reads: CheckReads,
     *,
-    now_ms: int,
     max_ahead_ms: int,
 ) -> Ratified:
     """Ratify the proposal if it is consistent and passes the checks. Raises CommitRejectedError, CommitRefusedError."""
@@ -180,13 +168,13 @@ def _accept(
         proposal.version,
         proposal.summary,
         previous=head.latest_in_commit_timestamp,
-        now_ms=now_ms,
+        now_ms=now_of(connection),
         max_ahead_ms=max_ahead_ms,
     )
-    accepted = _check(connection, table_id, proposal, head, identifier=identifier_of(head), now_ms=now_ms, reads=reads)
+    accepted = _check(connection, table_id, proposal, head, identifier=identifier_of(head), reads=reads)
     marks.check(proposal, head)
     published = max(reported, head.published_version)
-    _ratify(connection, table_id, accepted, head, published=published, now_ms=now_ms)
+    _ratify(connection, table_id, accepted, head, published=published)
     return Ratified(version=proposal.version, latest_version=proposal.version, published_version=published)
 
 
@@ -197,14 +185,11 @@ def _check(
     head: Any,
     *,
     identifier: TableIdentifier,
-    now_ms: int,
     reads: CheckReads | None = None,
 ) -> Accepted:
     """Run the checks; an approved proposal closes its request. Without a head it is the registration of the table."""
     kind = ProposalKind.PUBLISHED if proposal.mode is CommitMode.PUT_IF_ABSENT else ProposalKind.PROPOSED
-    context = context_of(
-        connection, table_id, proposal, head, identifier=identifier, kind=kind, now_ms=now_ms, reads=reads
-    )
+    context = context_of(connection, table_id, proposal, head, identifier=identifier, kind=kind, reads=reads)
     approval_requests.close_ratified(connection, context)
     return checks.run(connection, context)
 
@@ -234,11 +219,9 @@ def check_timestamp(
     )
 
 
-def record_published(
-    connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int
-) -> Ratified | VersionTaken:
+def record_published(connection: sa.Connection, table_id: str, proposal: CommitProposal) -> Ratified | VersionTaken:
     """Record a commit, whose published file exists, as ratified and published, under the lock of the table's row."""
-    head = locked_heads.required_head(connection, table_id)
+    head, reads = locked_for_checks(connection, [table_id])[table_id]
     if proposal.version <= head.latest_version:
         rows = connection.execute(_WINNERS, {"of_table": table_id, "first": proposal.version}).all()
         if rows and rows[0].txn_id == proposal.summary.txn_id:
@@ -251,14 +234,12 @@ def record_published(
             f"table are made {policy.kind.value} and it is published up to version {head.published_version} of "
             f"{head.latest_version}. A writer added the file to its _delta_log without the catalog."
         )
-    accepted = _check(connection, table_id, proposal, head, identifier=identifier_of(head), now_ms=now_ms)
-    _ratify(connection, table_id, accepted, head, published=proposal.version, now_ms=now_ms)
+    accepted = _check(connection, table_id, proposal, head, identifier=identifier_of(head), reads=reads)
+    _ratify(connection, table_id, accepted, head, published=proposal.version)
     return Ratified(version=proposal.version, latest_version=proposal.version, published_version=proposal.version)
 
 
-def _ratify(
-    connection: sa.Connection, table_id: str, accepted: Accepted, head: Any, *, published: int, now_ms: int
-) -> None:
+def _ratify(connection: sa.Connection, table_id: str, accepted: Accepted, head: Any, *, published: int) -> None:
     proposal = accepted.proposal
     latest, latest_timestamp = head.latest_version, head.latest_in_commit_timestamp
     if proposal.version > latest + 1:
@@ -272,17 +253,6 @@ def _ratify(
             f"{utc_text(proposal.summary.in_commit_timestamp)}, not later than {utc_text(latest_timestamp)} of version "
             f"{latest}: each must be greater than the one before."
         )
-    content_from = cached_content.content_from_after(proposal, head.content_from)
-    insert_commit(
-        connection,
-        table_id,
-        proposal,
-        data_version=proposal.version if proposal.summary.data_change else head.latest_data_version,
-        published=published,
-        content_from=content_from,
-        now_ms=now_ms,
-    )
-    marks.record(connection, table_id, proposal, head)
     if accepted.forgets_definition:
         definitions.forget(connection, table_id)
     definitions.record(
@@ -294,16 +264,28 @@ def _ratify(
         in_commit_timestamp=proposal.summary.in_commit_timestamp,
         changed_by_commit=True,
     )
-    cached_content.delete_unneeded(
+    content_from = cached_content.content_from_after(proposal, head.content_from)
+    writes = _commit_writes(
         connection,
+        table_id,
+        proposal,
+        data_version=proposal.version if proposal.summary.data_change else head.latest_data_version,
+        published=published,
+        content_from=content_from,
+    )
+    writes += marks.writes(table_id, proposal, head)
+    writes += cached_content.deletions(
         table_id,
         published=(head.published_version, published),
         content_from=(head.content_from, content_from),
         keeps_inline=accepted.keeps_inline,
     )
+    entries.append_at_end(
+        connection, entries.of_commit(table_id, proposal.version, now_ms=now_of(connection)), after=writes
+    )
 
 
-def insert_commit(
+def _commit_writes(
     connection: sa.Connection,
     table_id: str,
     proposal: CommitProposal,
@@ -311,28 +293,22 @@ def insert_commit(
     data_version: int,
     published: int,
     content_from: int,
-    now_ms: int,
-) -> None:
-    """Advance the table and write the commit and its entry of the feed. The caller holds the table's row lock."""
-    summary = proposal.summary
+) -> list[Call]:
+    """The statements that advance the table and insert the commit. The caller holds the lock of the table's row."""
     advance = {
         "of_table": table_id,
         "new_version": proposal.version,
         "new_data_version": data_version,
-        "new_timestamp": summary.in_commit_timestamp,
+        "new_timestamp": proposal.summary.in_commit_timestamp,
         "published": published,
         "new_content_from": content_from,
     }
-    values = values_of(table_id, proposal, now_ms=now_ms, principal=caller_of(connection))
-    entries.append(
-        connection,
-        entries.of_commit(table_id, proposal.version, now_ms=now_ms),
-        after=[
-            (_ADVANCE, advance),
-            (_INSERT, values | {"data_version": data_version}),
-            *application_ids.writes(connection, table_id, proposal, now_ms=now_ms),
-        ],
-    )
+    values = values_of(table_id, proposal, now_ms=now_of(connection), principal=caller_of(connection))
+    return [
+        (_ADVANCE, advance),
+        (_INSERT, values | {"data_version": data_version}),
+        *application_ids.writes(connection, table_id, proposal),
+    ]
 
 
 def insert_initial_commit(
@@ -342,7 +318,6 @@ def insert_initial_commit(
     *,
     summary: CommitSummary,
     initial: InitialCommit | None,
-    now_ms: int,
 ) -> None:
     """Insert version 0, which is already published, under its published name. Raises CommitRefusedError."""
     proposal = CommitProposal(
@@ -357,16 +332,17 @@ def insert_initial_commit(
         sha256=None if initial is None else initial.sha256,
         content_to_check=None if initial is None else initial.content,
     )
-    _check(connection, table_id, proposal, None, identifier=identifier, now_ms=now_ms)
-    insert_commit(
+    _check(connection, table_id, proposal, None, identifier=identifier)
+    writes = _commit_writes(
         connection,
         table_id,
         proposal,
         data_version=0,
         published=0,
         content_from=cached_content.content_from_after(proposal, 0),
-        now_ms=now_ms,
     )
+    run_in_order(connection, writes)
+    entries.append(connection, entries.of_commit(table_id, 0, now_ms=now_of(connection)))
     if initial is not None:
         definitions.record(
             connection,
@@ -404,12 +380,12 @@ def set_published_version(connection: sa.Connection, table_id: str, version: int
     """Raise the published version, at most to the latest one, and delete the content that is no longer needed."""
     parameters = {"of_table": table_id, "published": version}
     if connection.execute(_PUBLISH_WITHOUT_GRANTS, parameters).rowcount:
-        cached_content.delete_published(connection, table_id, version)
+        run_in_order(connection, [cached_content.deletion(table_id, version)])
         return
     guard.require_on_table(connection, guard.Operation.PUBLISH, table_id)
     if connection.execute(_PUBLISH, parameters).rowcount:
         keeps_inline = grant_check.keeps_inline(connection, table_id)
-        cached_content.delete_published(connection, table_id, version, keeps_inline=keeps_inline)
+        run_in_order(connection, [cached_content.deletion(table_id, version, keeps_inline=keeps_inline)])
         return
     head = connection.execute(_HEAD, {"of_table": table_id}).one_or_none()
     if head is None:

@@ -10,12 +10,13 @@ from typing import Any, TypeAlias
 import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.ratification import CommitProposal
-from cm_delta_dagster.catalog.sql.database.callers import caller_of
+from cm_delta_dagster.catalog.sql.database.callers import caller_of, now_of
 from cm_delta_dagster.catalog.sql.ratification.check_reads import CheckReads
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions, decode_commit
 from cm_delta_dagster.protocol.commits.commit_content import CommitContent, content_of
+from cm_delta_dagster.protocol.commits.commit_fingerprint import fingerprint
 from cm_delta_dagster.protocol.commits.proposal_checks.content import MAX_CHECKED_BYTES
 from cm_delta_dagster.refusals import Refusal
 
@@ -94,7 +95,18 @@ class CommitContext:
     @cached_property
     def content(self) -> CommitContent | None:
         """What the commit does; None as for :attr:`actions`."""
-        return None if self.actions is None else content_of(self.actions)
+        if self.actions is None:
+            return None
+        checked = self.proposal.checked
+        return content_of(self.actions) if checked is None else checked.content
+
+    @property
+    def fingerprint(self) -> str | None:
+        """What identifies the commit whatever its version; None as for :attr:`actions`."""
+        if self.actions is None:
+            return None
+        checked = self.proposal.checked
+        return fingerprint(self.actions) if checked is None else checked.fingerprint
 
     def refusal(self, *, rule: str, scope: str, reason: str) -> Refusal:
         """The refusal of this proposal; add ``set_by`` and ``ask`` with ``dataclasses.replace`` where they are known."""
@@ -110,7 +122,6 @@ def context_of(
     *,
     identifier: TableIdentifier,
     kind: ProposalKind,
-    now_ms: int,
     reads: CheckReads | None = None,
 ) -> CommitContext:
     """What the checks of the proposal know of it."""
@@ -120,7 +131,7 @@ def context_of(
         proposal=proposal,
         head=head,
         caller=caller_of(connection),
-        now_ms=now_ms,
+        now_ms=now_of(connection),
         kind=ProposalKind.REGISTERED if head is None else kind,
         reads=reads or CheckReads(connection, table_id),
     )

@@ -9,6 +9,7 @@ adoption record are not checked, for the same reason; both read each of them fir
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 import sqlalchemy as sa
@@ -17,9 +18,10 @@ from cm_delta_dagster.catalog.access import Privilege
 from cm_delta_dagster.catalog.ratification import CommitProposal, InitialCommit
 from cm_delta_dagster.catalog.sql.access import guard
 from cm_delta_dagster.catalog.sql.database.caller_database import CallerDatabase
+from cm_delta_dagster.catalog.sql.ratification.check_reads import CheckReads
 from cm_delta_dagster.catalog.sql.ratification.context import checked_bytes
 from cm_delta_dagster.catalog.sql.rows import definitions, locations
-from cm_delta_dagster.errors import CommitRefusedError, IllegalCommitError
+from cm_delta_dagster.errors import CommitRefusedError, CorruptLogError, IllegalCommitError
 from cm_delta_dagster.protocol.actions.paths import canonical_location, resolve_path
 from cm_delta_dagster.protocol.commits.proposal_checks.content import (
     MAX_CHECKED_BYTES,
@@ -56,11 +58,10 @@ def _checked(database: CallerDatabase, table_id: str, proposal: CommitProposal) 
         return replace(proposal, checked=None)
     is_small = len(data) < _SMALL_BYTES
 
-    def require_privilege() -> None:
-        database.read(lambda connection: _require_privilege(connection, table_id, proposal))
+    def require_privilege() -> bool:
+        return database.read(lambda connection: _require_privilege(connection, table_id, proposal))
 
-    if not is_small:
-        require_privilege()
+    has_checks = False if is_small else require_privilege()
     try:
         content = check_content(data)
         if content.absolute_paths or (content.metadata is None) != (content.protocol is None):
@@ -69,7 +70,17 @@ def _checked(database: CallerDatabase, table_id: str, proposal: CommitProposal) 
         if is_small:
             require_privilege()
         raise
+    if has_checks or (proposal.approval_id is not None and not is_small):
+        _compute(content, with_fingerprint=proposal.approval_id is not None)
     return replace(proposal, checked=content)
+
+
+def _compute(content: CheckedContent, *, with_fingerprint: bool) -> None:
+    """Compute what the active checks will ask for, which takes long for a large commit, before rows are locked."""
+    with suppress(CorruptLogError):
+        _ = content.content
+        if with_fingerprint:
+            _ = content.fingerprint
 
 
 def check_initial(database: CallerDatabase, table_id: str, initial: InitialCommit | None, *, operation: str) -> None:
@@ -97,12 +108,14 @@ def flaw_of_published(proposal: CommitProposal) -> str | None:
     return None
 
 
-def _require_privilege(connection: sa.Connection, table_id: str, proposal: CommitProposal) -> None:
-    if not guard.is_enabled(connection) or not guard.held_on_table(connection, table_id).isdisjoint(_COMMITS):
-        return
+def _require_privilege(connection: sa.Connection, table_id: str, proposal: CommitProposal) -> bool:
+    """Refuse a caller that may not commit to the table. Returns whether a check is active for the table."""
+    reads = CheckReads(connection, table_id)
+    if not guard.is_enabled(connection) or not reads.privileges.isdisjoint(_COMMITS):
+        return bool(reads.active)
     identifier = guard.identifier_of_table(connection, table_id)
     if identifier is None:  # The transaction raises TableNotFoundError.
-        return
+        return False
     what = f"The commit of version {proposal.version} to {identifier}"
     refusal = guard.missing(connection, what, _COMMITS[:1], on=str(identifier), table_id=table_id)
     raise CommitRefusedError(str(refusal), refusal=refusal)

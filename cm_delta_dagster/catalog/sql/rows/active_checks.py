@@ -2,13 +2,10 @@
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.sql.database.schema import ACTIVE_CHECKS, TABLES, scope_keys
+from cm_delta_dagster.catalog.sql.database.schema import ACTIVE_CHECKS, scope_keys
 
 IS_ACTIVE_FOR_TABLE = ACTIVE_CHECKS.c.scope.in_(scope_keys())
 """Whether a row of ``ACTIVE_CHECKS`` applies to the table of a row of ``TABLES``."""
-
-NONE_ACTIVE = ~sa.exists(sa.select(ACTIVE_CHECKS.c.scope).where(IS_ACTIVE_FOR_TABLE).correlate(TABLES))
-"""Whether a proposal for the table of a row of ``TABLES`` needs no check."""
 
 
 def activate(connection: sa.Connection, name: str, scope: str) -> None:

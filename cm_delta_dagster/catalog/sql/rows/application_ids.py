@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from cm_delta_dagster.catalog.ratification import CommitProposal
-from cm_delta_dagster.catalog.sql.database.callers import caller_of
+from cm_delta_dagster.catalog.sql.database.callers import caller_of, now_of
 from cm_delta_dagster.catalog.sql.database.prepared import Call, Prepared
 from cm_delta_dagster.catalog.sql.database.schema import APPLICATION_IDS, APPROVALS
 from cm_delta_dagster.catalog.texts import is_storable
@@ -29,23 +29,27 @@ _OWNERS = sa.select(APPLICATION_IDS.c.app_id, APPLICATION_IDS.c.principal).where
 _REQUESTED_BY = sa.select(APPROVALS.c.requested_by).where(APPROVALS.c.approval_id == sa.bindparam("of_request"))
 
 
-def changed_by(insert: Any) -> Any:
-    """The insertion of rows into ``APPLICATION_IDS``, of which those that exist get the new principal if it is another one."""
-    new = insert.excluded
-    return insert.on_conflict_do_update(
-        index_elements=_THE_KEY,
-        set_={"principal": new.principal, "since_ms": new.since_ms},
-        where=APPLICATION_IDS.c.principal.is_distinct_from(new.principal),
-    )
-
-
 _ROW: dict[str, sa.BindParameter[Any]] = {
     column.name: sa.bindparam(f"new_{column.name}") for column in APPLICATION_IDS.c
 }
+
+
+def _set(insert: Any) -> Prepared:
+    """The insertion of a row; if there is one, it gets the new principal if that is another one."""
+    new = insert.excluded
+    return Prepared(
+        insert.values(_ROW).on_conflict_do_update(
+            index_elements=_THE_KEY,
+            set_={"principal": new.principal, "since_ms": new.since_ms},
+            where=APPLICATION_IDS.c.principal.is_distinct_from(new.principal),
+        )
+    )
+
+
 _SET: Mapping[str, Prepared] = MappingProxyType(
     {
-        "sqlite": Prepared(changed_by(sqlite.insert(APPLICATION_IDS).values(_ROW))),
-        "postgresql": Prepared(changed_by(postgresql.insert(APPLICATION_IDS).values(_ROW))),
+        "sqlite": _set(sqlite.insert(APPLICATION_IDS)),
+        "postgresql": _set(postgresql.insert(APPLICATION_IDS)),
     }
 )
 
@@ -78,14 +82,14 @@ def of_another(
     return None
 
 
-def writes(connection: sa.Connection, table_id: str, proposal: CommitProposal, *, now_ms: int) -> list[Call]:
+def writes(connection: sa.Connection, table_id: str, proposal: CommitProposal) -> list[Call]:
     """The statements that record who has set the application ids of the proposal."""
     app_ids = () if proposal.checked is None else stored_ids(proposal.checked.app_ids)
     if not app_ids:
         return []
     principal = _principal(connection, proposal)
     statement = _SET[connection.dialect.name]
-    shared = {"new_table_id": table_id, "new_principal": principal, "new_since_ms": now_ms}
+    shared = {"new_table_id": table_id, "new_principal": principal, "new_since_ms": now_of(connection)}
     return [(statement, {**shared, "new_app_id": app_id}) for app_id in app_ids]
 
 

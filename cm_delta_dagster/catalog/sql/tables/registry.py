@@ -191,7 +191,7 @@ def register_table(
     except sa.exc.IntegrityError as error:
         raise name_taken(identifier) from error
     commit_policies.adopt(connection, table_id)
-    commits.insert_initial_commit(connection, table_id, identifier, summary=summary, initial=initial, now_ms=now_ms)
+    commits.insert_initial_commit(connection, table_id, identifier, summary=summary, initial=initial)
     return load_table(connection, identifier)
 
 

@@ -6,6 +6,7 @@ To add a check, write a function that is a ``Check``, and add it to ``CHECKS``. 
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -17,6 +18,8 @@ from cm_delta_dagster.protocol.actions.commit_json import LARGE_COMMIT_BYTES, Co
 from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, DELETION_VECTOR_TYPE, REMOVE_SCHEMA
 from cm_delta_dagster.protocol.actions.json_columns import strict_file_actions
 from cm_delta_dagster.protocol.actions.paths import absolute_paths_of, is_absolute_path
+from cm_delta_dagster.protocol.commits.commit_content import CommitContent, content_of
+from cm_delta_dagster.protocol.commits.commit_fingerprint import fingerprint
 from cm_delta_dagster.protocol.commits.commit_validation import (
     CommitFlaw,
     FlawFoundError,
@@ -52,7 +55,7 @@ class ProposedContent:
     files: Mapping[str, pa.Table] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # Without slots: what takes long is computed once, when it is first asked for.
 class CheckedContent:
     """What of a commit without flaws the catalog compares with the state of the table.
 
@@ -82,6 +85,20 @@ class CheckedContent:
             removes=files["remove"] if "remove" in files else REMOVE_SCHEMA.empty_table(),
             version=version,
         )
+
+    @cached_property
+    def content(self) -> CommitContent:
+        """What the commit does. Raises CorruptLogError as :meth:`actions`."""
+        return content_of(self._actions)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What identifies the commit whatever its version. Raises CorruptLogError as :meth:`actions`."""
+        return fingerprint(self._actions)
+
+    @property
+    def _actions(self) -> CommitActions:
+        return self.actions(version=0)
 
 
 ContentCheck: TypeAlias = Callable[[ProposedContent], CommitFlaw | None]

@@ -10,8 +10,10 @@ from contextlib import contextmanager
 import pytest
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.ratification import Ratified
+from cm_delta_dagster.catalog.ratification import RatifiedTogether
 from cm_delta_dagster.catalog.sql import SqlCatalog
+from cm_delta_dagster.catalog.sql.database import transaction_end
+from cm_delta_dagster.catalog.sql.database.callers import serving
 from cm_delta_dagster.catalog.sql.ratification import commits
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from tests.contracts.catalog_bench import create, proposal
@@ -34,15 +36,12 @@ def open_transaction(catalog: SqlCatalog) -> Iterator[sa.Connection]:
     """A transaction that commits at the end of the block."""
     with catalog._database.shared._ready()[1].connect() as connection:
         yield connection
-        connection.commit()
+        transaction_end.commit(connection)
 
 
 def ratify(connection: sa.Connection, table: str, version: int) -> None:
-    one = proposal(version)
-    assert isinstance(
-        commits.commit(connection, table, one, now_ms=2**41, max_ahead_ms=0),
-        Ratified,
-    )
+    ratified = commits.ratify(serving(connection, None, now_ms=2**41), {table: proposal(version)}, max_ahead_ms=0)
+    assert isinstance(ratified, RatifiedTogether)
 
 
 def seen(catalog: SqlCatalog, after: int = 0) -> list[tuple[str, int]]:

@@ -1,13 +1,11 @@
-"""Which commits keep their content in the catalog: the rule in Python and the same rule in SQL."""
+"""Which commits keep their content in the catalog."""
 
 import pytest
-import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.ratification import CACHED_COMMITS, CACHED_CONTENT_BYTES, CommitProposal, CommitSummary
 from cm_delta_dagster.catalog.sql.ratification.cached_content import (
     SLIDES_BY,
     content_from_after,
-    content_from_after_sql,
     is_cached,
 )
 
@@ -48,6 +46,3 @@ def test_the_cached_range_moves_by_many_commits_at_a_time(
     version: int, before: int, cached: bool, expected: int
 ) -> None:
     assert content_from_after(proposal(version, b"x" if cached else None), before) == expected
-    in_sql = content_from_after_sql(sa.literal(before), sa.literal(version), sa.literal(cached))
-    with sa.create_engine("sqlite://").connect() as connection:
-        assert connection.execute(sa.select(in_sql)).scalar_one() == expected

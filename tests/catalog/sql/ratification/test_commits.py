@@ -1,10 +1,10 @@
-"""Ratification in one statement, on PostgreSQL."""
+"""Ratification on PostgreSQL: its round trips, and the same answers as on SQLite."""
 
 import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psycopg
@@ -22,11 +22,14 @@ from cm_delta_dagster.catalog.ratification import (
 )
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.database.schema import COMMITS, FEED, FEED_COUNTER, TABLES
-from cm_delta_dagster.catalog.sql.ratification import single_statement
 from cm_delta_dagster.catalog.tables import TableIdentifier
-from cm_delta_dagster.errors import CommitRefusedError, CommitRejectedError, TableNotFoundError
+from cm_delta_dagster.errors import (
+    CatalogUnavailableError,
+    CommitRefusedError,
+    CommitRejectedError,
+    TableNotFoundError,
+)
 from cm_delta_dagster.protocol.actions.actions import Protocol
-from cm_delta_dagster.protocol.commits.proposal_checks.content import check_content
 from tests.contracts.catalog_bench import NAME, OTHER, create, inline, proposal
 from tests.support.commit_builder import ADD, REMOVE, commit_of
 from tests.support.database_roles import create_role, url_as
@@ -44,15 +47,42 @@ def catalog(postgres_url: str) -> Iterator[SqlCatalog]:
         yield catalog
 
 
+@dataclass
+class Sent:
+    """What a catalog sends to its database.
+
+    Attributes:
+        statements: their texts.
+        round_trips: how often the client waits for answers: after each statement, or after those of a pipeline.
+    """
+
+    statements: list[str] = field(default_factory=list)
+    round_trips: int = 0
+
+
 @contextmanager
-def statements_of(catalog: SqlCatalog) -> Iterator[list[str]]:
-    """The statements that the catalog sends to its database within the block."""
-    sent: list[str] = []
+def sent_by(catalog: SqlCatalog) -> Iterator[Sent]:
+    """What the catalog sends to its database within the block."""
+    sent = Sent()
 
     class Noting(psycopg.Cursor[Any]):
         def execute(self, query: Any, *arguments: Any, **options: Any) -> "Noting":
-            sent.append(str(query))
+            sent.statements.append(str(query))
+            if not self.connection._pipeline:
+                # The driver waits for the answer to its own BEGIN, too.
+                begins = not self.connection.autocommit and self.connection.info.transaction_status == 0
+                sent.round_trips += 2 if begins else 1
+            elif sent.statements[-1] not in ("BEGIN", "COMMIT") and self.connection not in syncing:
+                syncing.add(self.connection)
+                sent.round_trips += 1
             return super().execute(query, *arguments, **options)
+
+    syncing = set[Any]()
+    leave = psycopg.Pipeline.__exit__
+
+    def leave_noting(pipeline: Any, *error: Any) -> None:
+        syncing.discard(pipeline._conn)
+        leave(pipeline, *error)
 
     def note(connection: Any, *_: object) -> None:
         connection.cursor_factory = Noting
@@ -64,61 +94,64 @@ def statements_of(catalog: SqlCatalog) -> Iterator[list[str]]:
     for engine in engines:
         sa.event.listen(engine, "checkout", note)
         sa.event.listen(engine, "checkin", stop_noting)
-    yield sent
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(psycopg.Pipeline, "__exit__", leave_noting)
+        yield sent
     for engine in engines:
         sa.event.remove(engine, "checkout", note)
         sa.event.remove(engine, "checkin", stop_noting)
 
 
-def test_a_plain_commit_is_one_statement(catalog: SqlCatalog) -> None:
-    """CM-C1: one statement is atomic."""
+def test_a_commit_is_two_round_trips(catalog: SqlCatalog) -> None:
+    """CM-C1: one transaction; its COMMIT and BEGIN are no round trips of their own, with rules and grants neither."""
     table = create(catalog).table_id
-    with statements_of(catalog) as sent:
+    with sent_by(catalog) as sent:
         assert catalog.commit(table, inline(1)) == Ratified(version=1, latest_version=1, published_version=0)
+    assert (sent.round_trips, sent.statements[0], sent.statements[-1]) == (2, "BEGIN", "COMMIT")
+    with sent_by(catalog) as sent:
         assert catalog.commit(table, replace(inline(2), published_version=1)) == Ratified(
             version=2, latest_version=2, published_version=1
         )
-    assert len(sent) == 2
+    assert sent.round_trips == 2
     answer = catalog.get_ratified_commits(table)
     assert [commit.version for commit in answer.commits] == [2]
     assert (answer.latest_version, answer.latest_data_version) == (2, 2)
     assert [entry.position for entry in catalog.feed.feed(after=0, limit=10)] == [1, 2, 3]
+    catalog.commit_rules.set_commit_rule(CommitRule(scope=str(NAME), name="keep", kind=CommitRuleKind.APPEND_ONLY))
+    catalog.access.enable_grants()
+    with sent_by(catalog) as sent:
+        assert isinstance(catalog.commit(table, commit_of(3, ADD)), Ratified)
+    assert sent.round_trips == 2
+    with pytest.raises(CommitRefusedError, match="append_only"):
+        catalog.commit(table, commit_of(4, REMOVE))
 
 
-def test_a_commit_with_an_application_id_is_one_statement(catalog: SqlCatalog) -> None:
-    """Whether or not the application id has a row, and another principal set it; with several, it is a transaction."""
+def test_a_commit_with_application_ids_is_two_round_trips(catalog: SqlCatalog) -> None:
+    """Whether or not the application id has a row, and another principal set it."""
     table, ana = create(catalog).table_id, catalog.acting_as("ana")
-    with statements_of(catalog) as sent:
-        for version, client in enumerate((catalog, catalog, ana), 1):
-            assert isinstance(client.commit(table, commit_of(version, ADD, TXN)), Ratified)
-    assert len(sent) == 3
     two = {"txn": {"appId": "second", "version": 1}}
-    assert isinstance(catalog.commit(table, commit_of(4, TXN, two)), Ratified)
+    for version, (client, transactions) in enumerate(((catalog, [TXN]), (ana, [TXN]), (catalog, [TXN, two])), 1):
+        with sent_by(catalog) as sent:
+            assert isinstance(client.commit(table, commit_of(version, ADD, *transactions)), Ratified)
+        assert sent.round_trips == 2
     postgres = catalog.access.whoami().principal
     ids = catalog.application_ids.application_ids(table)
     assert [(entry.app_id, entry.principal) for entry in ids] == [("job", postgres), ("second", postgres)]
-    late = ana._database.read(
-        lambda connection: single_statement.commit(connection, table, _checked(commit_of(4, TXN)), now_ms=9)
-    )
-    assert late is None and catalog.application_ids.application_ids(table) == ids
+    assert isinstance(ana.commit(table, commit_of(3, ADD, TXN)), VersionTaken)
+    assert catalog.application_ids.application_ids(table) == ids
 
 
 TXN = {"txn": {"appId": "job", "version": 1}}
 
 
-def _checked(one: CommitProposal) -> CommitProposal:
-    assert one.content is not None
-    return replace(one, checked=check_content(one.content))
-
-
-def test_commits_to_several_tables_are_one_statement_each(catalog: SqlCatalog) -> None:
-    """CM-C1: in one transaction, of which a reader sees all or nothing; a reader that waits is notified."""
+def test_commits_to_several_tables_are_two_round_trips(catalog: SqlCatalog) -> None:
+    """CM-C1: one transaction, of which a reader sees all or nothing; a reader that waits is notified."""
     names = [TableIdentifier("main", "sales", f"t{number}") for number in range(4)]
     tables = [create(catalog, name).table_id for name in names]
-    with statements_of(catalog) as sent:
+    with sent_by(catalog) as sent:
         done = catalog.commit_together({table: inline(1) for table in tables})
     assert isinstance(done, RatifiedTogether) and len(done.commits) == 4
-    assert sum("WITH advanced" in one for one in sent) == 4 and len(sent) == 4
+    assert sent.round_trips == 2
     after, answers = catalog.feed.latest_feed_position(), list[bool]()
     waiting = threading.Thread(target=lambda: answers.append(catalog.events.wait_for_events(after=after, seconds=60)))
     waiting.start()
@@ -140,13 +173,13 @@ def test_reads_and_publication_are_as_few_statements_as_without_grants(catalog: 
         (lambda: catalog.commit_records(table, start=0, end=1), 1),
         (lambda: catalog.set_published_version(table, 1), 2),
     ):
-        with statements_of(catalog) as sent:
+        with sent_by(catalog) as sent:
             read()
-        assert len(sent) == count, sent
+        assert len(sent.statements) == sent.round_trips == count, sent
 
 
 def test_one_of_several_commits_that_is_late_leaves_none(catalog: SqlCatalog) -> None:
-    """CM-C1: the statements before it are rolled back, and the answer says which tables have newer versions."""
+    """CM-C1: nothing of the others is ratified, and the answer says which tables have newer versions."""
     tables = sorted(create(catalog, name).table_id for name in (NAME, OTHER))
     catalog.commit(tables[1], inline(1))
     outcome = catalog.commit_together({table: inline(1) for table in tables})
@@ -161,54 +194,42 @@ def test_one_of_several_commits_that_is_late_leaves_none(catalog: SqlCatalog) ->
     assert isinstance(done, RatifiedTogether)
 
 
-def test_a_second_run_of_the_statement_has_no_effect(catalog: SqlCatalog) -> None:
-    """CM-C3, CM-W4: it runs again after an unknown outcome."""
-    table, one = create(catalog).table_id, proposal(1)
+def test_a_lost_answer_to_a_commit_is_an_unknown_outcome(catalog: SqlCatalog, postgres_url: str) -> None:
+    """CM-C3, CM-W4: the transaction does not run again; the answer to a second proposal says what became of the first one."""
+    table, proposed = create(catalog).table_id, proposal(1)
+    engine = sa.create_engine(postgres_url, isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool)
+    with engine.connect() as other:
 
-    def send() -> Ratified | None:
-        return catalog._database.read(lambda connection: single_statement.commit(connection, table, one, now_ms=7))
+        class Losing(psycopg.Cursor[Any]):
+            """Ends its own connection on the server before it commits."""
 
-    assert send() == Ratified(version=1, latest_version=1, published_version=0)
-    assert send() is None
-    assert catalog.feed.latest_feed_position() == 2
-    again = catalog.commit(table, one)
-    assert isinstance(again, Ratified) and again.repeated
+            def execute(self, query: Any, *arguments: Any, **options: Any) -> "Losing":
+                if str(query) == "COMMIT":
+                    pid = self.connection.info.backend_pid
+                    other.exec_driver_sql(f"SELECT pg_terminate_backend({pid}, 10000)")
+                return super().execute(query, *arguments, **options)
+
+        def lose(connection: Any, *_: object) -> None:
+            connection.cursor_factory = Losing
+
+        pool = catalog._database.shared._ready()[1]
+        sa.event.listen(pool, "checkout", lose)
+        with pytest.raises(CatalogUnavailableError, match="whether the change took effect is unknown"):
+            catalog.commit(table, proposed)
+        sa.event.remove(pool, "checkout", lose)
+    again = catalog.commit(table, proposed)
+    assert isinstance(again, Ratified) and catalog.feed.latest_feed_position() == 2
 
 
-def test_a_commit_with_a_definition_runs_in_a_transaction(catalog: SqlCatalog) -> None:
-    """CM-C2, CM-C13: so do refusals, which raise their reason."""
+def test_a_commit_with_a_definition_is_served_with_it(catalog: SqlCatalog) -> None:
+    """CM-C2, CM-C13."""
     table = create(catalog).table_id
-    with statements_of(catalog) as sent:
-        catalog.commit(table, replace(proposal(1), protocol=Protocol(min_reader_version=3, min_writer_version=7)))
-    assert len(sent) > 2
-    assert isinstance(catalog.commit(table, proposal(1)), VersionTaken)
+    catalog.commit(table, replace(proposal(1), protocol=Protocol(min_reader_version=3, min_writer_version=7)))
+    assert isinstance(catalog.commit(table, proposal(1)), VersionTaken | Ratified)
     assert catalog.feed.latest_feed_position() == 2
 
 
-def test_a_table_with_rules_goes_without_the_statement_for_a_while(catalog: SqlCatalog) -> None:
-    table, other = create(catalog).table_id, create(catalog, OTHER).table_id
-    rule = CommitRule(scope=str(NAME), name="keep", kind=CommitRuleKind.APPEND_ONLY)
-    catalog.commit_rules.set_commit_rule(rule)
-
-    def sent_by(version: int, of_table: str = table) -> tuple[int, int]:
-        """The numbers of statements, and of those that are the single statement."""
-        with statements_of(catalog) as sent:
-            assert isinstance(catalog.commit(of_table, commit_of(version, ADD)), Ratified)
-        return len(sent), sum("WITH advanced" in one for one in sent)
-
-    assert sent_by(1)[1] == 1
-    assert [sent_by(version)[1] for version in range(2, 52)] == [0] * 50
-    assert sent_by(52)[1] == 1
-    assert sent_by(1, other) == (1, 1)
-    with pytest.raises(CommitRefusedError, match="append_only"):
-        catalog.commit(table, commit_of(53, REMOVE))
-    assert isinstance(catalog.commit(table, commit_of(52, ADD)), VersionTaken)
-    catalog.commit_rules.remove_commit_rule(str(NAME), "keep")
-    counts = [sent_by(version) for version in range(53, 103)]
-    assert counts[-1] == (1, 1) and sent_by(103) == (1, 1)
-
-
-def test_grants_hold_for_a_table_that_goes_without_the_statement(catalog: SqlCatalog, postgres_url: str) -> None:
+def test_grants_hold_for_the_next_commit_of_a_client(catalog: SqlCatalog, postgres_url: str) -> None:
     """CM-C1: what a client remembers of a table permits nothing."""
     table = create(catalog).table_id
     catalog.commit_rules.set_commit_rule(CommitRule(scope=str(NAME), name="keep", kind=CommitRuleKind.APPEND_ONLY))
@@ -224,7 +245,7 @@ def test_grants_hold_for_a_table_that_goes_without_the_statement(catalog: SqlCat
         assert isinstance(theirs.commit(table, commit_of(3, ADD)), Ratified)
 
 
-def test_single_statement_commits_delete_unneeded_content(catalog: SqlCatalog) -> None:
+def test_commits_delete_unneeded_content(catalog: SqlCatalog) -> None:
     """CM-C8."""
     table = create(catalog).table_id
     for version in range(1, 120):
@@ -275,8 +296,8 @@ def answer_of(catalog: SqlCatalog, table: str, one: CommitProposal) -> object:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_both_ways_of_a_commit_give_the_same_answers_and_rows(catalog: SqlCatalog, sqlite_url: str, seed: int) -> None:
-    """CM-C1 to CM-C14: PostgreSQL is compared with SQLite, which always uses a transaction."""
+def test_both_databases_give_the_same_answers_and_rows(catalog: SqlCatalog, sqlite_url: str, seed: int) -> None:
+    """CM-C1 to CM-C14: PostgreSQL is compared with SQLite."""
     draw, answers = random.Random(seed), set[object]()
     with SqlCatalog(sqlite_url, warehouse="memory://warehouse") as other:
         first = create(catalog).table_id
