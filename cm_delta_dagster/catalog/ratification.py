@@ -104,7 +104,7 @@ class CommitProposal:
 class InitialCommit:
     """Version 0 at the registration of its table; its file is already published.
 
-    ``content`` and ``sha256`` as in :class:`CommitProposal`.
+    ``content``, ``sha256``, ``content_to_check`` and ``checked`` as in :class:`CommitProposal`.
     """
 
     file_size: int
@@ -113,6 +113,8 @@ class InitialCommit:
     protocol: Protocol
     content: bytes | None = None
     sha256: str | None = None
+    content_to_check: bytes | None = field(default=None, repr=False)
+    checked: CheckedContent | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

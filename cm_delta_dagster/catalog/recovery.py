@@ -36,12 +36,14 @@ class CommitHistory:
         start: whether versions may be missing before the first commit.
         published_version: ``_delta_log`` holds every version up to this one.
         definition: metadata and protocol after the last commit.
+        row_id_mark: the highest row id that was assigned up to the last commit; None if it is not known.
     """
 
     proposals: tuple[CommitProposal, ...]
     published_version: int
     definition: RecordedDefinition
     start: HistoryStart = HistoryStart.NEXT_VERSION
+    row_id_mark: int | None = None
 
 
 class AdoptedState(StrEnum):

@@ -243,6 +243,7 @@ class _CreationCommitter:
             protocol=own.protocol,
             content=data if len(data) <= creation.services.settings.copied_content_bytes else None,
             sha256=digest_of(data),
+            content_to_check=data,
         )
         creation.entry = self._register(summary, initial)
         self._write_marker(creation.entry)

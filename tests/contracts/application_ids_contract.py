@@ -13,9 +13,9 @@ from cm_delta_dagster.catalog.access import Privilege
 from cm_delta_dagster.catalog.application_ids import ApplicationId
 from cm_delta_dagster.catalog.approvals import ApprovalRequest
 from cm_delta_dagster.catalog.catalog import Catalog
-from cm_delta_dagster.catalog.commit_policy import CommitMode
+from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, CommitPolicyKind
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, OnViolation
-from cm_delta_dagster.catalog.ratification import Ratified, RatifiedTogether
+from cm_delta_dagster.catalog.ratification import InitialCommit, Ratified, RatifiedTogether
 from cm_delta_dagster.errors import (
     CommitRefusedError,
     InvalidArgumentError,
@@ -24,11 +24,18 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.remedies import ListApplicationIds, ResetApplicationId
 from tests.contracts.access_control_contract import principal_of
-from tests.contracts.catalog_bench import NAME, OTHER, Bench, Rule, create
+from tests.contracts.catalog_bench import NAME, OTHER, PROTOCOL, Bench, Rule, create, created, metadata, summary
 from tests.support.commit_builder import ADD, REMOVE, commit_of
+from tests.support.stated_marks import numbered
 
 LONG = "l" * 3000
 ZERO = "with\0zero"
+PROTOCOL_FIELDS = {
+    "minReaderVersion": 3,
+    "minWriterVersion": 7,
+    "readerFeatures": ["catalogManaged"],
+    "writerFeatures": ["catalogManaged", "inCommitTimestamp", "identityColumns"],
+}
 
 
 def txn(app_id: str, version: int = 1) -> Mapping[str, Any]:
@@ -201,6 +208,27 @@ def a_commit_whose_content_is_not_known_changes_no_application_id(bench: Bench) 
         assert principals(ana, table_id) == {"job": principal_of(ana)}
 
 
+def version_0_and_commits_made_put_if_absent_set_application_ids(bench: Bench) -> None:
+    """The principal is the one that registers the table, and that reports the commit."""
+    content = commit_of(0, {"protocol": PROTOCOL_FIELDS}, numbered(None), txn("first")).content_to_check
+    assert content is not None
+    initial = InitialCommit(
+        file_size=len(content),
+        file_modification_time=1,
+        metadata=metadata("n"),
+        protocol=PROTOCOL,
+        content_to_check=content,
+    )
+    with bench.client_of("ana") as ana, bench.client_of("bob") as bob:
+        table_id = ana.create_staging_table(NAME).table_id
+        ana.register_table(table_id, NAME, summary=summary(1000), initial=initial)
+        assert principals(ana, table_id) == {"first": principal_of(ana)}
+        ana.commit_policies.change_commit_policy(table_id, CommitPolicy(kind=CommitPolicyKind.PUT_IF_ABSENT))
+        made = replace(commit_of(1, txn("second")), file_name=created(1).file_name, mode=CommitMode.PUT_IF_ABSENT)
+        assert isinstance(bob.record_published(table_id, replace(made, content=None)), Ratified)
+        assert principals(ana, table_id) == {"first": principal_of(ana), "second": principal_of(bob)}
+
+
 APPLICATION_IDS_CONTRACT: tuple[Rule, ...] = (
     an_application_id_of_another_principal_requires_alter,
     application_ids_are_recorded_while_grants_are_off,
@@ -209,4 +237,5 @@ APPLICATION_IDS_CONTRACT: tuple[Rule, ...] = (
     the_application_id_of_an_approved_commit_is_that_of_its_requester,
     every_application_id_of_a_commit_can_be_recorded,
     a_commit_whose_content_is_not_known_changes_no_application_id,
+    version_0_and_commits_made_put_if_absent_set_application_ids,
 )

@@ -3,15 +3,18 @@
 Run for each database by ``tests/catalog/test_catalog_contract.py``.
 """
 
+import hashlib
 import json
 from dataclasses import replace
 
 import pytest
 
-from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy
+from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, PolicyChange
+from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind
 from cm_delta_dagster.catalog.ratification import CommitProposal, InitialCommit, Ratified, VersionTaken
 from cm_delta_dagster.catalog.sql.ratification import coordinator
-from cm_delta_dagster.errors import CommitError, IllegalCommitError
+from cm_delta_dagster.catalog.tables import TableIdentifier
+from cm_delta_dagster.errors import CommitError, CommitRefusedError, IllegalCommitError
 from cm_delta_dagster.protocol.actions.commit_json import decode_commit
 from cm_delta_dagster.protocol.commits.proposal_checks.content import MAX_CHECKED_BYTES
 from cm_delta_dagster.remedies import TakeBackCommit, advice
@@ -30,6 +33,7 @@ from tests.contracts.catalog_bench import (
 )
 from tests.support.commit_builder import ADD, commit_of, of_bytes
 from tests.support.log_records import logged_by
+from tests.support.stated_marks import numbered, row_id_mark
 from tests.support.unreadable_commits import REFUSED, UnreadableCommit, line_of, vector_of
 
 SEVERAL_LINES = 3000
@@ -181,9 +185,7 @@ def an_invalid_commit_that_was_made_put_if_absent_is_recorded_with_a_warning(ben
 
 
 def _row_mark(mark: int) -> str:
-    return line_of(
-        "domainMetadata", domain='"delta.rowTracking"', configuration=json.dumps(f'{{"rowIdHighWaterMark":{mark}}}')
-    )
+    return json.dumps(row_id_mark(mark))
 
 
 def a_row_id_mark_does_not_fall(bench: Bench) -> None:
@@ -221,12 +223,7 @@ def a_row_id_mark_does_not_fall(bench: Bench) -> None:
 
 
 def _numbered(mark: int | None, *, start: int = 1, step: int = 1, name: str = "n") -> str:
-    values = {"delta.identity.start": start, "delta.identity.step": step, "delta.identity.allowExplicitInsert": False}
-    if mark is not None:
-        values["delta.identity.highWaterMark"] = mark
-    column = {"name": name, "type": "long", "nullable": True, "metadata": values}
-    schema = json.dumps({"type": "struct", "fields": [column]})
-    return line_of("metaData", schemaString=json.dumps(schema), partitionColumns="[]")
+    return json.dumps(numbered(mark, start=start, step=step, name=name))
 
 
 def an_identity_mark_does_not_fall(bench: Bench) -> None:
@@ -261,6 +258,104 @@ def an_identity_mark_does_not_fall(bench: Bench) -> None:
         assert isinstance(catalog.commit(table_id, replace(of_bytes(lower, renewed), content=None)), Ratified)
 
 
+def _initial(*lines: str, is_copied: bool = True) -> InitialCommit:
+    """Version 0 with these lines; its content is in the catalog, or only checked."""
+    content = _of_lines(0, line_of("protocol"), *lines).content_to_check
+    assert content is not None
+    actions = decode_commit(content, version=0)
+    return InitialCommit(
+        file_size=len(content),
+        file_modification_time=77,
+        metadata=actions.metadata or metadata("id"),
+        protocol=PROTOCOL,
+        content=content if is_copied else None,
+        content_to_check=None if is_copied else content,
+        sha256=hashlib.sha256(content).hexdigest(),
+    )
+
+
+def the_marks_of_version_0_do_not_fall(bench: Bench) -> None:
+    """Of a new table and of a clone, whether or not the catalog keeps the content."""
+    good = tuple(line_of("add", path=f'"part-{number}.parquet"') for number in range(SEVERAL_LINES))
+    with bench.client() as catalog:
+        source, other_id = defined(catalog).table_id, create(catalog, OTHER).table_id
+        for number, (lines, is_copied, clone_of) in enumerate(
+            (
+                ((_numbered(5), _row_mark(9)), True, None),
+                ((_numbered(5), _row_mark(9), *good), False, None),
+                ((_numbered(5), _row_mark(9)), True, source),
+            )
+        ):
+            name = TableIdentifier("main", "sales", f"new{number}")
+            staging = catalog.create_staging_table(name, clone_of=clone_of)
+            operation = "WRITE" if clone_of is None else "CLONE"
+            catalog.register_table(
+                staging.table_id,
+                name,
+                summary=replace(summary(1000), operation=operation),
+                initial=_initial(*lines, is_copied=is_copied),
+            )
+            for line in (_row_mark(8), _numbered(4)):
+                with pytest.raises(IllegalCommitError, match=r"and that of the table is [95]\."):
+                    catalog.commit(staging.table_id, _of_lines(1, line))
+                with pytest.raises(IllegalCommitError, match=r"and that of the table is [95]\."):
+                    catalog.commit_together({staging.table_id: _of_lines(1, line), other_id: commit_of(1, ADD)})
+            assert isinstance(catalog.commit(staging.table_id, _of_lines(1, _row_mark(9), _numbered(5))), Ratified)
+
+
+def a_rule_knows_the_content_of_version_0_that_the_catalog_does_not_keep(bench: Bench) -> None:
+    with bench.client() as catalog:
+        catalog.commit_rules.set_commit_rule(CommitRule(scope="main", name="keep", kind=CommitRuleKind.APPEND_ONLY))
+        initial = _initial(_numbered(5), is_copied=False)
+        table_id = catalog.create_staging_table(NAME).table_id
+        with pytest.raises(CommitRefusedError, match="a content that the catalog cannot read"):
+            catalog.register_table(
+                table_id, NAME, summary=summary(1000), initial=replace(initial, content_to_check=None)
+            )
+        assert catalog.register_table(table_id, NAME, summary=summary(1000), initial=initial).table_id == table_id
+
+
+def a_version_0_whose_content_is_not_known_has_the_marks_of_its_metadata(bench: Bench) -> None:
+    with bench.client() as catalog:
+        for number, (initial, is_known) in enumerate(
+            (
+                (replace(_initial(_numbered(5)), content=None), True),
+                (replace(_initial(_numbered(5)), sha256="0" * 64), True),
+                (replace(_initial(), content=None, metadata=replace(metadata(), schema_string="{")), False),
+            )
+        ):
+            name = TableIdentifier("main", "sales", f"new{number}")
+            table_id = catalog.create_staging_table(name).table_id
+            catalog.register_table(table_id, name, summary=summary(1000), initial=initial)
+            if is_known:
+                with pytest.raises(IllegalCommitError, match="and that of the table is 5"):
+                    catalog.commit(table_id, _of_lines(1, _numbered(4)))
+            assert isinstance(catalog.commit(table_id, _of_lines(1, _numbered(5))), Ratified)
+
+
+def a_commit_made_put_if_absent_raises_marks_and_does_not_lower_them(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table_id = defined(catalog).table_id
+        catalog.commit_policies.change_commit_policy(table_id, CommitPolicy.parse("put_if_absent"))
+        for version, (row_id, number, is_lower) in enumerate(
+            ((5, 2, False), (9, 5, False), (3, 5, True), (9, 4, True)), 1
+        ):
+            checked = _of_lines(version, _row_mark(row_id), _numbered(number))
+            record = replace(checked, mode=CommitMode.PUT_IF_ABSENT, file_name=created(version).file_name)
+            for is_repeated in (False, True):
+                with logged_by(coordinator) as messages:
+                    outcome = catalog.record_published(table_id, record)
+                assert isinstance(outcome, Ratified) and outcome.repeated == is_repeated
+                assert ["high-water mark" in message for message in messages] == [True] * (is_lower and not is_repeated)
+        catalog.commit_policies.change_commit_policy(table_id, None)
+        catalog.record_published(table_id, created(5, operation="SET COMMIT MODE"))
+        assert catalog.commit_policies.change_commit_policy(table_id, None) is PolicyChange.DONE
+        for line in (_row_mark(8), _numbered(4)):
+            with pytest.raises(IllegalCommitError, match=r"and that of the table is [95]\."):
+                catalog.commit(table_id, _of_lines(6, line))
+        assert isinstance(catalog.commit(table_id, _of_lines(6, _row_mark(9), _numbered(5))), Ratified)
+
+
 def content_that_is_too_large_or_absent_is_ratified_unchecked(bench: Bench) -> None:
     with bench.client() as catalog:
         table_id = defined(catalog).table_id
@@ -280,5 +375,9 @@ COMMIT_COORDINATOR_VALIDATION_CONTRACT: tuple[Rule, ...] = (
     an_invalid_commit_that_was_made_put_if_absent_is_recorded_with_a_warning,
     a_row_id_mark_does_not_fall,
     an_identity_mark_does_not_fall,
+    the_marks_of_version_0_do_not_fall,
+    a_rule_knows_the_content_of_version_0_that_the_catalog_does_not_keep,
+    a_version_0_whose_content_is_not_known_has_the_marks_of_its_metadata,
+    a_commit_made_put_if_absent_raises_marks_and_does_not_lower_them,
     content_that_is_too_large_or_absent_is_ratified_unchecked,
 )

@@ -3,10 +3,12 @@
 Run for each database by ``tests/catalog/test_catalog_contract.py``.
 """
 
+import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -17,15 +19,19 @@ from cm_delta_dagster.catalog.ratification import (
     VersionTaken,
 )
 from cm_delta_dagster.catalog.recovery import AdoptedState, AdoptedTable, CommitHistory, HistoryStart
-from cm_delta_dagster.catalog.tables import InactiveState, RecordedDefinition
+from cm_delta_dagster.catalog.tables import InactiveState, RecordedDefinition, TableIdentifier
 from cm_delta_dagster.errors import (
     CommitRejectedError,
+    IllegalCommitError,
     InvalidArgumentError,
     RecoveryError,
     TableAlreadyExistsError,
     TableNotFoundError,
 )
+from cm_delta_dagster.protocol.actions.commit_json import decode_commit
 from tests.contracts.catalog_bench import NAME, OTHER, PROTOCOL, Bench, Rule, create, inline, metadata, proposal
+from tests.support.commit_builder import commit_of
+from tests.support.stated_marks import numbered, row_id_mark
 
 WAREHOUSE = "memory://warehouse"
 
@@ -86,6 +92,36 @@ def recovered_commits_are_recorded_once_and_can_be_followed(bench: Bench) -> Non
         assert [entry.summary for entry in feed[2:]] == [one.summary for one in found]
         assert isinstance(catalog.commit(table, proposal(3)), VersionTaken)
         assert isinstance(catalog.commit(table, proposal(4)), Ratified)
+
+
+def _stated(version: int, *actions: Mapping[str, Any]) -> CommitProposal:
+    return replace(commit_of(version, *actions, mode=CommitMode.STAGED), content=None)
+
+
+def recovered_and_adopted_tables_have_the_marks_of_their_log(bench: Bench) -> None:
+    """Also if they are lower than those that the catalog had: the commits that stated these are gone."""
+    with bench.client() as catalog:
+        table = create(catalog).table_id
+        first = _stated(1, row_id_mark(9), numbered(7))
+        assert isinstance(catalog.commit(table, first), Ratified)
+        recovered = replace(history([published(1)]), row_id_mark=4)
+        numbered_metadata = decode_commit(json.dumps(numbered(3)).encode(), version=1).metadata
+        assert numbered_metadata is not None
+        recovered = replace(recovered, definition=replace(recovered.definition, metadata=numbered_metadata))
+        catalog.take_in_commits(table, recovered, after=0, replaces=[first.summary.txn_id])
+        again = replace(adopted(), identifier=OTHER)
+        at = replace(
+            again.history, row_id_mark=4, definition=replace(again.history.definition, metadata=numbered_metadata)
+        )
+        assert catalog.adopt_table(replace(again, history=at)) is not None
+        for table_id, version in ((table, 2), (again.table_id, 3)):
+            for lower in (row_id_mark(3), numbered(2)):
+                with pytest.raises(IllegalCommitError, match=r"and that of the table is [43]\."):
+                    catalog.commit(table_id, _stated(version, lower))
+            assert isinstance(catalog.commit(table_id, _stated(version, row_id_mark(4), numbered(3))), Ratified)
+        unknown = replace(adopted(at="main/sales/other-1"), identifier=TableIdentifier("main", "sales", "unknown"))
+        assert catalog.adopt_table(unknown) is not None
+        assert isinstance(catalog.commit(unknown.table_id, _stated(3, row_id_mark(0), numbered(0))), Ratified)
 
 
 def recovered_commits_get_feed_positions_after_a_gap(bench: Bench) -> None:
@@ -331,6 +367,7 @@ def a_commit_that_has_changed_is_not_replaced(bench: Bench) -> None:
 RECOVERABLE_CATALOG_CONTRACT: tuple[Rule, ...] = (
     the_id_of_the_catalog_is_that_of_its_feed,
     recovered_commits_are_recorded_once_and_can_be_followed,
+    recovered_and_adopted_tables_have_the_marks_of_their_log,
     recovered_commits_get_feed_positions_after_a_gap,
     unpublished_commits_are_recovered_from_staged_files,
     recovery_deletes_content_of_published_commits,

@@ -185,10 +185,10 @@ class SqlCatalog:
         commits.check_timestamp(
             table_id, 0, summary, previous=None, now_ms=now_ms, max_ahead_ms=self._max_clock_difference_ms
         )
-        validation.check_initial(self._database, table_id, initial, operation=summary.operation)
+        checked = validation.check_initial(self._database, table_id, initial, operation=summary.operation)
         return self._database.write(
             lambda connection: registry.register_table(
-                connection, table_id, identifier, summary=summary, initial=initial, now_ms=now_ms
+                connection, table_id, identifier, summary=summary, initial=checked, now_ms=now_ms
             )
         )
 

@@ -44,6 +44,7 @@ from cm_delta_dagster.operations.onboarding.parquet_folder import (
     convert,
 )
 from cm_delta_dagster.operations.recovery.table_places import record_clones
+from cm_delta_dagster.protocol.features import row_tracking
 from cm_delta_dagster.protocol.log.markers import MarkedState
 
 _log = logging.getLogger(__name__)
@@ -155,7 +156,13 @@ def _register(client: DeltaClient, draft: AdoptDraft, name: TableIdentifier) -> 
         identifier=name,
         location=plan.location,
         state=AdoptedState.ACTIVE,
-        history=CommitHistory(proposals=(proposal,), published_version=version, definition=definition),
+        history=CommitHistory(
+            proposals=(proposal,),
+            published_version=version,
+            definition=definition,
+            # The commit that adopts a table changes only its metadata and protocol.
+            row_id_mark=None if draft.snapshot is None else row_tracking.stated_high_water_mark(draft.snapshot.domains),
+        ),
         is_external=True,
         sources=draft.sources,
     )

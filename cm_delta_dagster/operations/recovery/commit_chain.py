@@ -24,6 +24,7 @@ from cm_delta_dagster.protocol.actions.actions import CommitInfo, Metadata, Prot
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.protocol.actions.file_columns import dv_ids, table_to_adds, table_to_removes
 from cm_delta_dagster.protocol.actions.paths import file_keys
+from cm_delta_dagster.protocol.features import row_tracking
 from cm_delta_dagster.protocol.features.column_mapping import column_mapping_mode
 from cm_delta_dagster.protocol.features.identity_columns import same_columns
 from cm_delta_dagster.protocol.features.table_features import check_readable, check_writable, is_catalog_managed
@@ -105,6 +106,11 @@ class Chain:
         return RecordedDefinition(
             metadata=self.state.metadata, protocol=self.state.protocol, version=version, in_commit_timestamp=time
         )
+
+    def row_id_mark(self) -> int | None:
+        """The highest row id that was assigned up to the newest version; None without row tracking, or if its domain is damaged."""
+        assert self.state is not None
+        return row_tracking.stated_high_water_mark(self.state.domains)
 
     def check(self, file: CommitFileContent) -> tuple[CommitActions, CommitInfo, int, TableState]:
         """Return the parsed commit and the state after it if :meth:`add` would append it. Raises RefusedError."""

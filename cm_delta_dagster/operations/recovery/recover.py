@@ -147,6 +147,7 @@ def _take_in(client: DeltaClient, comparison: HistoryComparison, chain: Chain, a
             proposals=tuple(link.proposal for link in chain.links),
             published_version=max(published, default=plan.common_version),
             definition=chain.definition(),
+            row_id_mark=chain.row_id_mark(),
             start=HistoryStart.AFTER_CLEANUP if comparison.is_cleaned else HistoryStart.NEXT_VERSION,
         )
         client.recovery.take_in_commits(plan.table_id, history, after=plan.common_version, replaces=own_ids)

@@ -371,7 +371,12 @@ def _adopt(client: DeltaClient, table: _FoundTable, *, warehouse: str, catalog_i
     assert plan.identifier is not None
     proposals = tuple(link.proposal for link in links)
     published = [p.version for p in proposals if p.file_name == log_files.commit_file_name(p.version)]
-    history = CommitHistory(proposals=proposals, published_version=published[-1], definition=table.chain.definition())
+    history = CommitHistory(
+        proposals=proposals,
+        published_version=published[-1],
+        definition=table.chain.definition(),
+        row_id_mark=table.chain.row_id_mark(),
+    )
     client.recovery.adopt_table(
         AdoptedTable(
             table_id=plan.table_id,

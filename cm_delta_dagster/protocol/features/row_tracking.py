@@ -134,6 +134,17 @@ def high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
     return int(max(marks))
 
 
+def stated_high_water_mark(domains: Mapping[str, DomainMetadata]) -> int | None:
+    """As :func:`high_water_mark`; None if the domain is absent or damaged."""
+    domain = domains.get(DOMAIN)
+    if domain is None or domain.removed:
+        return None
+    try:
+        return high_water_mark(domains)
+    except CorruptLogError:
+        return None
+
+
 def known_high_water_mark(domains: Mapping[str, DomainMetadata]) -> int:
     """As :func:`high_water_mark`; -1 if the domain is damaged, so that the ids of files decide about the next ones."""
     try:

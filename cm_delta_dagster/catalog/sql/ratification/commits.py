@@ -330,7 +330,8 @@ def insert_initial_commit(
         metadata=None if initial is None else initial.metadata,
         protocol=None if initial is None else initial.protocol,
         sha256=None if initial is None else initial.sha256,
-        content_to_check=None if initial is None else initial.content,
+        content_to_check=None if initial is None else initial.content_to_check or initial.content,
+        checked=None if initial is None else initial.checked,
     )
     _check(connection, table_id, proposal, None, identifier=identifier)
     writes = _commit_writes(
@@ -341,7 +342,7 @@ def insert_initial_commit(
         published=0,
         content_from=cached_content.content_from_after(proposal, 0),
     )
-    run_in_order(connection, writes)
+    run_in_order(connection, [*writes, *marks.writes(table_id, proposal, None)])
     entries.append(connection, entries.of_commit(table_id, 0, now_ms=now_of(connection)))
     if initial is not None:
         definitions.record(

@@ -40,11 +40,14 @@ def checked_bytes(proposal: CommitProposal) -> bytes | None:
     None if they are not known, have more than ``MAX_CHECKED_BYTES``, or do not have the proposed size or digest.
     """
     data = proposal.content_to_check if proposal.content is None else proposal.content
-    if data is None or len(data) != proposal.file_size or len(data) > MAX_CHECKED_BYTES:
+    if data is None or len(data) > MAX_CHECKED_BYTES:
         return None
-    if proposal.sha256 is not None and hashlib.sha256(data).hexdigest() != proposal.sha256:
-        return None
-    return data
+    return data if has_size_and_digest(data, size=proposal.file_size, sha256=proposal.sha256) else None
+
+
+def has_size_and_digest(data: bytes, *, size: int, sha256: str | None) -> bool:
+    """Whether the bytes are those of a commit with this size, and with this digest if it is known."""
+    return len(data) == size and (sha256 is None or hashlib.sha256(data).hexdigest() == sha256)
 
 
 @dataclass(frozen=True, kw_only=True)  # Without slots: the content is computed once.

@@ -21,7 +21,7 @@ from cm_delta_dagster.catalog.sql.database.caller_database import CallerDatabase
 from cm_delta_dagster.catalog.sql.database.callers import now_of
 from cm_delta_dagster.catalog.sql.database.parts import Part, reads, writes
 from cm_delta_dagster.catalog.sql.ratification import approval_requests, commits, records, validation
-from cm_delta_dagster.catalog.sql.rows import names
+from cm_delta_dagster.catalog.sql.rows import marks, names
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.remedies import TakeBackCommit, advice
 
@@ -78,9 +78,12 @@ class SqlCommitCoordinator(Part):
         The file is already the commit: a refusal would make the table unreadable. What is wrong with it is logged.
         """
         names.check_published(proposal)
+        proposal, flaw = validation.read_published(proposal)
         outcome, now_ms = self._record_published(table_id, proposal)
         if isinstance(outcome, Ratified):
-            self._warn_of(table_id, proposal, now_ms=None if outcome.repeated else now_ms)
+            self._warn_of(table_id, proposal, flaw=flaw, now_ms=None if outcome.repeated else now_ms)
+            if not outcome.repeated:
+                self._warn_of_lower_marks(table_id, proposal)
         return outcome
 
     @writes
@@ -89,7 +92,7 @@ class SqlCommitCoordinator(Part):
     ) -> tuple[Ratified | VersionTaken, int]:
         return commits.record_published(connection, table_id, proposal), now_of(connection)
 
-    def _warn_of(self, table_id: str, proposal: CommitProposal, *, now_ms: int | None) -> None:
+    def _warn_of(self, table_id: str, proposal: CommitProposal, *, flaw: str | None, now_ms: int | None) -> None:
         ahead_ms = 0 if now_ms is None else proposal.summary.in_commit_timestamp - now_ms
         if ahead_ms > self._max_ahead_ms:
             _log.warning(
@@ -99,7 +102,6 @@ class SqlCommitCoordinator(Part):
                 table_id,
                 ahead_ms / 1000,
             )
-        flaw = validation.flaw_of_published(proposal)
         if flaw is not None:
             _log.warning(
                 "Version %d of table %s was made by creating its file, without the catalog: %s It is the latest version "
@@ -108,6 +110,21 @@ class SqlCommitCoordinator(Part):
                 table_id,
                 flaw,
                 advice(TakeBackCommit(version=proposal.version)),
+            )
+
+    def _warn_of_lower_marks(self, table_id: str, proposal: CommitProposal) -> None:
+        stated = None if proposal.checked is None else proposal.checked.marks
+        if stated is None or (stated.row_id is None and not stated.identity):
+            return
+        flaw = self._database.read(lambda connection: marks.flaw_of_published(connection, table_id, proposal))
+        if flaw is not None:
+            _log.warning(
+                "Version %d of table %s was made by creating its file, without the catalog: %s. Rows may have numbers that other "
+                "rows had before. The catalog keeps the higher one and refuses later commits that state a lower one. "
+                "Correct the writer.",
+                proposal.version,
+                table_id,
+                flaw,
             )
 
     @reads

@@ -19,7 +19,7 @@ from cm_delta_dagster.catalog.ratification import CommitProposal, InitialCommit
 from cm_delta_dagster.catalog.sql.access import guard
 from cm_delta_dagster.catalog.sql.database.caller_database import CallerDatabase
 from cm_delta_dagster.catalog.sql.ratification.check_reads import CheckReads
-from cm_delta_dagster.catalog.sql.ratification.context import checked_bytes
+from cm_delta_dagster.catalog.sql.ratification.context import checked_bytes, has_size_and_digest
 from cm_delta_dagster.catalog.sql.rows import definitions, locations
 from cm_delta_dagster.errors import CommitRefusedError, CorruptLogError, IllegalCommitError
 from cm_delta_dagster.protocol.actions.paths import canonical_location, resolve_path
@@ -83,29 +83,35 @@ def _compute(content: CheckedContent, *, with_fingerprint: bool) -> None:
             _ = content.fingerprint
 
 
-def check_initial(database: CallerDatabase, table_id: str, initial: InitialCommit | None, *, operation: str) -> None:
-    """Check the content of version 0 as :func:`check`. Raises IllegalCommitError."""
-    data = None if initial is None else initial.content
-    if data is None or len(data) > MAX_CHECKED_BYTES:
-        return
-    paths = check_content(data).absolute_paths
-    if paths:
+def check_initial(
+    database: CallerDatabase, table_id: str, initial: InitialCommit | None, *, operation: str
+) -> InitialCommit | None:
+    """Check the content of version 0 as :func:`check`. Returns it with what was parsed of it. Raises IllegalCommitError."""
+    data = None if initial is None else initial.content_to_check or initial.content
+    if initial is None or data is None or len(data) > MAX_CHECKED_BYTES:
+        return initial
+    content = check_content(data)
+    if content.absolute_paths:
         location = database.read(
             lambda connection: locations.location_to_create(connection, table_id, operation=operation)
         )
-        _check_paths(location, paths)
+        _check_paths(location, content.absolute_paths)
+    is_proposed = has_size_and_digest(data, size=initial.file_size, sha256=initial.sha256)
+    return replace(initial, checked=content if is_proposed else None)
 
 
-def flaw_of_published(proposal: CommitProposal) -> str | None:
-    """Why the catalog would not have ratified a commit that was made put-if-absent, as a sentence; None if it would have."""
+def read_published(proposal: CommitProposal) -> tuple[CommitProposal, str | None]:
+    """A commit that was made put-if-absent, with what was parsed of it, and why the catalog would not have ratified it.
+
+    Returns:
+        The proposal, and a sentence; None instead of the sentence if the catalog would have ratified it, or does not know its
+        content.
+    """
     data = checked_bytes(proposal)
-    if data is None:
-        return None
     try:
-        check_content(data)
+        return replace(proposal, checked=None if data is None else check_content(data)), None
     except IllegalCommitError as error:
-        return str(error)
-    return None
+        return replace(proposal, checked=None), str(error)
 
 
 def _require_privilege(connection: sa.Connection, table_id: str, proposal: CommitProposal) -> bool:

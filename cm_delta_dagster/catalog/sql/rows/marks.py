@@ -1,9 +1,12 @@
 """The high-water marks of each table, which proposals must not lower.
 
-The caller holds the lock of the table's row. A commit whose content is not known leaves them as
-they are. They are not known until the first commit that states one, and after a recovery.
+The caller holds the lock of the table's row. A commit whose content is not known leaves them as they are. A commit that exists
+without the consent of the catalog, because it was made put-if-absent, raises them and does not lower them. Adopted and recovered
+tables have the marks of their log. Marks are not known of a table of which no commit has stated one, and after a commit was taken
+back.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,12 +14,16 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.sql.database.prepared import Call, Prepared
 from cm_delta_dagster.catalog.sql.database.schema import TABLES
+from cm_delta_dagster.errors import CmDeltaError
+from cm_delta_dagster.protocol.actions.actions import Metadata
+from cm_delta_dagster.protocol.commits.commit_validation import CommitFlaw
 from cm_delta_dagster.protocol.commits.proposal_checks.content import illegal
-from cm_delta_dagster.protocol.commits.proposal_checks.marks import Marks
+from cm_delta_dagster.protocol.commits.proposal_checks.marks import Marks, StatedMarks, stated_marks
 
 UNKNOWN = {"row_id_mark": None, "identity_marks": None}
 """The columns of a table whose marks are not known."""
 
+_STORED = sa.select(TABLES.c.row_id_mark, TABLES.c.identity_marks).where(TABLES.c.table_id == sa.bindparam("of_table"))
 _RECORD = Prepared(
     sa.update(TABLES)
     .where(TABLES.c.table_id == sa.bindparam("of_table"))
@@ -32,14 +39,43 @@ def check(proposal: CommitProposal, head: Any) -> None:
 
 
 def writes(table_id: str, proposal: CommitProposal, head: Any) -> list[Call]:
-    """The statement that stores the marks after the proposal, if it changes them."""
-    if proposal.checked is None:
+    """The statement that stores the marks after the proposal, if it changes them.
+
+    Args:
+        head: None for version 0. If the content of that is not known, the marks are those of its metadata.
+    """
+    stated = None if proposal.checked is None else proposal.checked.marks
+    if stated is None and head is None:
+        stated = _of_metadata(proposal.metadata)
+    if stated is None:
         return []
-    before = _stored(head)
-    after = proposal.checked.marks.after(before)
+    before = Marks() if head is None else _stored(head)
+    after = stated.after(before)
     if after == before:
         return []
     return [(_RECORD, {"of_table": table_id, "to_row_id": after.row_id, "to_identity": after.identity_text()})]
+
+
+def after_history(metadata: Metadata, row_id_mark: int | None) -> Mapping[str, Any]:
+    """The columns of a table with this metadata, whose commits are taken from storage."""
+    stated = _of_metadata(metadata)
+    after = Marks() if stated is None else stated.after(Marks())
+    return {"row_id_mark": row_id_mark, "identity_marks": after.identity_text()}
+
+
+def flaw_of_published(connection: sa.Connection, table_id: str, proposal: CommitProposal) -> CommitFlaw | None:
+    """Which mark a recorded commit lowers, whose file existed before; None if it lowers none."""
+    row = connection.execute(_STORED, {"of_table": table_id}).one_or_none()
+    # The record of the commit has not lowered the marks of the table.
+    return None if row is None or proposal.checked is None else proposal.checked.marks.flaw_after(_stored(row))
+
+
+def _of_metadata(metadata: Metadata | None) -> StatedMarks | None:
+    """What the metadata say about marks; None if they are not known or not valid."""
+    try:
+        return stated_marks(domain=None, metadata=metadata, protocol=None, operation=None)
+    except CmDeltaError:
+        return None
 
 
 def _stored(head: Any) -> Marks:

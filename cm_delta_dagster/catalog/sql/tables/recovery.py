@@ -139,7 +139,7 @@ def _record(
         "published_version": history.published_version,
         # Clients read published commits from storage: the catalog keeps no content of them.
         "content_from": last.version + 1,
-        **marks.UNKNOWN,
+        **marks.after_history(history.definition.metadata, history.row_id_mark),
     }
     connection.execute(sa.update(TABLES).where(TABLES.c.table_id == table_id).values(**head))
     connection.execute(_DELETE_CONTENT, {"of_table": table_id, "up_to": history.published_version})

@@ -67,25 +67,36 @@ class StatedMarks:
         if self.row_id is not None and before.row_id is not None and self.row_id < before.row_id:
             why = f"has the row id high-water mark {self.row_id}, and that of the table is {before.row_id}"
             return CommitFlaw(action="domainMetadata", field="configuration", why=why)
-        for name, (start, step, mark) in {} if self.redefines_columns else (self.identity or {}).items():
-            known = before.identity.get(name)
-            if known is None or known[:2] != (start, step):
-                continue
-            if mark is None or (mark - known[2]) * step < 0:
+        for name, (_, _, mark) in (self.identity or {}).items():
+            if (known := self._lowered(name, before)) is not None:
                 why = (
                     f"has the high-water mark {mark} of the identity column {name}, and that of the table is {known[2]}"
                 )
                 return CommitFlaw(action="metaData", field="schemaString", why=why)
         return None
 
+    def _lowered(self, name: str, before: Marks) -> IdentityMark | None:
+        """The high-water mark of the identity column before the commit, if the commit lowers it."""
+        known = before.identity.get(name)
+        if self.redefines_columns or self.identity is None or known is None:
+            return None
+        start, step, mark = self.identity[name]
+        if known[:2] != (start, step):
+            return None
+        return known if mark is None or (mark - known[2]) * step < 0 else None
+
     def after(self, before: Marks) -> Marks:
-        """The marks after the commit; what it does not say stays."""
-        row_id = None if self.forgets_row_id else before.row_id if self.row_id is None else self.row_id
+        """The marks after the commit; what it does not say, and what it lowers although it must not, stays."""
+        row_ids = [row_id for row_id in (before.row_id, self.row_id) if row_id is not None]
+        row_id = None if self.forgets_row_id or not row_ids else max(row_ids)
         if self.identity is None:
             return replace(before, row_id=row_id)
-        identity = {
-            name: (start, step, mark) for name, (start, step, mark) in self.identity.items() if mark is not None
-        }
+        identity: dict[str, IdentityMark] = {}
+        for name, (start, step, mark) in self.identity.items():
+            if (known := self._lowered(name, before)) is not None:
+                identity[name] = known
+            elif mark is not None:
+                identity[name] = (start, step, mark)
         return Marks(row_id=row_id, identity=identity)
 
 
