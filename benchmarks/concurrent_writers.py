@@ -45,8 +45,8 @@ def write(url: str, number: int, seconds: float) -> list[float]:
     """Commit to table ``number`` from a line of input on; the milliseconds of each commit."""
     with SqlCatalog(url, warehouse="memory://warehouse") as catalog:
         name = TableIdentifier("main", "benchmark", f"t{number}-{uuid.uuid4().hex}")
-        table = catalog.register_table(
-            catalog.create_staging_table(name).table_id, name, summary=proposal(0).summary
+        table = catalog.registry.register_table(
+            catalog.registry.create_staging_table(name).table_id, name, summary=proposal(0).summary
         ).table_id
         print("ready", flush=True)
         sys.stdin.readline()

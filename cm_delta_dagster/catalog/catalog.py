@@ -24,12 +24,22 @@ from cm_delta_dagster.catalog.table_registry import TableRegistry
 from cm_delta_dagster.catalog.version_pins import VersionPins
 
 
-class Catalog(TableRegistry, CommitCoordinator, RecoverableCatalog, typing.Protocol):
+class Catalog(CommitCoordinator, typing.Protocol):
     """Every interface of a catalog, and the end of its use.
 
     Answers are consistent when several processes use the catalog concurrently, and across restarts. Methods raise only errors
     of this package, CatalogUnavailableError if the catalog cannot be reached.
     """
+
+    @property
+    def registry(self) -> TableRegistry:
+        """Names of tables."""
+        ...
+
+    @property
+    def recovery(self) -> RecoverableCatalog:
+        """Backup and recovery."""
+        ...
 
     @property
     def namespaces(self) -> NamespaceRegistry:

@@ -35,7 +35,7 @@ def open_planning_client(warehouse: str) -> Iterator[DeltaClient]:
 def _has_catalog() -> bool:
     with open_catalog() as catalog:
         try:
-            catalog.identity()
+            catalog.registry.identity()
         except CatalogNotFoundError:
             return False
     return True

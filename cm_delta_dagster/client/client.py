@@ -46,9 +46,8 @@ class DeltaClient:
     Safe to share between threads. Latest snapshots are cached by table id, so that a refresh reads only newer commits. ``close``
     waits for asynchronous work and closes the catalog.
 
-    ``registry``, ``namespaces``, ``coordinator``, ``feed``, ``events``, ``leases``, ``pins``, ``commit_policies``,
-    ``commit_rules``, ``approvals``, ``maintenance_policies`` and ``recovery`` are the catalog, each with the type of one of its
-    interfaces. Code that uses a client names the interface that it needs.
+    Other attributes, such as ``registry`` and ``coordinator``, are the parts of the catalog, each with the type of its interface.
+    Code that uses a client names the part that it needs.
 
     Attributes:
         catalog: the whole catalog, for those who create another client of it.
@@ -69,7 +68,7 @@ class DeltaClient:
         compact: Callable[[TableIdentifier], None] | None = None,
     ) -> None:
         self.catalog = catalog
-        self.registry: TableRegistry = catalog
+        self.registry: TableRegistry = catalog.registry
         self.namespaces: NamespaceRegistry = catalog.namespaces
         self.coordinator: CommitCoordinator = catalog
         self.feed: CommitFeed = catalog.feed
@@ -80,7 +79,7 @@ class DeltaClient:
         self.commit_rules: CommitRuleRegistry = catalog.commit_rules
         self.approvals: ApprovalRequests = catalog.approvals
         self.maintenance_policies: MaintenancePolicies = catalog.maintenance_policies
-        self.recovery: RecoverableCatalog = catalog
+        self.recovery: RecoverableCatalog = catalog.recovery
         self.access: AccessControl = catalog.access
         self.application_ids: ApplicationIds = catalog.application_ids
         self.audit_log: AuditLog = catalog.audit_log
@@ -92,7 +91,7 @@ class DeltaClient:
         )
         self.compact = compact
         self.background = BackgroundWork()
-        self.warehouse = WarehouseGuard(catalog, stores)
+        self.warehouse = WarehouseGuard(catalog.registry, stores)
         self.tables_behind = TablesBehind()
         self._snapshots: OrderedDict[str, Snapshot] = OrderedDict()
         self._lock = threading.Lock()

@@ -345,7 +345,7 @@ def _tables_of(catalog: CatalogResource, identifiers: Collection[TableIdentifier
     with catalog.process_config_and_initialize_cm() as resolved:
         opened = SqlCatalog(resolved.url, if_missing=IfMissing.REFUSE, principal=resolved.principal)
         try:
-            return {entry.identifier: entry.location for entry in opened.load_tables(identifiers)}
+            return {entry.identifier: entry.location for entry in opened.registry.load_tables(identifiers)}
         finally:
             opened.close()
 

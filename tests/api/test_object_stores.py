@@ -59,7 +59,7 @@ def fails_before_anything_is_written(lake: Connection, url: str, match: str) -> 
     """Create a table, which must fail; return everything that Python shows of the error."""
     with pytest.raises(CmDeltaError, match=match) as raised:
         lake.create_table(NAME, SCHEMA)
-    assert lake.tables() == () and lake.client.catalog.inactive_tables() == ()
+    assert lake.tables() == () and lake.client.registry.inactive_tables() == ()
     lake.close()
     shown = "".join(traceback.format_exception(raised.value)) + repr(lake)
     stored = Path(url.removeprefix("sqlite:///")).read_bytes()
@@ -171,7 +171,7 @@ def test_all_spellings_of_a_warehouse_are_one(s3_endpoint: str, s3_bucket: str, 
             if number < 2:
                 table = lake.create_table(f"main.test.t{number}", SCHEMA)
                 assert table.location.startswith(f"s3://{s3_bucket}/w/") and table.version() == 0
-            identity = lake.client.catalog.identity()
+            identity = lake.client.registry.identity()
             assert identity.warehouse == f"s3://{s3_bucket}/w"
 
 

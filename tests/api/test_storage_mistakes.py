@@ -66,7 +66,7 @@ def test_the_root_of_a_bucket_can_be_the_warehouse(options: dict[str, Any], buck
         with connect(f"sqlite:///{tmp_path}/c.db", warehouse=spelled, storage_options=options) as lake:
             table = lake.create_table(f"main.test.t{number}", SCHEMA)
             assert table.location.startswith(f"s3://{bucket}/main/test/t{number}") and table.version() == 0
-            assert lake.client.catalog.identity().warehouse == f"s3://{bucket}"
+            assert lake.client.registry.identity().warehouse == f"s3://{bucket}"
 
 
 def test_a_table_has_one_location_whatever_its_spelling(options: dict[str, Any], bucket: str, tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_a_postgresql_catalog_is_dumped_restored_and_recovered(postgres_url: str
     client = connected()
     table = create_table(client, identifier=NAME, schema=SCHEMA)
     append(table, "before.parquet")
-    identity = client.catalog.identity()
+    identity = client.registry.identity()
     run(dump, url=libpq_url, directory=tmp_path)
     append(table, "after-1.parquet")
     append(table, "after-2.parquet")
@@ -77,7 +77,7 @@ def test_a_postgresql_catalog_is_dumped_restored_and_recovered(postgres_url: str
     run(restore, url=libpq_url, directory=tmp_path)
 
     client = connected()
-    assert client.catalog.identity() == identity and [str(name) for name in client.catalog.list_tables()] == [NAME]
+    assert client.registry.identity() == identity and [str(name) for name in client.registry.list_tables()] == [NAME]
     with pytest.raises(CatalogBehindStorageError, match="behind its storage") as refused:
         append(client.table(NAME), "fork.parquet")
     assert refused.value.remedy == RecoverTable(table=NAME)

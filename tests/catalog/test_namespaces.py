@@ -30,7 +30,7 @@ def old_url(catalog_url: str) -> str:
 @pytest.fixture
 def migrated(old_url: str) -> Iterator[SqlCatalog]:
     with SqlCatalog(old_url, warehouse="memory://w", now_ms=lambda: NOW_MS, principal="lake_owner") as catalog:
-        catalog.list_tables()
+        catalog.registry.list_tables()
         yield catalog
 
 
@@ -44,7 +44,7 @@ def test_names_stay_those_of_roles_or_of_users(migrated: SqlCatalog) -> None:
         ("public", "main", Privilege.READ),
         ("alter_ana", str(NAME), Privilege.ALTER),
     }
-    owners = [migrated.access.table_owner(migrated.load_table(name).table_id) for name in (NAME, STAFF)]
+    owners = [migrated.access.table_owner(migrated.registry.load_table(name).table_id) for name in (NAME, STAFF)]
     assert owners == ["everything", "steward_rosa"]
     columns, keep = migrated.commit_rules.commit_rules()
     assert (columns.arguments, keep.arguments) == ({"principals": ("everything", "report_reader", "public")}, {})
@@ -55,7 +55,7 @@ def test_names_stay_those_of_roles_or_of_users(migrated: SqlCatalog) -> None:
 
 
 def test_members_keep_their_privileges_and_users_named_like_roles_have_none(migrated: SqlCatalog) -> None:
-    orders = migrated.load_table(NAME).table_id
+    orders = migrated.registry.load_table(NAME).table_id
     loader, named_alike = migrated.acting_as("load_orders"), migrated.acting_as("pipelines")
     assert loader.access.whoami().roles == ("everything", "pipelines") and named_alike.access.whoami().roles == ()
     assert isinstance(loader.commit(orders, commit_of(3, ADD)), Ratified)
@@ -91,7 +91,7 @@ def test_a_request_covers_the_same_rules(old_url: str) -> None:
             sa.text("UPDATE cm_delta_approvals SET rules = :rules"), {"rules": json.dumps([json.dumps(demand)])}
         )
     with SqlCatalog(old_url, now_ms=lambda: NOW_MS, principal="lake_owner") as catalog:
-        catalog.list_tables()
+        catalog.registry.list_tables()
     with engine.begin() as connection:
         rules = connection.execute(sa.text("SELECT rules FROM cm_delta_approvals")).scalar_one()
         arguments = connection.execute(

@@ -61,7 +61,7 @@ def test_a_role_with_the_documented_rights_writes(postgres_url: str) -> None:
             created = create(catalog, OTHER)
             catalog.commit_together({table_id: commit_of(2, ADD), created.table_id: commit_of(1, ADD)})
             catalog.access.grant([Privilege.READ], str(OTHER), "public")
-            catalog.drop_table(OTHER)
+            catalog.registry.drop_table(OTHER)
             assert [entry.principal for entry in catalog.feed.feed(after=0, limit=9)][-1] == writer
     with raw_client(postgres_url, writer) as client, pytest.raises(Exception, match="permission denied"):
         client.execute(f"UPDATE {migrate.VERSION_TABLE} SET version_num = '0'")
@@ -74,7 +74,9 @@ def test_a_role_with_the_documented_rights_reads(postgres_url: str) -> None:
         grant_as_documented(postgres_url, reader, "reports")
         owner.feed.latest_feed_position()
         with SqlCatalog(url_as(postgres_url, reader)) as catalog:
-            assert catalog.load_table(NAME).table_id == table_id and len(catalog.feed.feed(after=0, limit=9)) == 1
+            assert (
+                catalog.registry.load_table(NAME).table_id == table_id and len(catalog.feed.feed(after=0, limit=9)) == 1
+            )
             with pytest.raises(PermissionDeniedError, match="Ask postgres, the role that owns"):
                 catalog.commit(table_id, commit_of(1, ADD))
 
@@ -96,8 +98,8 @@ def test_the_stated_principal_counts_and_else_the_role_that_logs_in(postgres_url
             with pytest.raises(CommitRefusedError, match=f"the principal {writer} does not have"):
                 catalog.commit(table_id, commit_of(1, ADD))
             with pytest.raises(OperationRefusedError):
-                catalog.load_table(NAME)
-            assert catalog.list_tables() == (NAME,) and len(catalog.feed.feed(after=0, limit=9)) == 1
+                catalog.registry.load_table(NAME)
+            assert catalog.registry.list_tables() == (NAME,) and len(catalog.feed.feed(after=0, limit=9)) == 1
         with SqlCatalog(url_as(postgres_url, writer), principal="ana") as catalog:
             assert (catalog.access.whoami().principal, catalog.access.whoami().source) == (
                 "ana",
@@ -134,12 +136,12 @@ def test_the_owner_of_the_tables_migrates_an_enforced_catalog(postgres_url: str)
             SqlCatalog(writer) as catalog,
             pytest.raises(PermissionDeniedError, match="The owner of the tables has to migrate: ") as caught,
         ):
-            catalog.list_tables()
+            catalog.registry.list_tables()
         assert f"{roles['lake_owner']}, or a member of it" in str(caught.value)
     tables = METADATA.tables.keys() - {NAMESPACES.name}  # The migration creates it.
     counts = {name: of_database(postgres_url, sa.text(f"SELECT count(*) FROM {name}")) for name in tables}
     with SqlCatalog(url_as(postgres_url, roles["lake_owner"]), warehouse="memory://w", now_ms=lambda: NOW_MS) as owner:
-        assert owner.list_tables() == (NAME, STAFF)
+        assert owner.registry.list_tables() == (NAME, STAFF)
         assert of_database(postgres_url, _ENFORCEMENT) == [] == of_database(postgres_url, _RIGHTS)
         after = {name: of_database(postgres_url, sa.text(f"SELECT count(*) FROM {name}")) for name in tables}
         assert after == counts
@@ -154,12 +156,12 @@ def test_the_owner_of_the_tables_migrates_an_enforced_catalog(postgres_url: str)
         assert waiting.requested_by == roles["load_orders"]
         assert [one.version for one in owner.feed.feed(after=0, limit=99)] == [0, 0, 1, 1, 2]
     with SqlCatalog(writer) as catalog, pytest.raises(PermissionDeniedError, match="permission denied for table"):
-        catalog.list_tables()
+        catalog.registry.list_tables()
     grant_as_documented(postgres_url, roles["load_orders"], "load_orders")
     with SqlCatalog(writer, now_ms=lambda: NOW_MS) as catalog:
-        orders = catalog.load_table(NAME).table_id
+        orders = catalog.registry.load_table(NAME).table_id
         assert isinstance(catalog.commit(orders, commit_of(3, ADD)), Ratified)
-        staff = catalog.load_table(STAFF).table_id
+        staff = catalog.registry.load_table(STAFF).table_id
         with pytest.raises(CommitRefusedError, match="privilege append on"):
             catalog.commit(staff, commit_of(2, ADD))
 

@@ -23,7 +23,7 @@ CLOUD = f"org.apache.spark:spark-hadoop-cloud_2.13:jar:{installed_versions().spa
 def url(tmp_path: Path) -> str:
     text = f"sqlite:///{tmp_path}/catalog.db"
     with SqlCatalog(text) as catalog:
-        catalog.identity()
+        catalog.registry.identity()
     return text
 
 

@@ -51,6 +51,6 @@ def test_the_help_imports_no_catalog_and_no_library_for_rows() -> None:
 def test_a_command_that_needs_the_catalog_alone_imports_the_catalog_alone(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/catalog.db"
     with SqlCatalog(url) as catalog:
-        catalog.identity()
+        catalog.registry.identity()
     loaded = _modules_of("--catalog", url, "tables")
     assert not loaded & {"pandas", "sqlglot", "pyspark", "fsspec", "cm_delta_dagster.client.client"}

@@ -30,8 +30,8 @@ NAME = TableIdentifier("main", "sales", "orders")
 def url(tmp_path: Path) -> str:
     text = f"sqlite:///{tmp_path}/catalog.db"
     with SqlCatalog(text, warehouse="memory://w", now_ms=lambda: 1_700_000_000_000) as catalog:
-        staging = catalog.create_staging_table(NAME)
-        catalog.register_table(staging.table_id, NAME, summary=summary("CREATE TABLE", 1))
+        staging = catalog.registry.create_staging_table(NAME)
+        catalog.registry.register_table(staging.table_id, NAME, summary=summary("CREATE TABLE", 1))
         for version in (1, 2):
             catalog.commit(
                 staging.table_id,

@@ -135,7 +135,7 @@ def test_the_clock_of_postgresql_is_the_servers(postgres_url: str, monkeypatch: 
 @pytest.mark.postgres
 def test_the_clock_of_postgresql_goes_on_without_requests(postgres_url: str) -> None:
     with SqlCatalog(postgres_url, warehouse="memory://w") as catalog:
-        catalog.list_tables()
+        catalog.registry.list_tables()
         sent: list[str] = []
 
         def count(*event: object) -> None:

@@ -141,7 +141,7 @@ def test_nothing_is_visible_before_the_name_is_registered(lake: Lake) -> None:
 
     def look(method: str, _: Any) -> None:
         if method == "register_table":
-            seen.append(lake.sql_catalog.list_tables())
+            seen.append(lake.sql_catalog.registry.list_tables())
             seen.append(len(objects(lake)))
 
     lake.catalog.fails = look
@@ -164,7 +164,7 @@ def test_a_creation_that_fails_leaves_no_table(lake: Lake, point: str) -> None:
 
     with pytest.raises((CatalogUnavailableError, StorageError, ArithmeticError)):
         create_table_as(lake.client, identifier=NAME, design=DESIGN, write=write)
-    assert lake.sql_catalog.list_tables() == ()
+    assert lake.sql_catalog.registry.list_tables() == ()
     lake.catalog.fails = lake.store.fails = lambda method, argument: None
     table, _ = created(lake, "2026-01-03")
     assert table.snapshot().num_files == 1
@@ -254,7 +254,7 @@ def test_a_table_that_was_renamed_after_the_answer_of_its_registration_was_lost_
     def fails_after(method: str, table_id: Any) -> Exception | None:
         error = next(lost, None) if method == "register_table" else None
         if error is not None:
-            lake.catalog.rename_table(table_id, renamed)
+            lake.catalog.registry.rename_table(table_id, renamed)
         return error
 
     lake.catalog.fails_after = fails_after

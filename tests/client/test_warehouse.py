@@ -42,14 +42,14 @@ def give_to(lake: Lake, catalog_id: str) -> None:
 def marker_of(lake: Lake, table: Table) -> tuple[str, MarkedState]:
     marker = read_table_marker(lake.memory, table.location)
     assert marker is not None
-    assert (marker.table_id, marker.catalog_id) == (table.table_id, lake.catalog.identity().catalog_id)
+    assert (marker.table_id, marker.catalog_id) == (table.table_id, lake.catalog.registry.identity().catalog_id)
     return marker.name, marker.state
 
 
 def test_the_first_creation_marks_the_warehouse_and_later_ones_do_not_look_again(lake: Lake) -> None:
     lake.new_table()
     marker = read_warehouse_marker(lake.memory, WAREHOUSE)
-    assert marker == WarehouseMarker(catalog_id=lake.catalog.identity().catalog_id)
+    assert marker == WarehouseMarker(catalog_id=lake.catalog.registry.identity().catalog_id)
     lake.store.calls.clear()
     lake.new_table("second")
     lake.client.wait_for_background()
@@ -65,10 +65,15 @@ def test_a_catalog_does_not_create_in_the_warehouse_of_another_one(lake: Lake, t
     files = {status.location for status in lake.memory.list_recursive(WAREHOUSE)}
     with pytest.raises(WarehouseMismatchError) as error:
         other.new_table()
-    for part in (lake.catalog.identity().catalog_id, other.catalog.identity().catalog_id, "mistyped", "was lost"):
+    for part in (
+        lake.catalog.registry.identity().catalog_id,
+        other.catalog.registry.identity().catalog_id,
+        "mistyped",
+        "was lost",
+    ):
         assert part in str(error.value)
     assert {status.location for status in lake.memory.list_recursive(WAREHOUSE)} == files
-    assert other.catalog.inactive_tables() == ()
+    assert other.catalog.registry.inactive_tables() == ()
     other.client.close()
 
 
@@ -113,7 +118,7 @@ def test_a_failed_look_at_the_marker_is_repeated_by_the_next_creation(lake: Lake
     with pytest.raises(CatalogUnavailableError):
         lake.new_table()
     lake.catalog.fails = lambda method, _: None
-    assert lake.catalog.inactive_tables() == ()
+    assert lake.catalog.registry.inactive_tables() == ()
     lake.new_table()
 
 

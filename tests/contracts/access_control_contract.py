@@ -61,7 +61,7 @@ def grants_are_off_until_enabled(bench: Bench) -> None:
         owner.access.enable_grants()
         assert writer.access.whoami().grants_enabled
         with pytest.raises(UNREADABLE):
-            writer.load_table(NAME)
+            writer.registry.load_table(NAME)
         with pytest.raises((CommitRefusedError, TableNotFoundError)):
             writer.commit(entry.table_id, commit_of(2, ADD))
         owner.access.disable_grants()
@@ -115,7 +115,7 @@ def content_that_is_not_that_of_the_proposal_is_rejected(bench: Bench) -> None:
         for one in other_content(1):
             with pytest.raises(CommitRejectedError, match="and its content says"):
                 writer.commit(entry.table_id, one)
-        assert owner.load_table(NAME).ratified.latest_version == 0
+        assert owner.registry.load_table(NAME).ratified.latest_version == 0
 
 
 def the_definition_is_that_of_the_content_or_is_forgotten(bench: Bench) -> None:
@@ -130,16 +130,16 @@ def the_definition_is_that_of_the_content_or_is_forgotten(bench: Bench) -> None:
         beside = replace(commit_of(1, protocol), metadata=forged)
         beside = replace(beside, protocol=replace(PROTOCOL, writer_features=("catalogManaged",)))
         assert isinstance(writer.commit(table_id, beside), Ratified)
-        stored = owner.load_table(NAME).definition
+        stored = owner.registry.load_table(NAME).definition
         assert stored is not None and stored.metadata == metadata("id") and stored.protocol == beside.protocol
         unseen = replace(
             commit_of(2, ADD, mode=CommitMode.STAGED), content=None, content_to_check=None, metadata=forged
         )
         assert isinstance(writer.commit(table_id, unseen), Ratified)
-        assert owner.load_table(NAME).definition is None
+        assert owner.registry.load_table(NAME).definition is None
         stated = replace(commit_of(3, ADD, mode=CommitMode.STAGED), content=None, content_to_check=None)
         owner.commit(table_id, replace(stated, metadata=metadata("id"), protocol=PROTOCOL))
-        assert owner.load_table(NAME).definition is not None, "an owner states it"
+        assert owner.registry.load_table(NAME).definition is not None, "an owner states it"
 
 
 def a_report_of_publication_keeps_the_only_copy(bench: Bench) -> None:
@@ -232,7 +232,7 @@ def a_commit_without_its_content_requires_modify_and_alter(bench: Bench) -> None
         false = replace(proposal(1), content_to_check=b"{}\n", sha256="0" * 64)
         with pytest.raises(CommitRejectedError):
             writer.commit(entry.table_id, false)
-        assert owner.load_table(NAME).ratified.latest_version == 0
+        assert owner.registry.load_table(NAME).ratified.latest_version == 0
         owner.access.grant([Privilege.ALTER], str(NAME), name)
         assert isinstance(writer.commit(entry.table_id, proposal(1)), Ratified)
 
@@ -244,9 +244,9 @@ def a_grant_on_a_wide_scope_applies_to_later_tables(bench: Bench) -> None:
         entry, hidden = create(owner), create(owner, STAFF)
         assert isinstance(writer.commit(entry.table_id, commit_of(1, ADD)), Ratified)
         with pytest.raises(UNREADABLE):
-            writer.load_table_by_id(hidden.table_id)
+            writer.registry.load_table_by_id(hidden.table_id)
         owner.access.grant([Privilege.READ], "*", principal_of(writer))
-        assert writer.load_table(STAFF).table_id == hidden.table_id
+        assert writer.registry.load_table(STAFF).table_id == hidden.table_id
         with pytest.raises(CommitRefusedError):
             writer.commit(hidden.table_id, commit_of(1, ADD))
 
@@ -256,11 +256,11 @@ def a_grant_on_a_table_belongs_to_its_id(bench: Bench) -> None:
         entry = create(owner)
         owner.access.enable_grants()
         owner.access.grant([Privilege.APPEND], str(NAME), principal_of(writer))
-        owner.rename_table(entry.table_id, OTHER)
+        owner.registry.rename_table(entry.table_id, OTHER)
         create(owner, NAME)
-        assert writer.load_table(OTHER).table_id == entry.table_id
+        assert writer.registry.load_table(OTHER).table_id == entry.table_id
         with pytest.raises(UNREADABLE):
-            writer.load_table(NAME)
+            writer.registry.load_table(NAME)
         assert [(one.scope, one.table_id) for one in owner.access.grants(str(OTHER)) if one.scope != "*"] == [
             (str(OTHER), entry.table_id)
         ]
@@ -307,7 +307,7 @@ def a_user_named_like_a_role_gains_nothing(bench: Bench) -> None:
         ], "it was granted to the user, before there was a role"
         owner.access.grant([Privilege.MODIFY, Privilege.ALTER, Privilege.MAINTAIN], str(NAME), "loaders")
         assert named_alike.access.whoami().roles == () and ana.access.whoami().roles == ("loaders",)
-        assert named_alike.load_table(NAME).table_id == table_id, "its own grant"
+        assert named_alike.registry.load_table(NAME).table_id == table_id, "its own grant"
         with pytest.raises(CommitRefusedError, match="does not have the privilege append"):
             named_alike.commit(table_id, commit_of(1, ADD))
         assert isinstance(ana.commit(table_id, commit_of(1, ADD)), Ratified)
@@ -323,7 +323,7 @@ def a_user_named_like_a_role_gains_nothing(bench: Bench) -> None:
         owner.access.transfer_table(table_id, "role:loaders")
         assert owner.access.table_owner(table_id) == "loaders"
         with pytest.raises(PermissionDeniedError):
-            named_alike.drop_table(NAME)
+            named_alike.registry.drop_table(NAME)
         owner.access.add_to_role("others", ["user:loaders"])
         assert owner.access.roles() == (
             Role(name="loaders", members=("ana",)),
@@ -363,7 +363,7 @@ def everybody_is_a_member_of_public(bench: Bench) -> None:
         create(owner)
         owner.access.enable_grants()
         owner.access.grant([Privilege.READ], str(NAME), "public")
-        assert writer.load_table(NAME).identifier == NAME
+        assert writer.registry.load_table(NAME).identifier == NAME
         with pytest.raises(InvalidArgumentError, match="role of everybody"):
             owner.access.add_to_role("public", ["x"])
 
@@ -415,24 +415,24 @@ def without_a_privilege_nothing_but_reading_works(bench: Bench) -> None:
         owner.access.enable_grants()
         name = principal_of(reader)
         owner.access.grant([Privilege.READ], str(NAME), name)
-        assert reader.load_table(NAME) == reader.load_table_by_id(entry.table_id)
+        assert reader.registry.load_table(NAME) == reader.registry.load_table_by_id(entry.table_id)
         assert reader.pins.pin_version(entry.table_id, 0, owner="run") == 0
-        before = owner.load_table(NAME), owner.access.grants(), owner.list_tables()
+        before = owner.registry.load_table(NAME), owner.access.grants(), owner.registry.list_tables()
         rule = MaintenanceRule(scope=str(NAME), kind=MaintenanceKind.DATA_CLEANUP, allowed=True)
         for refused in (
-            lambda: reader.drop_table(NAME),
-            lambda: reader.rename_table(entry.table_id, OTHER),
-            lambda: reader.create_staging_table(OTHER),
+            lambda: reader.registry.drop_table(NAME),
+            lambda: reader.registry.rename_table(entry.table_id, OTHER),
+            lambda: reader.registry.create_staging_table(OTHER),
             lambda: reader.commit_policies.set_commit_policy(CommitPolicyRule(scope="main", policy=CommitPolicy())),
             lambda: reader.commit_policies.change_commit_policy(entry.table_id, None),
             lambda: reader.maintenance_policies.set_maintenance_rule(rule),
             lambda: reader.set_published_version(entry.table_id, 0),
-            lambda: reader.register_path(OTHER, "s3://b/x"),
-            lambda: reader.check_adoption(OTHER),
-            lambda: reader.check_release(entry.table_id),
+            lambda: reader.registry.register_path(OTHER, "s3://b/x"),
+            lambda: reader.recovery.check_adoption(OTHER),
+            lambda: reader.recovery.check_release(entry.table_id),
             lambda: reader.commit_policies.begin_release(entry.table_id),
-            lambda: reader.release_table(entry.table_id),
-            lambda: reader.relocate_table(entry.table_id, location="memory://x", moved_from=entry.location),
+            lambda: reader.recovery.release_table(entry.table_id),
+            lambda: reader.recovery.relocate_table(entry.table_id, location="memory://x", moved_from=entry.location),
             lambda: reader.access.grant([Privilege.OWN], str(NAME), name),
             lambda: reader.access.revoke([Privilege.READ], str(NAME), name),
             lambda: reader.access.add_to_role("owners", [name]),
@@ -445,7 +445,7 @@ def without_a_privilege_nothing_but_reading_works(bench: Bench) -> None:
                 refused()
         assert not reader.maintenance_policies.maintenance_decision(NAME, MaintenanceKind.DATA_CLEANUP).allowed
         assert reader.maintenance_policies.maintenance_decision(NAME, MaintenanceKind.CHECKPOINT).allowed
-        assert (owner.load_table(NAME), owner.access.grants(), owner.list_tables()) == before
+        assert (owner.registry.load_table(NAME), owner.access.grants(), owner.registry.list_tables()) == before
         refusals = [one for one in owner.audit_log.audit() if one.outcome is AuditOutcome.REFUSED]
         assert len(refusals) > 5 and {one.principal for one in refusals} == {name}
 
@@ -460,7 +460,7 @@ def tables_that_are_committed_together_are_refused_together(bench: Bench) -> Non
         both = {first.table_id: commit_of(1, ADD), second.table_id: commit_of(1, ADD)}
         with pytest.raises(CommitRefusedError, match=r"main\.staff\.salaries"):
             writer.commit_together(both)
-        assert owner.load_table(NAME).ratified.latest_version == 0
+        assert owner.registry.load_table(NAME).ratified.latest_version == 0
         owner.access.grant([Privilege.APPEND], "main", name)
         assert isinstance(writer.commit_together(both), RatifiedTogether)
 
@@ -531,19 +531,19 @@ def put_if_absent_and_grants_exclude_each_other(bench: Bench) -> None:
         owner.commit_policies.change_commit_policy(entry.table_id, None)
     with bench.client_of("owner") as owner:
         other = create(owner, OTHER)
-        owner.drop_table(NAME)
+        owner.registry.drop_table(NAME)
         owner.access.enable_grants()
         with pytest.raises(InvalidArgumentError, match="put_if_absent"):
             owner.commit_policies.change_commit_policy(other.table_id, by_creation)
         with pytest.raises(InvalidArgumentError, match="put_if_absent"):
             owner.commit_policies.set_commit_policy(CommitPolicyRule(scope="main", policy=by_creation))
-        owner.check_adoption(NAME)
-        owner.check_release(other.table_id)
+        owner.recovery.check_adoption(NAME)
+        owner.recovery.check_release(other.table_id)
         assert owner.commit_policies.begin_release(other.table_id) is PolicyChange.DONE
-        assert owner.load_table(OTHER).ratified.commit_policy == by_creation
+        assert owner.registry.load_table(OTHER).ratified.commit_policy == by_creation
         with pytest.raises(InvalidArgumentError, match=r"put-if-absent.*enforces grants"):
-            owner.undrop_table(entry.table_id)
-        assert owner.list_tables("main.sales") == (OTHER,)
+            owner.registry.undrop_table(entry.table_id)
+        assert owner.registry.list_tables("main.sales") == (OTHER,)
 
 
 def a_request_is_seen_by_its_writer_and_by_maintainers(bench: Bench) -> None:

@@ -72,7 +72,7 @@ def an_application_id_of_another_principal_requires_alter(bench: Bench) -> None:
         assert principals(owner, table_id) == {"job": principal_of(bob), "own": principal_of(bob)}
         with pytest.raises(CommitRefusedError, match=f"the principal {principal_of(bob)} set"):
             ana.commit(table_id, commit_of(5, ADD, txn("job", 4)))
-        assert owner.load_table(NAME).ratified.latest_version == 4
+        assert owner.registry.load_table(NAME).ratified.latest_version == 4
 
 
 def application_ids_are_recorded_while_grants_are_off(bench: Bench) -> None:
@@ -145,12 +145,12 @@ def application_ids_belong_to_the_id_of_the_table(bench: Bench) -> None:
         assert isinstance(owner.commit(table_id, commit_of(1, txn("job"))), Ratified)
         owner.access.enable_grants()
         owner.access.grant([Privilege.APPEND], "main", principal_of(bob))
-        owner.rename_table(table_id, OTHER)
+        owner.registry.rename_table(table_id, OTHER)
         new_id = create(owner).table_id
         assert principals(owner, new_id) == {} != principals(owner, table_id)
         assert isinstance(bob.commit(new_id, commit_of(1, txn("job"))), Ratified)
-        owner.drop_table(OTHER)
-        owner.undrop_table(table_id)
+        owner.registry.drop_table(OTHER)
+        owner.registry.undrop_table(table_id)
         with pytest.raises(CommitRefusedError, match="set the application id 'job'"):
             bob.commit(table_id, commit_of(2, txn("job", 2)))
 
@@ -220,8 +220,8 @@ def version_0_and_commits_made_put_if_absent_set_application_ids(bench: Bench) -
         content_to_check=content,
     )
     with bench.client_of("ana") as ana, bench.client_of("bob") as bob:
-        table_id = ana.create_staging_table(NAME).table_id
-        ana.register_table(table_id, NAME, summary=summary(1000), initial=initial)
+        table_id = ana.registry.create_staging_table(NAME).table_id
+        ana.registry.register_table(table_id, NAME, summary=summary(1000), initial=initial)
         assert principals(ana, table_id) == {"first": principal_of(ana)}
         ana.commit_policies.change_commit_policy(table_id, CommitPolicy(kind=CommitPolicyKind.PUT_IF_ABSENT))
         made = replace(commit_of(1, txn("second")), file_name=created(1).file_name, mode=CommitMode.PUT_IF_ABSENT)

@@ -115,8 +115,8 @@ def created(version: int, *, operation: str = "WRITE") -> CommitProposal:
 
 
 def create(catalog: Catalog, identifier: TableIdentifier = NAME) -> TableEntry:
-    staging = catalog.create_staging_table(identifier)
-    return catalog.register_table(staging.table_id, identifier, summary=summary(1000))
+    staging = catalog.registry.create_staging_table(identifier)
+    return catalog.registry.register_table(staging.table_id, identifier, summary=summary(1000))
 
 
 def metadata(*columns: str, **properties: str) -> Metadata:
@@ -125,7 +125,7 @@ def metadata(*columns: str, **properties: str) -> Metadata:
 
 
 def defined(catalog: Catalog, *, content: bytes | None = None) -> TableEntry:
-    staging = catalog.create_staging_table(NAME)
+    staging = catalog.registry.create_staging_table(NAME)
     initial = InitialCommit(
         file_size=200 if content is None else len(content),
         file_modification_time=77,
@@ -133,7 +133,7 @@ def defined(catalog: Catalog, *, content: bytes | None = None) -> TableEntry:
         protocol=PROTOCOL,
         content=content,
     )
-    return catalog.register_table(staging.table_id, NAME, summary=summary(1000), initial=initial)
+    return catalog.registry.register_table(staging.table_id, NAME, summary=summary(1000), initial=initial)
 
 
 def copied(version: int, *, size: int = 0) -> CommitProposal:

@@ -84,7 +84,7 @@ def concurrent_processes_create_the_catalog_once(bench: Bench) -> None:
     for process in processes:
         process.join()
     with bench.client() as catalog:
-        assert len(catalog.list_tables()) == 4
+        assert len(catalog.registry.list_tables()) == 4
 
 
 def _commit_and_be_killed(bench: Bench, table: str, one: CommitProposal, sender: Any) -> None:

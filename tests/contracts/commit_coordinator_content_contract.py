@@ -59,7 +59,7 @@ def an_inline_commit_is_served_unchanged_until_it_is_published(bench: Bench) -> 
         served = other.get_ratified_commits(table)
         assert [commit.content for commit in served.commits] == [made[0].content, None, made[2].content]
         assert [commit.file_name for commit in served.commits] == [one.file_name for one in made]
-        assert other.load_table(NAME).ratified == served
+        assert other.registry.load_table(NAME).ratified == served
         assert catalog.commit(table, made[0]) == Ratified(
             version=1, latest_version=3, published_version=0, repeated=True
         )
@@ -116,7 +116,11 @@ def content_of_small_commits_is_served_after_publication(bench: Bench) -> None:
         assert cached_versions(other, table, since=2) == [2] and cached_versions(other, table, since=3) == []
         ranged = other.get_ratified_commits(table, start=1, end=1, content_from_version=0)
         assert [commit.version for commit in ranged.cached_commits] == [1] and ranged.commits == ()
-        assert other.get_ratified_commits(table).cached_commits == () == other.load_table(NAME).ratified.cached_commits
+        assert (
+            other.get_ratified_commits(table).cached_commits
+            == ()
+            == other.registry.load_table(NAME).ratified.cached_commits
+        )
         taken = other.commit(table, proposal(1))
         assert isinstance(taken, VersionTaken)
         assert [commit.content for commit in taken.winners.commits] == [one.content for one in made]
@@ -208,7 +212,7 @@ def content_of_put_if_absent_commits_is_cached(bench: Bench) -> None:
         assert isinstance(catalog.record_published(table, record), Ratified)
         answer: RatifiedCommits = catalog.get_ratified_commits(table, content_from_version=0)
         assert [commit.content for commit in answer.cached_commits] == [zero, one.content]
-        definition = catalog.load_table(NAME).definition
+        definition = catalog.registry.load_table(NAME).definition
         assert definition is not None and definition.metadata == metadata("id", "b")
 
 

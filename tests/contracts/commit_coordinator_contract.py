@@ -42,13 +42,13 @@ def commits_are_ratified_in_order_and_served_until_published(bench: Bench) -> No
         assert [commit.version for commit in other.get_ratified_commits(table, start=2, end=2).commits] == [2]
         assert other.get_ratified_commits(table, start=7).latest_version == 3
         assert other.get_ratified_commits(table, start=7).commits == ()
-        assert other.load_table(NAME).ratified == served
+        assert other.registry.load_table(NAME).ratified == served
         catalog.set_published_version(table, 2)
         assert [commit.version for commit in other.get_ratified_commits(table).commits] == [3]
         assert other.get_ratified_commits(table, start=0, end=2).commits == ()
         catalog.set_published_version(table, 3)
         assert other.get_ratified_commits(table).commits == ()
-        assert other.load_table(NAME).ratified.latest_version == 3
+        assert other.registry.load_table(NAME).ratified.latest_version == 3
 
 
 def the_published_version_never_decreases_or_exceeds_the_latest(bench: Bench) -> None:
@@ -85,10 +85,10 @@ def a_timestamp_far_ahead_of_the_catalogs_clock_is_rejected(bench: Bench) -> Non
             catalog.commit(table, proposal(1, timestamp=newest + 1))
         assert catalog.get_ratified_commits(table).latest_version == 0
         assert isinstance(catalog.commit(table, proposal(1, timestamp=newest)), Ratified)
-        staging = catalog.create_staging_table(OTHER)
+        staging = catalog.registry.create_staging_table(OTHER)
         with pytest.raises(CommitRejectedError, match="ahead of the catalog's clock"):
-            catalog.register_table(staging.table_id, OTHER, summary=summary(newest + 1))
-        assert catalog.list_tables() == (NAME,)
+            catalog.registry.register_table(staging.table_id, OTHER, summary=summary(newest + 1))
+        assert catalog.registry.list_tables() == (NAME,)
 
 
 def the_timestamp_after_one_in_the_future_is_accepted(bench: Bench) -> None:
@@ -258,7 +258,7 @@ def ten_thousand_unpublished_commits_are_served(bench: Bench) -> None:
         served = catalog.get_ratified_commits(table).commits
         assert [commit.version for commit in served] == list(range(1, 10_001))
         catalog.set_published_version(table, 9_999)
-        assert [commit.version for commit in catalog.load_table(NAME).ratified.commits] == [10_000]
+        assert [commit.version for commit in catalog.registry.load_table(NAME).ratified.commits] == [10_000]
         assert len(catalog.feed.feed(after=0, limit=20_000)) == 10_001
 
 

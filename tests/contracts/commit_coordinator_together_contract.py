@@ -50,7 +50,7 @@ def commits_to_several_tables_are_ratified_together(bench: Bench) -> None:
         assert _latest(catalog, one, two) == [1, 2]
         (served,) = catalog.get_ratified_commits(two).commits
         assert served.content is not None
-        definition = catalog.load_table(NAME).definition
+        definition = catalog.registry.load_table(NAME).definition
         assert definition is not None and definition.metadata == changed.metadata
         entries = catalog.feed.feed(after=3, limit=9)
         assert {entry.table_id for entry in entries} == {one, two} and len(entries) == 2
@@ -101,7 +101,7 @@ def nothing_is_ratified_if_one_proposal_is_rejected(bench: Bench) -> None:
         with pytest.raises(InvalidArgumentError):
             catalog.commit_together({})
         assert _latest(catalog, one, two) == [0, 0]
-        catalog.drop_table(OTHER)
+        catalog.registry.drop_table(OTHER)
         with pytest.raises(TableNotFoundError):
             catalog.commit_together({one: proposal(1), two: proposal(1)})
         assert _latest(catalog, one) == [0]
@@ -140,7 +140,7 @@ def readers_see_concurrent_commits_together_whole(bench: Bench) -> None:
         def read() -> int:
             readings = 0
             while not stopped.is_set() or not readings:
-                versions = {entry.ratified.latest_version for entry in catalog.load_tables((NAME, OTHER))}
+                versions = {entry.ratified.latest_version for entry in catalog.registry.load_tables((NAME, OTHER))}
                 assert len(versions) == 1, versions
                 readings += 1
             return readings

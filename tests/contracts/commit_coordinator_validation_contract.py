@@ -75,8 +75,8 @@ def a_commit_that_readers_cannot_read_is_illegal(bench: Bench) -> None:
                 catalog.commit(table_id, _proposal(case, 1, good=good))
             with pytest.raises(IllegalCommitError):
                 catalog.commit_together({other_id: commit_of(1, ADD), table_id: _proposal(case, 1)})
-        ratified = catalog.load_table(NAME).ratified
-        assert ratified.latest_version == 0 and catalog.load_table(OTHER).ratified.latest_version == 0
+        ratified = catalog.registry.load_table(NAME).ratified
+        assert ratified.latest_version == 0 and catalog.registry.load_table(OTHER).ratified.latest_version == 0
         valid = _of_lines(1, *good)
         assert isinstance(catalog.commit(table_id, valid), Ratified)
         assert valid.content_to_check is not None
@@ -97,7 +97,7 @@ def a_protocol_without_the_catalog_is_illegal(bench: Bench) -> None:
         ):
             with pytest.raises(IllegalCommitError, match="protocol"):
                 catalog.commit(table_id, _of_lines(1, protocol))
-        assert catalog.load_table(NAME).ratified.latest_version == 0
+        assert catalog.registry.load_table(NAME).ratified.latest_version == 0
 
 
 def files_outside_of_the_table_are_illegal_except_in_a_clone(bench: Bench) -> None:
@@ -108,8 +108,8 @@ def files_outside_of_the_table_are_illegal_except_in_a_clone(bench: Bench) -> No
                 catalog.commit(entry.table_id, _of_lines(1, line))
         inside = line_of("add", path=json.dumps(f"{entry.location}/a.parquet"))
         assert isinstance(catalog.commit(entry.table_id, _of_lines(1, inside)), Ratified)
-        staging = catalog.create_staging_table(OTHER, clone_of=entry.table_id)
-        catalog.register_table(staging.table_id, OTHER, summary=replace(summary(1000), operation="CLONE"))
+        staging = catalog.registry.create_staging_table(OTHER, clone_of=entry.table_id)
+        catalog.registry.register_table(staging.table_id, OTHER, summary=replace(summary(1000), operation="CLONE"))
         for version, line in enumerate(ABSOLUTE, 1):
             assert isinstance(catalog.commit(staging.table_id, _of_lines(version, line)), Ratified)
 
@@ -129,11 +129,13 @@ def files_outside_of_a_new_table_are_illegal_except_in_a_clone(bench: Bench) -> 
     with bench.client() as catalog:
         source = defined(catalog)
         for line in ABSOLUTE:
-            staging = catalog.create_staging_table(OTHER)
+            staging = catalog.registry.create_staging_table(OTHER)
             with pytest.raises(IllegalCommitError, match="outside of the table"):
-                catalog.register_table(staging.table_id, OTHER, summary=summary(1000), initial=initial(line))
-        clone = catalog.create_staging_table(OTHER, clone_of=source.table_id)
-        entry = catalog.register_table(clone.table_id, OTHER, summary=summary(1000), initial=initial(ABSOLUTE[0]))
+                catalog.registry.register_table(staging.table_id, OTHER, summary=summary(1000), initial=initial(line))
+        clone = catalog.registry.create_staging_table(OTHER, clone_of=source.table_id)
+        entry = catalog.registry.register_table(
+            clone.table_id, OTHER, summary=summary(1000), initial=initial(ABSOLUTE[0])
+        )
         assert entry.ratified.latest_version == 0
 
 
@@ -211,7 +213,7 @@ def a_row_id_mark_does_not_fall(bench: Bench) -> None:
         assert isinstance(catalog.commit(table_id, _of_lines(6, _row_mark(20))), Ratified)
         with pytest.raises(IllegalCommitError, match="that of the table is 20"):
             catalog.commit(table_id, _of_lines(7, _row_mark(19)))
-        assert catalog.load_table(OTHER).ratified.latest_version == 0
+        assert catalog.registry.load_table(OTHER).ratified.latest_version == 0
         removed = line_of("domainMetadata", domain='"delta.rowTracking"', configuration='"{}"', removed="true")
         assert isinstance(catalog.commit(table_id, _of_lines(7, removed)), Ratified)
         with pytest.raises(IllegalCommitError, match="that of the table is 20"):
@@ -287,9 +289,9 @@ def the_marks_of_version_0_do_not_fall(bench: Bench) -> None:
             )
         ):
             name = TableIdentifier("main", "sales", f"new{number}")
-            staging = catalog.create_staging_table(name, clone_of=clone_of)
+            staging = catalog.registry.create_staging_table(name, clone_of=clone_of)
             operation = "WRITE" if clone_of is None else "CLONE"
-            catalog.register_table(
+            catalog.registry.register_table(
                 staging.table_id,
                 name,
                 summary=replace(summary(1000), operation=operation),
@@ -307,12 +309,14 @@ def a_rule_knows_the_content_of_version_0_that_the_catalog_does_not_keep(bench: 
     with bench.client() as catalog:
         catalog.commit_rules.set_commit_rule(CommitRule(scope="main", name="keep", kind=CommitRuleKind.APPEND_ONLY))
         initial = _initial(_numbered(5), is_copied=False)
-        table_id = catalog.create_staging_table(NAME).table_id
+        table_id = catalog.registry.create_staging_table(NAME).table_id
         with pytest.raises(CommitRefusedError, match="a content that the catalog cannot read"):
-            catalog.register_table(
+            catalog.registry.register_table(
                 table_id, NAME, summary=summary(1000), initial=replace(initial, content_to_check=None)
             )
-        assert catalog.register_table(table_id, NAME, summary=summary(1000), initial=initial).table_id == table_id
+        assert (
+            catalog.registry.register_table(table_id, NAME, summary=summary(1000), initial=initial).table_id == table_id
+        )
 
 
 def a_version_0_whose_content_is_not_known_has_the_marks_of_its_metadata(bench: Bench) -> None:
@@ -325,8 +329,8 @@ def a_version_0_whose_content_is_not_known_has_the_marks_of_its_metadata(bench: 
             )
         ):
             name = TableIdentifier("main", "sales", f"new{number}")
-            table_id = catalog.create_staging_table(name).table_id
-            catalog.register_table(table_id, name, summary=summary(1000), initial=initial)
+            table_id = catalog.registry.create_staging_table(name).table_id
+            catalog.registry.register_table(table_id, name, summary=summary(1000), initial=initial)
             if is_known:
                 with pytest.raises(IllegalCommitError, match="and that of the table is 5"):
                     catalog.commit(table_id, _of_lines(1, _numbered(4)))
@@ -363,7 +367,7 @@ def content_that_is_too_large_or_absent_is_ratified_unchecked(bench: Bench) -> N
         assert isinstance(catalog.commit(table_id, large), Ratified)
         absent = replace(_of_lines(2, "no action"), content_to_check=None)
         assert isinstance(catalog.commit(table_id, absent), Ratified)
-        assert catalog.load_table(NAME).ratified.latest_version == 2
+        assert catalog.registry.load_table(NAME).ratified.latest_version == 2
 
 
 COMMIT_COORDINATOR_VALIDATION_CONTRACT: tuple[Rule, ...] = (

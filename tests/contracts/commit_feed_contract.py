@@ -43,12 +43,16 @@ def the_feed_shows_every_commit_in_order_with_its_summary(bench: Bench) -> None:
         assert [entry.position for entry in catalog.feed.feed(after=0, limit=9, identifiers=[other_name])] == [2, 4]
         assert catalog.feed.feed(after=0, limit=9, identifiers=[]) == ()
         assert catalog.feed.latest_feed_position() == 5
-        assert catalog.load_table(NAME).ratified.latest_data_version == 1
+        assert catalog.registry.load_table(NAME).ratified.latest_data_version == 1
 
 
 def an_empty_catalog_has_an_empty_feed(bench: Bench) -> None:
     with bench.client() as catalog:
-        assert (catalog.feed.latest_feed_position(), catalog.feed.feed(after=0, limit=1), catalog.list_tables()) == (
+        assert (
+            catalog.feed.latest_feed_position(),
+            catalog.feed.feed(after=0, limit=1),
+            catalog.registry.list_tables(),
+        ) == (
             0,
             (),
             (),

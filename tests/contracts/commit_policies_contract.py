@@ -31,7 +31,7 @@ def the_commit_policy_of_the_narrowest_scope_is_served(bench: Bench) -> None:
 
         def policy() -> CommitPolicy:
             served = other.get_ratified_commits(table).commit_policy
-            assert other.load_table(NAME).ratified.commit_policy == served
+            assert other.registry.load_table(NAME).ratified.commit_policy == served
             return served
 
         assert policy() == STAGED
@@ -125,7 +125,7 @@ def a_renamed_table_keeps_its_own_commit_policy(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         catalog.commit_policies.change_commit_policy(table, PUT_IF_ABSENT)
-        catalog.rename_table(table, TableIdentifier("main", "old", "orders"))
+        catalog.registry.rename_table(table, TableIdentifier("main", "old", "orders"))
         catalog.commit_policies.set_commit_policy(CommitPolicyRule(scope="main.old", policy=INLINE))
         assert catalog.get_ratified_commits(table).commit_policy == PUT_IF_ABSENT
         again = create(catalog).table_id

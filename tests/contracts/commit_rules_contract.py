@@ -194,7 +194,7 @@ def a_rename_carries_the_rules_of_the_name(bench: Bench) -> None:
     with bench.client() as catalog:
         table_id = create(catalog).table_id
         catalog.commit_rules.set_commit_rule(rule(scope=str(NAME)))
-        catalog.rename_table(table_id, OTHER)
+        catalog.registry.rename_table(table_id, OTHER)
         with pytest.raises(CommitRefusedError, match=str(OTHER)):
             catalog.commit(table_id, with_actions(1, removes=1))
 
@@ -207,7 +207,7 @@ def a_rename_out_of_a_schema_permits_nothing(bench: Bench) -> None:
         catalog.commit_rules.set_commit_rule(replace(rule(CommitRuleKind.REQUIRED_TAGS, scope="main", tags=("owner",))))
         weak = rule(CommitRuleKind.REQUIRED_TAGS, scope=str(elsewhere), tags=("cost",))
         catalog.commit_rules.set_commit_rule(replace(weak, name="append_only"))
-        catalog.rename_table(table_id, elsewhere)
+        catalog.registry.rename_table(table_id, elsewhere)
         with pytest.raises(CommitRefusedError, match="removes or changes rows"):
             catalog.commit(table_id, with_actions(1, removes=1, tags={"owner": "etl", "cost": "1"}))
         own = {
@@ -220,7 +220,7 @@ def a_rename_out_of_a_schema_permits_nothing(bench: Bench) -> None:
         assert (entry.action, entry.reason) == ("set commit rule", f"rename of {NAME}")
         rules = catalog.commit_rules.commit_rules()
         for name in (NAME, elsewhere):
-            catalog.rename_table(table_id, name)
+            catalog.registry.rename_table(table_id, name)
         carried = [each for each in catalog.commit_rules.commit_rules() if each not in rules]
         assert [(each.scope, each.name) for each in carried] == [(str(NAME), "append_only")]
 

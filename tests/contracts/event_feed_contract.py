@@ -22,14 +22,14 @@ def every_change_of_a_table_or_policy_is_an_event(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         catalog.commit(table, proposal(1))
-        catalog.rename_table(table, OTHER)
-        catalog.drop_table(OTHER)
-        catalog.undrop_table(table)
+        catalog.registry.rename_table(table, OTHER)
+        catalog.registry.drop_table(OTHER)
+        catalog.registry.undrop_table(table)
         policy = CommitPolicy(kind=CommitPolicyKind.INLINE)
         catalog.commit_policies.set_commit_policy(CommitPolicyRule(scope="main.sales", policy=policy))
-        catalog.drop_table(OTHER)
-        catalog.begin_purge(table, min_age_ms=0)
-        catalog.finish_purge(table)
+        catalog.registry.drop_table(OTHER)
+        catalog.registry.begin_purge(table, min_age_ms=0)
+        catalog.registry.finish_purge(table)
         page = catalog.events.events(after=0, limit=100)
         kinds = [event.kind for event in page.events]
         assert kinds == [
@@ -57,7 +57,7 @@ def events_are_selected_by_kind_and_scope(bench: Bench) -> None:
         other = TableIdentifier("main", "hr", "staff")
         create(catalog)
         create(catalog, other)
-        catalog.drop_table(other)
+        catalog.registry.drop_table(other)
 
         def positions(**wanted: object) -> list[int]:
             page = catalog.events.events(after=0, limit=9, wanted=EventFilter(**wanted))  # type: ignore[arg-type]

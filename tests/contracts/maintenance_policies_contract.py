@@ -79,7 +79,7 @@ def maintenance_rules_of_the_new_name_apply_after_a_rename(bench: Bench) -> None
         table_id = create(catalog).table_id
         catalog.maintenance_policies.set_maintenance_rule(MaintenanceRule(scope=str(NAME), kind=kind, allowed=True))
         assert catalog.maintenance_policies.maintenance_decision(NAME, kind, table_id=table_id).allowed
-        catalog.rename_table(table_id, OTHER)
+        catalog.registry.rename_table(table_id, OTHER)
         assert not catalog.maintenance_policies.maintenance_decision(NAME, kind, table_id=table_id).allowed
         assert catalog.maintenance_policies.maintenance_decision(NAME, kind).allowed
 
@@ -99,13 +99,13 @@ def denied_maintenance_stays_denied_after_a_rename(bench: Bench) -> None:
             catalog.maintenance_policies.set_maintenance_rule(
                 MaintenanceRule(scope=scope, kind=which, allowed=allowed, reason="" if allowed else "for the auditors")
             )
-        catalog.rename_table(table_id, OTHER)
+        catalog.registry.rename_table(table_id, OTHER)
         for which in (kind, exempt):
             decision = catalog.maintenance_policies.maintenance_decision(NAME, which, table_id=table_id)
             assert (decision.allowed, decision.decided_by) == (False, str(OTHER))
             assert str(NAME) in decision.reason and "for the auditors" in decision.reason
         assert not catalog.maintenance_policies.maintenance_decision(NAME, other, table_id=table_id).allowed
-        catalog.rename_table(table_id, OTHER)
+        catalog.registry.rename_table(table_id, OTHER)
         assert len([rule for rule in catalog.maintenance_policies.maintenance_rules() if rule.scope == str(OTHER)]) == 2
 
 
@@ -119,15 +119,15 @@ def a_rename_out_of_a_schema_keeps_its_denials(bench: Bench) -> None:
         catalog.maintenance_policies.set_maintenance_rule(
             MaintenanceRule(scope="main.scratch", kind=kind, allowed=True)
         )
-        catalog.rename_table(table_id, elsewhere)
+        catalog.registry.rename_table(table_id, elsewhere)
         assert not catalog.maintenance_policies.maintenance_decision(elsewhere, kind, table_id=table_id).allowed
         assert catalog.audit_log.audit(scope=str(elsewhere))[-1].action == "set maintenance rule"
         only_at_night = MaintenanceRule(scope=str(OTHER), kind=kind, allowed=False, conditions=at_night)
         catalog.maintenance_policies.set_maintenance_rule(only_at_night)
-        catalog.rename_table(table_id, OTHER)
+        catalog.registry.rename_table(table_id, OTHER)
         own = [rule.conditions for rule in catalog.maintenance_policies.maintenance_rules() if rule.scope == str(OTHER)]
         assert own == [NO_CONDITIONS]
-        catalog.rename_table(table_id, elsewhere)
+        catalog.registry.rename_table(table_id, elsewhere)
         assert not catalog.maintenance_policies.maintenance_decision(elsewhere, kind, table_id=table_id).allowed
 
 

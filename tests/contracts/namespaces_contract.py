@@ -79,10 +79,12 @@ def whatever_names_a_table_creates_its_schema(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         assert names(catalog) == (["main"], [SCHEMA])
-        catalog.rename_table(table, TableIdentifier("lake", "orders", "all"))
-        catalog.register_path(TableIdentifier("paths", "raw", "files"), "file:///elsewhere")
+        catalog.registry.rename_table(table, TableIdentifier("lake", "orders", "all"))
+        catalog.registry.register_path(TableIdentifier("paths", "raw", "files"), "file:///elsewhere")
         assert names(catalog) == (["lake", "main", "paths"], ["lake.orders", SCHEMA, "paths.raw"])
-        catalog.create_staging_table(TableIdentifier("none", "none", "reserved"))  # A reservation is no name yet.
+        catalog.registry.create_staging_table(
+            TableIdentifier("none", "none", "reserved")
+        )  # A reservation is no name yet.
         assert names(catalog)[0] == ["lake", "main", "paths"]
 
 
@@ -90,15 +92,15 @@ def only_an_empty_namespace_is_dropped(bench: Bench) -> None:
     with bench.client() as catalog:
         create(catalog)
         path = TableIdentifier("main", "raw", "files")
-        catalog.register_path(path, "file:///elsewhere")
+        catalog.registry.register_path(path, "file:///elsewhere")
         with pytest.raises(NamespaceNotEmptyError, match=r"it has main\.sales\.orders\. Drop or rename"):
             catalog.namespaces.drop_namespace(SCHEMA)
         with pytest.raises(NamespaceNotEmptyError, match=r"it has main\.raw\.files\."):
             catalog.namespaces.drop_namespace("main.raw")
         with pytest.raises(NamespaceNotEmptyError, match=r"it has main\.raw, main\.sales\. Drop its schemas"):
             catalog.namespaces.drop_namespace("main")
-        catalog.unregister_path(path)
-        catalog.drop_table(NAME)
+        catalog.registry.unregister_path(path)
+        catalog.registry.drop_table(NAME)
         for name in (SCHEMA, "main.raw", "main"):
             catalog.namespaces.drop_namespace(name)
         assert names(catalog) == ([], [])
@@ -110,10 +112,10 @@ def only_an_empty_namespace_is_dropped(bench: Bench) -> None:
 def restoring_a_table_creates_its_schema_again(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
-        catalog.drop_table(NAME)
+        catalog.registry.drop_table(NAME)
         catalog.namespaces.drop_namespace(SCHEMA)
         catalog.namespaces.drop_namespace("main")
-        assert catalog.undrop_table(table).identifier == NAME
+        assert catalog.registry.undrop_table(table).identifier == NAME
         assert names(catalog) == (["main"], [SCHEMA])
 
 
@@ -164,7 +166,7 @@ def a_drop_and_a_creation_never_leave_a_table_without_its_schema(bench: Bench) -
                 lambda number=number: second.namespaces.drop_namespace(f"main.s{number}"),
             )
             assert outcomes[0] is None and isinstance(outcomes[1], NamespaceNotEmptyError | None)
-            assert name in first.list_tables() and f"main.s{number}" in names(second)[1]
+            assert name in first.registry.list_tables() and f"main.s{number}" in names(second)[1]
 
 
 def a_drop_of_a_catalog_and_a_creation_of_a_schema_leave_both_or_none(bench: Bench) -> None:

@@ -33,7 +33,7 @@ def _adopted(catalog: Catalog, *, location: str = LOCATION, name: TableIdentifie
         mode=CommitMode.PUT_IF_ABSENT,
     )
     definition = RecordedDefinition(metadata=metadata("id"), protocol=PROTOCOL, version=7, in_commit_timestamp=5000)
-    entry = catalog.adopt_table(
+    entry = catalog.recovery.adopt_table(
         AdoptedTable(
             table_id=str(uuid.uuid4()),
             identifier=name,
@@ -54,16 +54,16 @@ def an_adopted_table_begins_with_its_first_commit_and_is_never_purged(bench: Ben
         assert (table.location, table.ratified.latest_version, table.ratified.published_version) == (LOCATION, 7, 7)
         assert isinstance(catalog.commit(table.table_id, proposal(8, timestamp=6000)), Ratified)
         assert [record.version for record in catalog.commit_records(table.table_id, start=0, end=9)] == [7, 8]
-        catalog.drop_table(NAME)
-        (dropped,) = catalog.inactive_tables()
+        catalog.registry.drop_table(NAME)
+        (dropped,) = catalog.registry.inactive_tables()
         assert dropped.is_external
         with pytest.raises(PurgeRefusedError, match="did not choose its location"):
-            catalog.begin_purge(table.table_id, min_age_ms=0)
-        assert catalog.undrop_table(table.table_id).location == LOCATION
+            catalog.registry.begin_purge(table.table_id, min_age_ms=0)
+        assert catalog.registry.undrop_table(table.table_id).location == LOCATION
         ours = create(catalog, OTHER)
-        catalog.drop_table(OTHER)
-        assert [found.is_external for found in catalog.inactive_tables()] == [False]
-        assert catalog.begin_purge(ours.table_id, min_age_ms=0).table_id == ours.table_id
+        catalog.registry.drop_table(OTHER)
+        assert [found.is_external for found in catalog.registry.inactive_tables()] == [False]
+        assert catalog.registry.begin_purge(ours.table_id, min_age_ms=0).table_id == ours.table_id
 
 
 def tables_at_above_and_below_a_location_overlap_it(bench: Bench) -> None:
@@ -77,7 +77,7 @@ def tables_at_above_and_below_a_location_overlap_it(bench: Bench) -> None:
             (f"{LOCATION}2", False),
             ("memory://elsewhere/order", False),
         ):
-            found = [(other.table_id, other.state) for other in catalog.overlapping_tables(location)]
+            found = [(other.table_id, other.state) for other in catalog.recovery.overlapping_tables(location)]
             assert found == ([(table.table_id, None)] if overlaps else []), location
         for location in (LOCATION, f"{LOCATION}/deeper", "memory://elsewhere"):
             with pytest.raises(RecoveryError):
@@ -88,16 +88,16 @@ def a_table_at_a_location_of_its_creators_choice_may_name_files_elsewhere(bench:
     """CM-D5"""
     with bench.client() as catalog:
         create(catalog, OTHER)
-        assert catalog.tables_with_files_elsewhere() == ()
+        assert catalog.recovery.tables_with_files_elsewhere() == ()
         table = _adopted(catalog)
-        (found,) = catalog.tables_with_files_elsewhere()
+        (found,) = catalog.recovery.tables_with_files_elsewhere()
         assert (found.table_id, found.location) == (table.table_id, LOCATION)
         assert (
             found.ratified is not None
-            and found.ratified.latest_version == catalog.load_table(NAME).ratified.latest_version
+            and found.ratified.latest_version == catalog.registry.load_table(NAME).ratified.latest_version
         )
-        catalog.drop_table(NAME)
-        assert [one.table_id for one in catalog.tables_with_files_elsewhere()] == [table.table_id]
+        catalog.registry.drop_table(NAME)
+        assert [one.table_id for one in catalog.recovery.tables_with_files_elsewhere()] == [table.table_id]
 
 
 def a_released_table_frees_name_and_location_and_keeps_its_commits(bench: Bench) -> None:
@@ -111,18 +111,18 @@ def a_released_table_frees_name_and_location_and_keeps_its_commits(bench: Bench)
         catalog.pins.pin_version(table.table_id, 7, owner="x")
         position = catalog.feed.latest_feed_position()
         for _ in range(2):
-            catalog.release_table(table.table_id)
+            catalog.recovery.release_table(table.table_id)
         with pytest.raises(TableNotFoundError):
-            catalog.load_table(NAME)
+            catalog.registry.load_table(NAME)
         with pytest.raises(TableNotFoundError):
             catalog.commit(table.table_id, proposal(8, timestamp=6000))
         with pytest.raises(TableNotFoundError):
-            catalog.undrop_table(table.table_id)
-        assert catalog.inactive_tables() == () and catalog.overlapping_tables(LOCATION) == ()
+            catalog.registry.undrop_table(table.table_id)
+        assert catalog.registry.inactive_tables() == () and catalog.recovery.overlapping_tables(LOCATION) == ()
         assert [entry.table_id for entry in catalog.feed.feed(after=0, limit=9)] == [table.table_id]
         again = _adopted(catalog)
         assert again.table_id != table.table_id and catalog.feed.latest_feed_position() > position
-        catalog.release_table(again.table_id)
+        catalog.recovery.release_table(again.table_id)
         assert isinstance(_adopted(catalog), TableEntry)
 
 
@@ -130,64 +130,68 @@ def a_table_that_others_need_is_not_released(bench: Bench) -> None:
     """CM-D6"""
     with bench.client() as catalog:
         table = create(catalog)
-        catalog.create_staging_table(OTHER, clone_of=table.table_id)
+        catalog.registry.create_staging_table(OTHER, clone_of=table.table_id)
         with pytest.raises(RecoveryError, match="clones"):
-            catalog.release_table(table.table_id)
-        assert catalog.load_table(NAME).table_id == table.table_id
+            catalog.recovery.release_table(table.table_id)
+        assert catalog.registry.load_table(NAME).table_id == table.table_id
         for unknown in (str(uuid.uuid4()),):
             with pytest.raises(TableNotFoundError):
-                catalog.release_table(unknown)
+                catalog.recovery.release_table(unknown)
 
 
 def _is_refused_to_tables(catalog: Catalog) -> None:
     """``OTHER`` stands for a path, ``NAME`` is a table. No table gets the name ``OTHER``."""
-    reserved = catalog.create_staging_table(NEW)
-    catalog.register_path(NEW, f"{LOCATION}-new")
-    catalog.register_path(DROPPED, f"{LOCATION}-dropped")
-    catalog.unregister_path(DROPPED)
+    reserved = catalog.registry.create_staging_table(NEW)
+    catalog.registry.register_path(NEW, f"{LOCATION}-new")
+    catalog.registry.register_path(DROPPED, f"{LOCATION}-dropped")
+    catalog.registry.unregister_path(DROPPED)
     dropped = create(catalog, DROPPED)
-    catalog.drop_table(DROPPED)
-    catalog.register_path(DROPPED, f"{LOCATION}-dropped")
+    catalog.registry.drop_table(DROPPED)
+    catalog.registry.register_path(DROPPED, f"{LOCATION}-dropped")
     feed = catalog.feed.latest_feed_position()
     calls: tuple[Callable[[], object], ...] = (
-        lambda: catalog.create_staging_table(OTHER),
-        lambda: catalog.create_staging_table(OTHER, location="memory://given/orders"),
-        lambda: catalog.register_table(reserved.table_id, NEW, summary=summary(5000)),
-        lambda: catalog.rename_table(catalog.load_table(NAME).table_id, OTHER),
-        lambda: catalog.undrop_table(dropped.table_id),
+        lambda: catalog.registry.create_staging_table(OTHER),
+        lambda: catalog.registry.create_staging_table(OTHER, location="memory://given/orders"),
+        lambda: catalog.registry.register_table(reserved.table_id, NEW, summary=summary(5000)),
+        lambda: catalog.registry.rename_table(catalog.registry.load_table(NAME).table_id, OTHER),
+        lambda: catalog.registry.undrop_table(dropped.table_id),
         lambda: _adopted(catalog, location="memory://elsewhere/others", name=OTHER),
     )
     for call in calls:
         with pytest.raises(TableAlreadyExistsError, match=r"registered for reading only.*Nothing was changed"):
             call()
-    assert catalog.list_tables() == (NAME,) and catalog.feed.latest_feed_position() == feed
+    assert catalog.registry.list_tables() == (NAME,) and catalog.feed.latest_feed_position() == feed
 
 
 def a_registered_path_that_is_adopted_is_the_name_of_a_table(bench: Bench) -> None:
     """CM-R1"""
     with bench.client() as catalog:
-        catalog.register_path(NAME, LOCATION)
+        catalog.registry.register_path(NAME, LOCATION)
         assert _adopted(catalog).identifier == NAME
-        assert catalog.registered_paths() == {} and catalog.list_tables() == (NAME,)
+        assert catalog.registry.registered_paths() == {} and catalog.registry.list_tables() == (NAME,)
 
 
 def a_registered_path_is_a_name_for_reading(bench: Bench) -> None:
     """CM-R1"""
     with bench.client() as catalog:
         for _ in range(2):
-            catalog.register_path(OTHER, LOCATION)
-        assert catalog.registered_path(OTHER) == LOCATION and catalog.registered_path(NAME) is None
-        assert dict(catalog.registered_paths("main.sales")) == {OTHER: LOCATION} == dict(catalog.registered_paths())
-        assert catalog.registered_paths("else") == {} and catalog.list_tables() == ()
+            catalog.registry.register_path(OTHER, LOCATION)
+        assert catalog.registry.registered_path(OTHER) == LOCATION and catalog.registry.registered_path(NAME) is None
+        assert (
+            dict(catalog.registry.registered_paths("main.sales"))
+            == {OTHER: LOCATION}
+            == dict(catalog.registry.registered_paths())
+        )
+        assert catalog.registry.registered_paths("else") == {} and catalog.registry.list_tables() == ()
         with pytest.raises(TableAlreadyExistsError, match="stands for"):
-            catalog.register_path(OTHER, f"{LOCATION}2")
+            catalog.registry.register_path(OTHER, f"{LOCATION}2")
         create(catalog)
         with pytest.raises(TableAlreadyExistsError):
-            catalog.register_path(NAME, LOCATION)
+            catalog.registry.register_path(NAME, LOCATION)
         _is_refused_to_tables(catalog)
-        catalog.unregister_path(OTHER)
+        catalog.registry.unregister_path(OTHER)
         with pytest.raises(TableNotFoundError):
-            catalog.unregister_path(OTHER)
+            catalog.registry.unregister_path(OTHER)
 
 
 ONBOARDING_CONTRACT: tuple[Rule, ...] = (

@@ -16,8 +16,8 @@ CLONE, SECOND = TableIdentifier("main", "sales", "clone"), TableIdentifier("main
 
 
 def clone_of(catalog: Catalog, source: TableEntry, name: TableIdentifier = CLONE) -> TableEntry:
-    staging = catalog.create_staging_table(name, clone_of=source.table_id)
-    return catalog.register_table(staging.table_id, name, summary=summary(1000))
+    staging = catalog.registry.create_staging_table(name, clone_of=source.table_id)
+    return catalog.registry.register_table(staging.table_id, name, summary=summary(1000))
 
 
 def ids(tables: tuple[RelatedTable, ...]) -> set[str]:
@@ -25,46 +25,46 @@ def ids(tables: tuple[RelatedTable, ...]) -> set[str]:
 
 
 def purged(catalog: Catalog, table_id: str) -> None:
-    catalog.begin_purge(table_id, min_age_ms=0)
-    catalog.finish_purge(table_id)
+    catalog.registry.begin_purge(table_id, min_age_ms=0)
+    catalog.registry.finish_purge(table_id)
 
 
 def a_clone_is_known_from_its_reservation_to_its_purge(bench: Bench) -> None:
     with bench.client() as catalog:
         source = create(catalog)
-        staging = catalog.create_staging_table(CLONE, clone_of=source.table_id)
-        (reserved,) = catalog.clones_of(source.table_id)
+        staging = catalog.registry.create_staging_table(CLONE, clone_of=source.table_id)
+        (reserved,) = catalog.registry.clones_of(source.table_id)
         assert (reserved.table_id, reserved.identifier, reserved.location) == (
             staging.table_id,
             CLONE,
             staging.location,
         )
         assert (reserved.state, reserved.ratified) == (InactiveState.STAGING, None)
-        entry = catalog.register_table(staging.table_id, CLONE, summary=summary(1000))
+        entry = catalog.registry.register_table(staging.table_id, CLONE, summary=summary(1000))
         catalog.commit(entry.table_id, proposal(1))
-        (active,) = catalog.clones_of(source.table_id)
-        assert active.state is None and active.ratified == catalog.load_table(CLONE).ratified
-        (of_clone,) = catalog.sources_of(entry.table_id)
+        (active,) = catalog.registry.clones_of(source.table_id)
+        assert active.state is None and active.ratified == catalog.registry.load_table(CLONE).ratified
+        (of_clone,) = catalog.registry.sources_of(entry.table_id)
         assert (of_clone.table_id, of_clone.identifier, of_clone.state) == (source.table_id, NAME, None)
-        catalog.drop_table(CLONE)
-        (dropped,) = catalog.clones_of(source.table_id)
+        catalog.registry.drop_table(CLONE)
+        (dropped,) = catalog.registry.clones_of(source.table_id)
         assert dropped.state is InactiveState.DROPPED and dropped.ratified == active.ratified
-        catalog.begin_purge(entry.table_id, min_age_ms=0)
-        assert catalog.clones_of(source.table_id) == ()
-        catalog.finish_purge(entry.table_id)
-        assert catalog.clones_of(source.table_id) == catalog.sources_of(entry.table_id) == ()
+        catalog.registry.begin_purge(entry.table_id, min_age_ms=0)
+        assert catalog.registry.clones_of(source.table_id) == ()
+        catalog.registry.finish_purge(entry.table_id)
+        assert catalog.registry.clones_of(source.table_id) == catalog.registry.sources_of(entry.table_id) == ()
 
 
 def only_an_active_table_is_cloned(bench: Bench) -> None:
     with bench.client() as catalog:
         source, other = create(catalog), create(catalog, OTHER)
         with pytest.raises(TableAlreadyExistsError):
-            catalog.create_staging_table(OTHER, clone_of=source.table_id)
-        catalog.drop_table(NAME)
+            catalog.registry.create_staging_table(OTHER, clone_of=source.table_id)
+        catalog.registry.drop_table(NAME)
         for table_id in (source.table_id, "unknown"):
             with pytest.raises(TableNotFoundError):
-                catalog.create_staging_table(CLONE, clone_of=table_id)
-        assert catalog.clones_of(source.table_id) == catalog.clones_of(other.table_id) == ()
+                catalog.registry.create_staging_table(CLONE, clone_of=table_id)
+        assert catalog.registry.clones_of(source.table_id) == catalog.registry.clones_of(other.table_id) == ()
 
 
 def a_clone_of_a_clone_refers_to_all_sources(bench: Bench) -> None:
@@ -72,28 +72,28 @@ def a_clone_of_a_clone_refers_to_all_sources(bench: Bench) -> None:
         source = create(catalog)
         first = clone_of(catalog, source)
         second = clone_of(catalog, first, SECOND)
-        assert ids(catalog.sources_of(second.table_id)) == {source.table_id, first.table_id}
-        catalog.drop_table(CLONE)
+        assert ids(catalog.registry.sources_of(second.table_id)) == {source.table_id, first.table_id}
+        catalog.registry.drop_table(CLONE)
         with pytest.raises(PurgeRefusedError, match=r"main\.sales\.second"):
-            catalog.begin_purge(first.table_id, min_age_ms=0)
-        catalog.drop_table(SECOND)
+            catalog.registry.begin_purge(first.table_id, min_age_ms=0)
+        catalog.registry.drop_table(SECOND)
         purged(catalog, second.table_id)
         purged(catalog, first.table_id)
-        assert catalog.clones_of(source.table_id) == ()
+        assert catalog.registry.clones_of(source.table_id) == ()
 
 
 def a_source_with_clones_is_not_purged(bench: Bench) -> None:
     with bench.client() as catalog:
         source = create(catalog)
         clone = clone_of(catalog, source)
-        catalog.drop_table(NAME)
+        catalog.registry.drop_table(NAME)
         for drop in (False, True):
             if drop:
-                catalog.drop_table(CLONE)
+                catalog.registry.drop_table(CLONE)
             with pytest.raises(PurgeRefusedError, match=r"main\.sales\.clone \(table id"):
-                catalog.begin_purge(source.table_id, min_age_ms=0)
-        assert catalog.undrop_table(source.table_id).identifier == NAME
-        catalog.drop_table(NAME)
+                catalog.registry.begin_purge(source.table_id, min_age_ms=0)
+        assert catalog.registry.undrop_table(source.table_id).identifier == NAME
+        catalog.registry.drop_table(NAME)
         purged(catalog, clone.table_id)
         purged(catalog, source.table_id)
 
@@ -102,13 +102,13 @@ def a_reserved_clone_can_be_abandoned(bench: Bench) -> None:
     with bench.client() as catalog:
         source = create(catalog)
         active = clone_of(catalog, source, SECOND)
-        staging = catalog.create_staging_table(CLONE, clone_of=source.table_id)
-        unrelated = catalog.create_staging_table(OTHER)
-        catalog.abandon_clones(source.table_id)
-        assert ids(catalog.clones_of(source.table_id)) == {active.table_id}
+        staging = catalog.registry.create_staging_table(CLONE, clone_of=source.table_id)
+        unrelated = catalog.registry.create_staging_table(OTHER)
+        catalog.registry.abandon_clones(source.table_id)
+        assert ids(catalog.registry.clones_of(source.table_id)) == {active.table_id}
         with pytest.raises(TableNotFoundError):
-            catalog.register_table(staging.table_id, CLONE, summary=summary(1000))
-        states = {table.table_id: table.state for table in catalog.inactive_tables()}
+            catalog.registry.register_table(staging.table_id, CLONE, summary=summary(1000))
+        states = {table.table_id: table.state for table in catalog.registry.inactive_tables()}
         assert states == {staging.table_id: InactiveState.PURGING, unrelated.table_id: InactiveState.STAGING}
         purged(catalog, staging.table_id)
 
@@ -118,36 +118,38 @@ def one_of_concurrent_clone_and_purge_succeeds(bench: Bench) -> None:
         for number in range(5):
             source = create(catalog)
             first = clone_of(catalog, source, TableIdentifier("main", "sales", f"c{number}"))
-            catalog.drop_table(first.identifier)
+            catalog.registry.drop_table(first.identifier)
 
             def reserve(entry: TableEntry = first) -> bool:
                 try:
-                    catalog.undrop_table(entry.table_id)
-                    catalog.create_staging_table(CLONE, clone_of=entry.table_id)
+                    catalog.registry.undrop_table(entry.table_id)
+                    catalog.registry.create_staging_table(CLONE, clone_of=entry.table_id)
                 except TableNotFoundError:
                     return False
                 return True
 
             def purge(entry: TableEntry = first) -> bool:
                 try:
-                    catalog.begin_purge(entry.table_id, min_age_ms=0)
+                    catalog.registry.begin_purge(entry.table_id, min_age_ms=0)
                 except PurgeRefusedError:
                     return False
                 return True
 
             reserved, began = (future.result() for future in (threads.submit(reserve), threads.submit(purge)))
             assert reserved != began
-            catalog.drop_table(NAME)
+            catalog.registry.drop_table(NAME)
 
 
 def recovered_references_are_recorded_once(bench: Bench) -> None:
     with bench.client() as catalog:
         source, other = create(catalog), create(catalog, OTHER)
         for _ in range(2):
-            found = catalog.record_sources(other.table_id, {source.location, other.location, "memory://elsewhere/t"})
+            found = catalog.recovery.record_sources(
+                other.table_id, {source.location, other.location, "memory://elsewhere/t"}
+            )
             assert ids(found) == {source.table_id}
-        assert ids(catalog.clones_of(source.table_id)) == {other.table_id}
-        assert catalog.clones_of(other.table_id) == ()
+        assert ids(catalog.registry.clones_of(source.table_id)) == {other.table_id}
+        assert catalog.registry.clones_of(other.table_id) == ()
 
 
 def a_source_with_clones_is_not_relocated(bench: Bench) -> None:
@@ -155,8 +157,8 @@ def a_source_with_clones_is_not_relocated(bench: Bench) -> None:
         source = create(catalog)
         clone = clone_of(catalog, source)
         with pytest.raises(RecoveryError, match="shallow clones name its files"):
-            catalog.relocate_table(source.table_id, location="memory://new/t", moved_from=source.location)
-        catalog.relocate_table(clone.table_id, location="memory://new/c", moved_from=clone.location)
+            catalog.recovery.relocate_table(source.table_id, location="memory://new/t", moved_from=source.location)
+        catalog.recovery.relocate_table(clone.table_id, location="memory://new/c", moved_from=clone.location)
 
 
 TABLE_REGISTRY_CLONES_CONTRACT: tuple[Rule, ...] = (

@@ -25,17 +25,17 @@ from tests.contracts.catalog_bench import NAME, OTHER, Bench, Rule, create, prop
 def a_reserved_table_cannot_be_resolved_until_it_is_registered(bench: Bench) -> None:
     """CM-D1, CM-D3, CM-D5"""
     with bench.client() as catalog, bench.client() as other:
-        staging = catalog.create_staging_table(NAME)
+        staging = catalog.registry.create_staging_table(NAME)
         assert not staging.location.endswith("/") and "%" not in staging.location
         with pytest.raises(TableNotFoundError):
-            other.load_table(NAME)
+            other.registry.load_table(NAME)
         with pytest.raises(TableNotFoundError):
             other.commit(staging.table_id, proposal(1))
         with pytest.raises(TableNotFoundError):
             other.get_ratified_commits(staging.table_id)
-        assert other.list_tables() == ()
-        entry = catalog.register_table(staging.table_id, NAME, summary=summary(1000))
-        assert other.load_table(NAME) == entry
+        assert other.registry.list_tables() == ()
+        entry = catalog.registry.register_table(staging.table_id, NAME, summary=summary(1000))
+        assert other.registry.load_table(NAME) == entry
         assert (entry.table_id, entry.location) == (staging.table_id, staging.location)
         assert (entry.ratified.latest_version, entry.ratified.published_version, entry.ratified.commits) == (0, 0, ())
         assert entry.created_ms == bench.clock.now
@@ -44,39 +44,41 @@ def a_reserved_table_cannot_be_resolved_until_it_is_registered(bench: Bench) -> 
 def reservations_have_unique_ids_and_locations(bench: Bench) -> None:
     """CM-D1"""
     with bench.client() as catalog, ThreadPoolExecutor(8) as threads:
-        made = list(threads.map(lambda _: catalog.create_staging_table(NAME), range(40)))
+        made = list(threads.map(lambda _: catalog.registry.create_staging_table(NAME), range(40)))
     assert len({staging.location for staging in made}) == len({staging.table_id for staging in made}) == 40
 
 
 def one_of_concurrent_registrations_gets_the_name(bench: Bench) -> None:
     """CM-D3"""
     with bench.client() as catalog:
-        made = [catalog.create_staging_table(NAME) for _ in range(8)]
+        made = [catalog.registry.create_staging_table(NAME) for _ in range(8)]
 
         def register(table_id: str) -> TableEntry | None:
             try:
-                return catalog.register_table(table_id, NAME, summary=summary(1000))
+                return catalog.registry.register_table(table_id, NAME, summary=summary(1000))
             except TableAlreadyExistsError:
                 return None
 
         with ThreadPoolExecutor(8) as threads:
             entries = [entry for entry in threads.map(register, [staging.table_id for staging in made]) if entry]
-        assert len(entries) == 1 and catalog.load_table(NAME) == entries[0]
+        assert len(entries) == 1 and catalog.registry.load_table(NAME) == entries[0]
         assert catalog.feed.latest_feed_position() == 1
         with pytest.raises(TableAlreadyExistsError, match=r"main\.sales\.orders"):
-            catalog.create_staging_table(NAME)
+            catalog.registry.create_staging_table(NAME)
 
 
 def a_repeated_registration_returns_the_entry(bench: Bench) -> None:
     """CM-D3"""
     with bench.client() as catalog:
         entry = create(catalog)
-        assert catalog.register_table(entry.table_id, NAME, summary=summary(9)) == entry
+        assert catalog.registry.register_table(entry.table_id, NAME, summary=summary(9)) == entry
         assert len(catalog.feed.feed(after=0, limit=10)) == 1
         with pytest.raises(TableAlreadyExistsError):
-            catalog.register_table(entry.table_id, TableIdentifier("main", "sales", "other"), summary=summary(9))
+            catalog.registry.register_table(
+                entry.table_id, TableIdentifier("main", "sales", "other"), summary=summary(9)
+            )
         with pytest.raises(TableNotFoundError):
-            catalog.register_table(str(uuid.uuid4()), NAME, summary=summary(9))
+            catalog.registry.register_table(str(uuid.uuid4()), NAME, summary=summary(9))
 
 
 def clients_of_a_dropped_table_do_not_reach_its_successor(bench: Bench) -> None:
@@ -84,11 +86,11 @@ def clients_of_a_dropped_table_do_not_reach_its_successor(bench: Bench) -> None:
     with bench.client() as catalog:
         old = create(catalog)
         assert isinstance(catalog.commit(old.table_id, proposal(1)), Ratified)
-        catalog.drop_table(NAME)
+        catalog.registry.drop_table(NAME)
         with pytest.raises(TableNotFoundError):
-            catalog.load_table(NAME)
+            catalog.registry.load_table(NAME)
         with pytest.raises(TableNotFoundError):
-            catalog.drop_table(NAME)
+            catalog.registry.drop_table(NAME)
         new = create(catalog)
         assert new.table_id != old.table_id and new.location != old.location
         for stale in (
@@ -98,77 +100,80 @@ def clients_of_a_dropped_table_do_not_reach_its_successor(bench: Bench) -> None:
             lambda: catalog.leases.acquire_maintenance_lease(
                 old.table_id, MaintenanceKind.CHECKPOINT, owner="a", duration_ms=1
             ),
-            lambda: catalog.register_table(old.table_id, NAME, summary=summary(1)),
+            lambda: catalog.registry.register_table(old.table_id, NAME, summary=summary(1)),
         ):
             with pytest.raises(TableNotFoundError):
                 stale()
-        assert catalog.load_table(NAME) == new
+        assert catalog.registry.load_table(NAME) == new
 
 
 def a_drop_by_id_does_not_drop_another_table_of_that_name(bench: Bench) -> None:
     """CM-D8"""
     with bench.client() as catalog:
         old = create(catalog)
-        catalog.drop_table(NAME, table_id=old.table_id)
-        catalog.drop_table(NAME, table_id=old.table_id)
+        catalog.registry.drop_table(NAME, table_id=old.table_id)
+        catalog.registry.drop_table(NAME, table_id=old.table_id)
         new = create(catalog)
-        catalog.drop_table(NAME, table_id=old.table_id)
+        catalog.registry.drop_table(NAME, table_id=old.table_id)
         with pytest.raises(TableNotFoundError):
-            catalog.drop_table(NAME, table_id=str(uuid.uuid4()))
-        assert catalog.load_table(NAME) == new
+            catalog.registry.drop_table(NAME, table_id=str(uuid.uuid4()))
+        assert catalog.registry.load_table(NAME) == new
 
 
 def undrop_restores_all_commits_and_requires_a_free_name(bench: Bench) -> None:
     """CM-D6, CM-D8"""
     with bench.client() as catalog:
         catalog.set_published_version(create(catalog).table_id, 0)
-        old = catalog.load_table(NAME)
+        old = catalog.registry.load_table(NAME)
         assert isinstance(catalog.commit(old.table_id, proposal(1)), Ratified)
-        before = catalog.load_table(NAME)
-        catalog.drop_table(NAME)
-        (dropped,) = catalog.inactive_tables()
+        before = catalog.registry.load_table(NAME)
+        catalog.registry.drop_table(NAME)
+        (dropped,) = catalog.registry.inactive_tables()
         assert (dropped.identifier, dropped.table_id, dropped.location) == (NAME, old.table_id, old.location)
         assert (dropped.state, dropped.since_ms) == (InactiveState.DROPPED, bench.clock.now)
         new = create(catalog)
         with pytest.raises(TableAlreadyExistsError):
-            catalog.undrop_table(old.table_id)
-        catalog.drop_table(NAME, table_id=new.table_id)
-        assert catalog.undrop_table(old.table_id) == before == catalog.undrop_table(old.table_id)
-        assert catalog.load_table(NAME) == before
+            catalog.registry.undrop_table(old.table_id)
+        catalog.registry.drop_table(NAME, table_id=new.table_id)
+        assert catalog.registry.undrop_table(old.table_id) == before == catalog.registry.undrop_table(old.table_id)
+        assert catalog.registry.load_table(NAME) == before
         assert isinstance(catalog.commit(old.table_id, proposal(2)), Ratified)
-        assert [table.table_id for table in catalog.inactive_tables("main.sales")] == [new.table_id]
-        assert catalog.inactive_tables("main.other") == ()
+        assert [table.table_id for table in catalog.registry.inactive_tables("main.sales")] == [new.table_id]
+        assert catalog.registry.inactive_tables("main.other") == ()
         with pytest.raises(TableNotFoundError):
-            catalog.undrop_table(str(uuid.uuid4()))
+            catalog.registry.undrop_table(str(uuid.uuid4()))
         with pytest.raises(TableNotFoundError):
-            catalog.undrop_table(catalog.create_staging_table(OTHER).table_id)
+            catalog.registry.undrop_table(catalog.registry.create_staging_table(OTHER).table_id)
 
 
 def a_renamed_table_keeps_id_location_and_commits(bench: Bench) -> None:
     """CM-D8"""
     with bench.client() as catalog, bench.client() as stale:
         old = create(catalog)
-        stale.load_table(NAME)
-        renamed = catalog.rename_table(old.table_id, OTHER)
-        assert renamed == catalog.rename_table(old.table_id, OTHER) == catalog.load_table(OTHER)
+        stale.registry.load_table(NAME)
+        renamed = catalog.registry.rename_table(old.table_id, OTHER)
+        assert renamed == catalog.registry.rename_table(old.table_id, OTHER) == catalog.registry.load_table(OTHER)
         assert (renamed.table_id, renamed.location) == (old.table_id, old.location)
         with pytest.raises(TableNotFoundError):
-            catalog.load_table(NAME)
+            catalog.registry.load_table(NAME)
         assert isinstance(stale.commit(old.table_id, proposal(1)), Ratified)
         stale.set_published_version(old.table_id, 1)
         new = create(catalog)
         with pytest.raises(TableAlreadyExistsError):
-            catalog.rename_table(old.table_id, NAME)
+            catalog.registry.rename_table(old.table_id, NAME)
         with pytest.raises(TableAlreadyExistsError):
-            catalog.rename_table(new.table_id, OTHER)
+            catalog.registry.rename_table(new.table_id, OTHER)
         with pytest.raises(TableNotFoundError):
-            stale.drop_table(NAME, table_id=old.table_id)
-        assert (catalog.load_table(OTHER).ratified.latest_version, catalog.load_table(NAME)) == (1, new)
+            stale.registry.drop_table(NAME, table_id=old.table_id)
+        assert (catalog.registry.load_table(OTHER).ratified.latest_version, catalog.registry.load_table(NAME)) == (
+            1,
+            new,
+        )
         with pytest.raises(InvalidArgumentError):
-            catalog.rename_table(old.table_id, TableIdentifier("main", "sales", "a/b"))
-        catalog.drop_table(OTHER)
+            catalog.registry.rename_table(old.table_id, TableIdentifier("main", "sales", "a/b"))
+        catalog.registry.drop_table(OTHER)
         with pytest.raises(TableNotFoundError):
-            catalog.rename_table(old.table_id, TableIdentifier("main", "sales", "third"))
+            catalog.registry.rename_table(old.table_id, TableIdentifier("main", "sales", "third"))
 
 
 def only_tables_dropped_long_enough_ago_are_purged(bench: Bench) -> None:
@@ -176,49 +181,53 @@ def only_tables_dropped_long_enough_ago_are_purged(bench: Bench) -> None:
     with bench.client() as catalog:
         entry = create(catalog)
         with pytest.raises(PurgeRefusedError):
-            catalog.begin_purge(entry.table_id, min_age_ms=0)
-        catalog.drop_table(NAME)
+            catalog.registry.begin_purge(entry.table_id, min_age_ms=0)
+        catalog.registry.drop_table(NAME)
         bench.clock.now += 999
         with pytest.raises(PurgeRefusedError):
-            catalog.begin_purge(entry.table_id, min_age_ms=1000)
+            catalog.registry.begin_purge(entry.table_id, min_age_ms=1000)
         with pytest.raises(PurgeRefusedError):
-            catalog.finish_purge(entry.table_id)
+            catalog.registry.finish_purge(entry.table_id)
         bench.clock.now += 1
-        purging = catalog.begin_purge(entry.table_id, min_age_ms=1000)
-        assert purging == catalog.begin_purge(entry.table_id, min_age_ms=1000) == catalog.inactive_tables()[0]
+        purging = catalog.registry.begin_purge(entry.table_id, min_age_ms=1000)
+        assert (
+            purging
+            == catalog.registry.begin_purge(entry.table_id, min_age_ms=1000)
+            == catalog.registry.inactive_tables()[0]
+        )
         assert (purging.state, purging.location, purging.registered) == (InactiveState.PURGING, entry.location, True)
         for late in (
-            lambda: catalog.undrop_table(entry.table_id),
-            lambda: catalog.register_table(entry.table_id, NAME, summary=summary(1)),
+            lambda: catalog.registry.undrop_table(entry.table_id),
+            lambda: catalog.registry.register_table(entry.table_id, NAME, summary=summary(1)),
             lambda: catalog.commit(entry.table_id, proposal(1)),
-            lambda: catalog.rename_table(entry.table_id, OTHER),
+            lambda: catalog.registry.rename_table(entry.table_id, OTHER),
         ):
             with pytest.raises(TableNotFoundError):
                 late()
-        catalog.finish_purge(entry.table_id)
-        catalog.finish_purge(entry.table_id)
-        assert catalog.inactive_tables() == ()
+        catalog.registry.finish_purge(entry.table_id)
+        catalog.registry.finish_purge(entry.table_id)
+        assert catalog.registry.inactive_tables() == ()
         with pytest.raises(TableNotFoundError):
-            catalog.begin_purge(entry.table_id, min_age_ms=0)
+            catalog.registry.begin_purge(entry.table_id, min_age_ms=0)
         with pytest.raises(TableNotFoundError):
-            catalog.undrop_table(entry.table_id)
+            catalog.registry.undrop_table(entry.table_id)
         assert [one.table_id for one in catalog.feed.feed(after=0, limit=9)] == [entry.table_id]
 
 
 def a_purged_reservation_cannot_be_registered(bench: Bench) -> None:
     """CM-D5"""
     with bench.client() as catalog:
-        staging = catalog.create_staging_table(NAME)
-        (found,) = catalog.inactive_tables()
+        staging = catalog.registry.create_staging_table(NAME)
+        (found,) = catalog.registry.inactive_tables()
         assert (found.state, found.table_id, found.registered) == (InactiveState.STAGING, staging.table_id, False)
         with pytest.raises(PurgeRefusedError):
-            catalog.begin_purge(staging.table_id, min_age_ms=1)
-        purging = catalog.begin_purge(staging.table_id, min_age_ms=0)
-        assert (purging, purging.registered) == (catalog.inactive_tables()[0], False)
+            catalog.registry.begin_purge(staging.table_id, min_age_ms=1)
+        purging = catalog.registry.begin_purge(staging.table_id, min_age_ms=0)
+        assert (purging, purging.registered) == (catalog.registry.inactive_tables()[0], False)
         with pytest.raises(TableNotFoundError):
-            catalog.register_table(staging.table_id, NAME, summary=summary(1))
-        catalog.finish_purge(staging.table_id)
-        assert catalog.inactive_tables() == ()
+            catalog.registry.register_table(staging.table_id, NAME, summary=summary(1))
+        catalog.registry.finish_purge(staging.table_id)
+        assert catalog.registry.inactive_tables() == ()
         assert create(catalog).table_id != staging.table_id
 
 
@@ -229,18 +238,18 @@ def one_of_concurrent_undrop_and_purge_succeeds(bench: Bench) -> None:
         for number in range(8):
             name = TableIdentifier("main", "sales", f"t{number}")
             table_ids.append(create(one, name).table_id)
-            one.drop_table(name)
+            one.registry.drop_table(name)
 
         def purge(table_id: str) -> bool:
             try:
-                two.begin_purge(table_id, min_age_ms=0)
+                two.registry.begin_purge(table_id, min_age_ms=0)
             except PurgeRefusedError:
                 return False
             return True
 
         def undrop(table_id: str) -> bool:
             try:
-                one.undrop_table(table_id)
+                one.registry.undrop_table(table_id)
             except TableNotFoundError:
                 return False
             return True
@@ -256,17 +265,17 @@ def tables_are_listed_by_scope_in_order_of_name(bench: Bench) -> None:
         for text in texts:
             create(catalog, TableIdentifier.parse(text))
         create(catalog, TableIdentifier.parse("a.s.gone"))
-        catalog.drop_table(TableIdentifier.parse("a.s.gone"))
-        assert catalog.list_tables() == tuple(sorted(map(TableIdentifier.parse, texts)))
-        assert [str(name) for name in catalog.list_tables("a.s")] == ["a.s.a_1", "a.s.t", "a.s.Ü"]
-        assert len(catalog.list_tables("a")) == 5 and catalog.list_tables("c") == ()
+        catalog.registry.drop_table(TableIdentifier.parse("a.s.gone"))
+        assert catalog.registry.list_tables() == tuple(sorted(map(TableIdentifier.parse, texts)))
+        assert [str(name) for name in catalog.registry.list_tables("a.s")] == ["a.s.a_1", "a.s.t", "a.s.Ü"]
+        assert len(catalog.registry.list_tables("a")) == 5 and catalog.registry.list_tables("c") == ()
 
 
 def names_that_are_not_safe_in_paths_are_refused(bench: Bench) -> None:
     with bench.client() as catalog:
         for part in ("a/b", "a b", "a%b", "..", "", "a'b", "a.b", "u\u0308", "x" * 300, "a\x00"):
             with pytest.raises(InvalidArgumentError):
-                catalog.create_staging_table(TableIdentifier("main", "sales", part))
+                catalog.registry.create_staging_table(TableIdentifier("main", "sales", part))
 
 
 def several_tables_are_loaded_with_the_versions_of_one_moment(bench: Bench) -> None:
@@ -276,11 +285,11 @@ def several_tables_are_loaded_with_the_versions_of_one_moment(bench: Bench) -> N
         create(catalog, TableIdentifier("main", "sales", "third"))
         writer.commit(first.table_id, proposal(1))
         absent = TableIdentifier("main", "sales", "absent")
-        entries = {entry.identifier: entry for entry in catalog.load_tables((OTHER, NAME, absent, NAME))}
-        assert entries == {NAME: catalog.load_table(NAME), OTHER: catalog.load_table(OTHER)}
+        entries = {entry.identifier: entry for entry in catalog.registry.load_tables((OTHER, NAME, absent, NAME))}
+        assert entries == {NAME: catalog.registry.load_table(NAME), OTHER: catalog.registry.load_table(OTHER)}
         assert [entries[name].ratified.latest_version for name in (NAME, OTHER)] == [1, 0]
         assert entries[OTHER].table_id == second.table_id
-        assert catalog.load_tables(()) == catalog.load_tables((absent,)) == ()
+        assert catalog.registry.load_tables(()) == catalog.registry.load_tables((absent,)) == ()
         rounds = 25
 
         def write() -> None:
@@ -293,7 +302,8 @@ def several_tables_are_loaded_with_the_versions_of_one_moment(bench: Bench) -> N
             seen = []
             while not writing.done():
                 found = {
-                    entry.identifier: entry.ratified.latest_version for entry in catalog.load_tables((NAME, OTHER))
+                    entry.identifier: entry.ratified.latest_version
+                    for entry in catalog.registry.load_tables((NAME, OTHER))
                 }
                 seen.append(found[NAME] - found[OTHER])
             writing.result()
@@ -303,17 +313,17 @@ def several_tables_are_loaded_with_the_versions_of_one_moment(bench: Bench) -> N
 def a_given_location_is_reserved_once(bench: Bench) -> None:
     location = "memory://elsewhere/orders"
     with bench.client() as catalog:
-        staging = catalog.create_staging_table(NAME, location=location)
+        staging = catalog.registry.create_staging_table(NAME, location=location)
         assert (staging.location, staging.is_external) == (location, True)
         for other in (location, f"{location}/below", "memory://elsewhere"):
             with pytest.raises(TableAlreadyExistsError, match="is not free for another table"):
-                catalog.create_staging_table(OTHER, location=other)
-        catalog.register_table(staging.table_id, NAME, summary=summary(1000))
-        catalog.drop_table(NAME)
+                catalog.registry.create_staging_table(OTHER, location=other)
+        catalog.registry.register_table(staging.table_id, NAME, summary=summary(1000))
+        catalog.registry.drop_table(NAME)
         with pytest.raises(PurgeRefusedError, match="did not choose its location"):
-            catalog.begin_purge(staging.table_id, min_age_ms=0)
+            catalog.registry.begin_purge(staging.table_id, min_age_ms=0)
         with pytest.raises(TableAlreadyExistsError, match="dropped"):
-            catalog.create_staging_table(OTHER, location=location)
+            catalog.registry.create_staging_table(OTHER, location=location)
 
 
 def one_of_concurrent_reservations_gets_a_given_location(bench: Bench) -> None:
@@ -321,7 +331,7 @@ def one_of_concurrent_reservations_gets_a_given_location(bench: Bench) -> None:
 
         def reserve(_: int) -> bool:
             try:
-                catalog.create_staging_table(NAME, location="memory://elsewhere/orders")
+                catalog.registry.create_staging_table(NAME, location="memory://elsewhere/orders")
             except TableAlreadyExistsError:
                 return False
             return True
@@ -332,11 +342,14 @@ def one_of_concurrent_reservations_gets_a_given_location(bench: Bench) -> None:
 
 def an_abandoned_reservation_of_a_given_location_is_deleted_without_files(bench: Bench) -> None:
     with bench.client() as catalog:
-        staging = catalog.create_staging_table(NAME, location="memory://elsewhere/orders")
-        assert catalog.begin_purge(staging.table_id, min_age_ms=0).is_external
-        catalog.finish_purge(staging.table_id)
-        assert catalog.inactive_tables() == ()
-        assert catalog.create_staging_table(OTHER, location="memory://elsewhere/orders").location == staging.location
+        staging = catalog.registry.create_staging_table(NAME, location="memory://elsewhere/orders")
+        assert catalog.registry.begin_purge(staging.table_id, min_age_ms=0).is_external
+        catalog.registry.finish_purge(staging.table_id)
+        assert catalog.registry.inactive_tables() == ()
+        assert (
+            catalog.registry.create_staging_table(OTHER, location="memory://elsewhere/orders").location
+            == staging.location
+        )
 
 
 TABLE_REGISTRY_CONTRACT: tuple[Rule, ...] = (

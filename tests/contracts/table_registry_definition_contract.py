@@ -39,8 +39,8 @@ def the_definition_of_a_registered_table_is_served(bench: Bench) -> None:
     """CM-C13, CM-R1"""
     with bench.client() as catalog, bench.client() as other:
         entry = defined(catalog)
-        found = other.load_table(NAME)
-        assert found == entry == other.load_table_by_id(entry.table_id)
+        found = other.registry.load_table(NAME)
+        assert found == entry == other.registry.load_table_by_id(entry.table_id)
         definition = found.definition
         assert definition is not None and (definition.metadata, definition.protocol) == (metadata("id"), PROTOCOL)
         assert (definition.version, definition.in_commit_timestamp) == (0, 1000)
@@ -57,27 +57,27 @@ def a_commit_changes_the_definition_and_the_etag(bench: Bench) -> None:
         table = entry.table_id
         seen = [entry.etag]
         catalog.commit(table, proposal(1))
-        assert other.load_table(NAME).etag == entry.etag
+        assert other.registry.load_table(NAME).etag == entry.etag
         wider = metadata("id", "day", owner="me")
         catalog.commit(table, replace(proposal(2), metadata=wider, protocol=PROTOCOL))
-        found = other.load_table(NAME)
+        found = other.registry.load_table(NAME)
         assert found.definition is not None and found.definition.metadata == wider
         assert (found.definition.version, found.definition.in_commit_timestamp) == (2, 1002)
         seen.append(found.etag)
         catalog.commit(table, replace(proposal(3), metadata=wider, protocol=PROTOCOL))
         catalog.set_published_version(table, 3)
-        again = other.load_table(NAME)
+        again = other.registry.load_table(NAME)
         assert (again.etag, again.definition) == (found.etag, found.definition)
         catalog.commit(table, replace(proposal(4), protocol=MORE))
-        found = other.load_table(NAME)
+        found = other.registry.load_table(NAME)
         assert found.definition is not None
         assert (found.definition.metadata, found.definition.protocol, found.definition.version) == (wider, MORE, 4)
         seen.append(found.etag)
-        seen.append(catalog.rename_table(table, OTHER).etag)
-        assert catalog.rename_table(table, OTHER).etag == seen[-1]
-        catalog.drop_table(OTHER)
-        assert catalog.undrop_table(table).etag == seen[-1]
-        catalog.drop_table(OTHER)
+        seen.append(catalog.registry.rename_table(table, OTHER).etag)
+        assert catalog.registry.rename_table(table, OTHER).etag == seen[-1]
+        catalog.registry.drop_table(OTHER)
+        assert catalog.registry.undrop_table(table).etag == seen[-1]
+        catalog.registry.drop_table(OTHER)
         seen.append(create(catalog, OTHER).etag)
         assert len(set(seen)) == len(seen)
 
@@ -89,21 +89,21 @@ def a_refused_proposal_does_not_change_the_definition(bench: Bench) -> None:
         table = entry.table_id
         first = replace(proposal(1), metadata=metadata("a"), protocol=PROTOCOL)
         assert isinstance(catalog.commit(table, first), Ratified)
-        now = catalog.load_table(NAME)
+        now = catalog.registry.load_table(NAME)
         other = replace(proposal(1), metadata=metadata("b"), protocol=PROTOCOL)
         assert isinstance(catalog.commit(table, other), VersionTaken)
         with pytest.raises(CommitRejectedError):
             catalog.commit(table, replace(proposal(3), metadata=metadata("c"), protocol=PROTOCOL))
         with pytest.raises(CommitRejectedError):
             catalog.commit(table, replace(proposal(2, timestamp=5), metadata=metadata("c"), protocol=PROTOCOL))
-        assert catalog.load_table(NAME) == now
+        assert catalog.registry.load_table(NAME) == now
         catalog.commit(table, replace(proposal(2), metadata=metadata("d"), protocol=PROTOCOL))
-        now = catalog.load_table(NAME)
+        now = catalog.registry.load_table(NAME)
         repeated = replace(first, metadata=metadata("e"), published_version=0)
         assert catalog.commit(table, repeated) == Ratified(
             version=1, latest_version=2, published_version=0, repeated=True
         )
-        assert catalog.load_table(NAME) == now
+        assert catalog.registry.load_table(NAME) == now
 
 
 def no_definition_is_served_before_it_is_reported(bench: Bench) -> None:
@@ -113,22 +113,22 @@ def no_definition_is_served_before_it_is_reported(bench: Bench) -> None:
         table = entry.table_id
         assert entry.definition is None
         catalog.commit(table, replace(proposal(1), metadata=metadata("id")))
-        changed = catalog.load_table(NAME)
+        changed = catalog.registry.load_table(NAME)
         assert changed.definition is None
         assert changed.etag != entry.etag
-        assert not catalog.set_definition(table, version=0, metadata=metadata("old"), protocol=PROTOCOL)
-        assert catalog.load_table(NAME).definition is None
-        assert catalog.set_definition(table, version=1, metadata=metadata("id"), protocol=PROTOCOL)
-        found = catalog.load_table(NAME)
+        assert not catalog.registry.set_definition(table, version=0, metadata=metadata("old"), protocol=PROTOCOL)
+        assert catalog.registry.load_table(NAME).definition is None
+        assert catalog.registry.set_definition(table, version=1, metadata=metadata("id"), protocol=PROTOCOL)
+        found = catalog.registry.load_table(NAME)
         assert found.definition is not None and found.definition.metadata == metadata("id")
         assert found.etag == changed.etag
-        assert catalog.set_definition(table, version=1, metadata=metadata("fixed"), protocol=PROTOCOL)
-        assert catalog.load_table(NAME).etag not in (entry.etag, changed.etag)
+        assert catalog.registry.set_definition(table, version=1, metadata=metadata("fixed"), protocol=PROTOCOL)
+        assert catalog.registry.load_table(NAME).etag not in (entry.etag, changed.etag)
         with pytest.raises(TableNotFoundError):
-            catalog.set_definition(str(uuid.uuid4()), version=1, metadata=metadata("id"), protocol=PROTOCOL)
-        catalog.drop_table(NAME)
+            catalog.registry.set_definition(str(uuid.uuid4()), version=1, metadata=metadata("id"), protocol=PROTOCOL)
+        catalog.registry.drop_table(NAME)
         with pytest.raises(TableNotFoundError):
-            catalog.load_table_by_id(table)
+            catalog.registry.load_table_by_id(table)
 
 
 def content_with_another_definition_than_the_proposal_is_rejected(bench: Bench) -> None:
@@ -166,7 +166,7 @@ def version_and_definition_are_read_consistently(bench: Bench) -> None:
             writing = pool.submit(write)
             seen = set()
             while not writing.done() or last not in seen:
-                entry = other.load_table(NAME)
+                entry = other.registry.load_table(NAME)
                 assert entry.definition is not None
                 assert len(entry.definition.columns.fields) == entry.ratified.latest_version + 1
                 seen.add(entry.ratified.latest_version)

@@ -104,10 +104,10 @@ def test_a_table_with_an_invalid_definition_is_not_created(
 ) -> None:
     """CM-D5: neither a name nor a file is created."""
     warehouse = Path(act.orders.location.removeprefix("file://")).parent
-    names, files = client.catalog.list_tables(), files_below(warehouse)
+    names, files = client.registry.list_tables(), files_below(warehouse)
     with refused(error, *words, tables=(act.orders, act.plain)):
         call(act)
-    assert (client.catalog.list_tables(), files_below(warehouse)) == (names, files)
+    assert (client.registry.list_tables(), files_below(warehouse)) == (names, files)
 
 
 def test_the_table_can_be_read_and_written_after_all_errors(act: Act) -> None:

@@ -149,7 +149,7 @@ def test_a_creation_killed_at_any_call_is_complete_or_absent(
         writer = start(name, commits=1, tag="a", die_at=die_at, when=when)
         ended = writer.wait()
         assert ended in (0, -signal.SIGKILL)
-        found = [str(identifier) for identifier in client.catalog.list_tables("main.created")]
+        found = [str(identifier) for identifier in client.registry.list_tables("main.created")]
         if writer.acknowledged():
             assert name in found
         if name in found:

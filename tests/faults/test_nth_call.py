@@ -96,7 +96,7 @@ def template(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         dropped = create_table(client, identifier=DROPPED, schema=SCHEMA)
         write(dropped, world, "dropped.parquet")
         drop_table(client, identifier=DROPPED)
-        abandoned = client.catalog.create_staging_table(TableIdentifier.parse("main.test.abandoned"))
+        abandoned = client.registry.create_staging_table(TableIdentifier.parse("main.test.abandoned"))
         world.memory.write(f"{abandoned.location}/part.parquet", b"x")
         client.wait_for_background()
         world.pass_days(40)
@@ -221,7 +221,8 @@ OPERATIONS = {
     "undrop": Operation(act=undrop, done=lambda client: holds(client, DROPPED)),
     "rename": Operation(act=rename, done=lambda client: holds(client, RENAMED) and not holds(client, TABLE)),
     "purge": Operation(
-        act=lambda client: purge(client, plan_purge(client)), done=lambda client: not client.catalog.inactive_tables()
+        act=lambda client: purge(client, plan_purge(client)),
+        done=lambda client: not client.registry.inactive_tables(),
     ),
 }
 

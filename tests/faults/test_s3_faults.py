@@ -252,7 +252,7 @@ def test_a_bucket_that_vanishes_is_an_error_and_not_an_empty_table(lake: S3Lake)
         ):
             with pytest.raises(StorageError, match=missing):
                 act()
-        assert [str(name) for name in fresh.catalog.list_tables()] == [NAME]
+        assert [str(name) for name in fresh.catalog.registry.list_tables()] == [NAME]
     s3.create_bucket(Bucket=lake.bucket)
     for key, data in kept.items():
         s3.put_object(Bucket=lake.bucket, Key=key, Body=data)

@@ -111,10 +111,10 @@ class CatalogThatForgetsSilently(Forwarding):
         return replace(answer, commits=())
 
 
-def with_policies(policies: type[Forwarding], real: Any) -> Forwarding:
-    """A catalog with other commit policies."""
+def with_part(name: str, part: type[Forwarding], real: Any) -> Forwarding:
+    """A catalog with another part of that name."""
     catalog = Forwarding(real)
-    catalog.commit_policies = policies(real.commit_policies)
+    setattr(catalog, name, part(getattr(real, name)))
     return catalog
 
 
@@ -489,13 +489,17 @@ MUTANTS: Mapping[str, Mutant] = {
         _with_catalog(CatalogThatForgetsSilently, writer("a"), reader()), "serves no commit", BOTH
     ),
     "a catalog that leaves put-if-absent without a barrier": Mutant(
-        _with_catalog(partial(with_policies, PoliciesWithoutBarrier), writer("a"), mode_changer("staged")),
+        _with_catalog(
+            partial(with_part, "commit_policies", PoliciesWithoutBarrier), writer("a"), mode_changer("staged")
+        ),
         "published but not ratified|not the ratified|did not know of every commit",
         ("put-if-absent",),
     ),
     "a catalog that goes into put-if-absent unpublished": Mutant(
         _with_catalog(
-            partial(with_policies, PoliciesThatSwitchUnpublished), writer("a"), mode_changer("put_if_absent")
+            partial(with_part, "commit_policies", PoliciesThatSwitchUnpublished),
+            writer("a"),
+            mode_changer("put_if_absent"),
         ),
         "before everything was published|reported as not committed",
         BOTH,
@@ -557,7 +561,9 @@ MUTANTS: Mapping[str, Mutant] = {
     ),
     "a creator that deletes its files after an unknown outcome": Mutant(
         lambda mode: creation(
-            "mutant", replace(creator_with_rows("a"), broken_catalog=RegistrationThatGivesUp), losses=1
+            "mutant",
+            replace(creator_with_rows("a"), broken_catalog=partial(with_part, "registry", RegistrationThatGivesUp)),
+            losses=1,
         ),
         "reported as not committed|which the latest version reads|cannot be built|there is no log at that location",
     ),

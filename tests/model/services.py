@@ -67,7 +67,7 @@ class CatalogService:
         path = f"{self._directory}/catalog.db"
         self._real = SqlCatalog(f"sqlite:///{path}", warehouse="memory://lake", now_ms=lambda: START_MS)
         with acting_as(Identity("catalog")):
-            self._real.list_tables()  # Makes the database.
+            self._real.registry.list_tables()  # Makes the database.
         self.catalog: Catalog = self._real if broken is None else broken(self._real)
         self._raw = sqlite3.connect(path, isolation_level=None)
         self._raw.execute("PRAGMA synchronous=OFF")

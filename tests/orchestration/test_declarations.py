@@ -170,7 +170,7 @@ def test_a_merge_that_cannot_be_made_writes_no_file(world):
     for generated in ("rand()", "max(amount)", "nothing + 1", "amount + + +"):
         new = asset("u", lambda _: world.frame([(1, 7)], columns), metadata={"generated": {"g": generated}})
         assert "'g'" in str(refused(world, new)), generated
-    assert [str(name) for name in world.client.catalog.list_tables()] == ["main.default.t"]
+    assert [str(name) for name in world.client.registry.list_tables()] == ["main.default.t"]
     assert [path.name for path in directory.parent.iterdir()] == [directory.name]
     assert (state(world)[0], world.rows("main.default.t")) == (0, [(1, 5, 10)])
 

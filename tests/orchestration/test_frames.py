@@ -158,7 +158,7 @@ def test_what_is_no_frame_and_what_delta_cannot_store_is_refused(world):
         return pa.table({"at": pa.array([1], pa.time64("us"))})
 
     assert isinstance(refused(world, times), InvalidArgumentError)
-    assert world.client.catalog.list_tables() == ()
+    assert world.client.registry.list_tables() == ()
 
 
 def test_a_table_that_passes_through_pandas_keeps_its_types_and_values(world):

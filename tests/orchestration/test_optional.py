@@ -36,7 +36,7 @@ def test_an_output_that_may_be_none_writes_nothing_and_keeps_the_data_version(wo
     world.materialize(t, down, selection=[down])
     cursor = dg.evaluate_automation_conditions(definitions, world.instance).cursor
     run()
-    assert world.client.catalog.list_tables() == ()
+    assert world.client.registry.list_tables() == ()
     run()
     written = world.version("main.default.t")
     run()
@@ -58,7 +58,7 @@ def test_none_is_refused_unless_the_annotation_allows_it(world):
     error = refused(world, t)
     assert isinstance(error, InvalidArgumentError)
     assert "-> DataFrame | None" in str(error) and "-> None" in str(error)
-    assert world.client.catalog.list_tables() == ()
+    assert world.client.registry.list_tables() == ()
 
 
 def test_an_input_that_may_be_none_is_none_without_a_table_and_a_frame_with_it(world):

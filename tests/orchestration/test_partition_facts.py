@@ -110,7 +110,7 @@ def test_two_static_keys_for_one_decimal_are_refused_before_anything_is_written(
     error = refused(world, made, partition_key="1.0")
     assert isinstance(error, InvalidArgumentError)
     assert "'1.0'" in str(error) and "'1.00'" in str(error)
-    assert world.client.catalog.list_tables() == ()
+    assert world.client.registry.list_tables() == ()
 
 
 def named(world, *path, **metadata):
@@ -132,7 +132,7 @@ def test_two_assets_with_the_same_implied_table_are_refused(world, second):
         assert "eu/sales/orders" in str(error) and "/".join(second) in str(error)
         assert world.rows("main.sales.orders") == [(first[0],)]
         world.materialize(named(world, *first))
-        world.client.catalog.drop_table(world.client.table("main.sales.orders").identifier)
+        world.client.registry.drop_table(world.client.table("main.sales.orders").identifier)
 
 
 def test_assets_may_share_a_table_that_both_name(world):

@@ -127,7 +127,7 @@ def test_rows_outside_of_the_partition_are_refused_and_nothing_is_committed(worl
         "t", lambda _: world.frame([(1, "x"), (2, "y")], "p int, v string"), partitions_def=INTS, metadata=metadata
     )
     assert isinstance(refused(world, made, partition_key="1"), PartitionMismatchError)
-    assert world.client.catalog.list_tables() == ()
+    assert world.client.registry.list_tables() == ()
 
 
 def test_a_key_without_a_value_in_its_column_leaves_no_table_behind(world):
@@ -138,7 +138,7 @@ def test_a_key_without_a_value_in_its_column_leaves_no_table_behind(world):
         metadata={"partition_expr": "p"},
     )
     assert isinstance(refused(world, made, partition_key="one"), InvalidArgumentError)
-    assert world.client.catalog.list_tables() == ()
+    assert world.client.registry.list_tables() == ()
 
 
 def test_a_merge_stays_within_its_partition(world):
@@ -230,4 +230,4 @@ def test_the_empty_partition_key_is_refused_in_every_mode(world, mode):
     two = asset("two", frame, partitions_def=pairs, metadata={**metadata, "partition_expr": two_columns})
     for made, key in ((one, ""), (two, dg.MultiPartitionKey({"name": "", "size": "s"}))):
         assert isinstance(refused(world, made, partition_key=key), InvalidArgumentError)
-    assert world.client.catalog.list_tables() == ()
+    assert world.client.registry.list_tables() == ()

@@ -59,7 +59,7 @@ def grant(privileges: tuple[Privilege, ...], scope: str, to: str, reason: str, f
     """
     with open_catalog() as catalog:
         if not future:
-            check_scope(catalog, catalog.namespaces, scope, remedy=IF_MEANT, with_tables=False)
+            check_scope(catalog.registry, catalog.namespaces, scope, remedy=IF_MEANT, with_tables=False)
         catalog.access.grant(privileges, scope, to, reason=reason)
     _show_grants(scope)
 
@@ -168,7 +168,7 @@ def drop_role(role: str, reason: str, lock_out: bool) -> None:
 def owner(name: str, to: str | None, reason: str) -> None:
     """Show the owner of the table NAME, or make the principal or role TO its owner."""
     with open_catalog() as catalog:
-        table_id = catalog.load_table(TableIdentifier.parse(name)).table_id
+        table_id = catalog.registry.load_table(TableIdentifier.parse(name)).table_id
         if to is not None:
             catalog.access.transfer_table(table_id, to, reason=reason)
         current = catalog.access.table_owner(table_id)
@@ -181,7 +181,7 @@ def owner(name: str, to: str | None, reason: str) -> None:
 def application_ids(name: str) -> None:
     """List the application ids that commits of the table NAME have set, with the principal that did so last."""
     with open_catalog() as catalog:
-        table_id = catalog.load_table(TableIdentifier.parse(name)).table_id
+        table_id = catalog.registry.load_table(TableIdentifier.parse(name)).table_id
         ids = catalog.application_ids.application_ids(table_id)
     show_records(ids, "app_id principal since_ms", empty="No recorded commit has set an application id.")
 
@@ -194,7 +194,7 @@ def application_ids(name: str) -> None:
 def reset_application_id(name: str, app_id: str, reason: str) -> None:
     """Let the next principal set the application id APP_ID of the table NAME. Requires the privilege alter."""
     with open_catalog() as catalog:
-        table_id = catalog.load_table(TableIdentifier.parse(name)).table_id
+        table_id = catalog.registry.load_table(TableIdentifier.parse(name)).table_id
         catalog.application_ids.reset_application_id(table_id, app_id, reason=reason)
     show({"name": name, "app_id": app_id}, f"The next principal may set the application id {app_id} of {name}.")
 

@@ -22,7 +22,7 @@ def show_commit_mode(name: str) -> None:
     """List the mode of every scope that has one, or the mode of the table NAME (catalog.schema.table)."""
     with open_catalog() as catalog:
         if name:
-            mode = str(catalog.load_table(TableIdentifier.parse(name)).ratified.commit_policy)
+            mode = str(catalog.registry.load_table(TableIdentifier.parse(name)).ratified.commit_policy)
             show([{"scope": name, "mode": mode}], mode)
             return
         modes = [{"scope": rule.scope, "mode": str(rule.policy)} for rule in catalog.commit_policies.commit_policies()]

@@ -95,6 +95,6 @@ def leases() -> None:
 def expire_lease(name: str, owner: str, reason: str) -> None:
     """End the maintenance lease of another run on the table NAME: it can neither commit nor delete any more."""
     with open_catalog() as catalog:
-        table = catalog.load_table(TableIdentifier.parse(name))
+        table = catalog.registry.load_table(TableIdentifier.parse(name))
         catalog.leases.expire_lease(table.table_id, owner=owner, reason=reason)
     show({"name": name, "owner": owner}, f"The lease of {owner} on {name} is ended.")

@@ -55,7 +55,7 @@ def show_policy(name: str) -> None:
         parts = scope_parts(name) if name else ()
         if len(parts) == _TABLE_PARTS:
             identifier = TableIdentifier.parse(name)
-            catalog.load_table(identifier)
+            catalog.registry.load_table(identifier)
             decisions = [
                 catalog.maintenance_policies.maintenance_decision(identifier, kind) for kind in MaintenanceKind
             ]
@@ -154,7 +154,7 @@ def _set_rule(values: Mapping[str, Any], *, allowed: bool) -> None:
     scope, kind = values["scope"], values["kind"]
     with open_catalog() as catalog:
         if not values["future"]:
-            check_scope(catalog, catalog.namespaces, scope, remedy=IF_MEANT)
+            check_scope(catalog.registry, catalog.namespaces, scope, remedy=IF_MEANT)
         catalog.maintenance_policies.set_maintenance_rule(
             MaintenanceRule(scope=scope, kind=kind, allowed=allowed, reason=values["reason"], conditions=conditions)
         )

@@ -83,7 +83,7 @@ def _warehouse_of(source: str) -> str:
             "The clone of a path needs --warehouse: the directory or URI in which it gets its location."
         )
     with open_catalog() as catalog:
-        return catalog.load_table(TableIdentifier.of(source)).location.rsplit("/", LEVELS_BELOW_WAREHOUSE)[0]
+        return catalog.registry.load_table(TableIdentifier.of(source)).location.rsplit("/", LEVELS_BELOW_WAREHOUSE)[0]
 
 
 @click.command()

@@ -67,7 +67,7 @@ def add_rule(**values: Any) -> None:
     )
     with open_catalog() as catalog:
         if not values["future"]:
-            check_scope(catalog, catalog.namespaces, rule.scope, remedy=IF_MEANT)
+            check_scope(catalog.registry, catalog.namespaces, rule.scope, remedy=IF_MEANT)
         stored = catalog.commit_rules.set_commit_rule(
             rule, confirmed=values["confirm"], may_replace=bool(values["name"])
         )

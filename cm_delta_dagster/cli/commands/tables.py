@@ -21,9 +21,9 @@ _PAGE = 1000
 def tables(scope: str) -> None:
     """List the tables of the catalog, or of SCOPE (catalog or catalog.schema)."""
     with open_catalog() as catalog:
-        names = list(map(str, catalog.list_tables(scope)))
+        names = list(map(str, catalog.registry.list_tables(scope)))
         if scope and not names:
-            check_scope(catalog, catalog.namespaces, scope)
+            check_scope(catalog.registry, catalog.namespaces, scope)
     show([{"name": name} for name in names], *names)
 
 
@@ -35,7 +35,7 @@ def commits(name: str, limit: int) -> None:
     """List the newest commits of the table NAME (catalog.schema.table), newest first."""
     with open_catalog() as catalog:
         identifier = TableIdentifier.parse(name)
-        table = catalog.load_table(identifier)
+        table = catalog.registry.load_table(identifier)
         newest = deque(
             (entry for entry in _feed_of(catalog, identifier) if entry.table_id == table.table_id), maxlen=limit
         )

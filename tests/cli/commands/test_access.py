@@ -82,7 +82,7 @@ def test_owners_and_the_audit_are_shown(run: Runner) -> None:
 def test_application_ids_are_listed_and_reset(run: Runner) -> None:
     assert run("application-ids", NAME).output == "No recorded commit has set an application id.\n"
     with SqlCatalog("sqlite:///catalog.db", principal="bob") as catalog:
-        table_id = catalog.load_table(TableIdentifier.parse(NAME)).table_id
+        table_id = catalog.registry.load_table(TableIdentifier.parse(NAME)).table_id
         catalog.commit(table_id, commit_of(1, {"txn": {"appId": "job", "version": 7}}))
     (entry,) = json.loads(run("application-ids", NAME, "--json").output)
     assert (entry["app_id"], entry["principal"]) == ("job", "bob")

@@ -49,7 +49,7 @@ def test_old_events_are_deleted_if_the_catalog_permits_it(run: Runner, catalog: 
     denied = run("clean-feed", "--days", "0")
     assert denied.exit_code == 1 and "cm-delta policy allow main FEED_CLEANUP" in denied.output
     assert run("policy", "allow", "main", "feed_cleanup").exit_code == 0
-    catalog.commit(catalog.load_table(NAME).table_id, proposal(2))
+    catalog.commit(catalog.registry.load_table(NAME).table_id, proposal(2))
     assert "Deleted" in run("clean-feed", "--days", "0").output
     behind = run("feed", "--after", "1")
     assert behind.exit_code == 0 and "Warning: The events at the positions 2 to" in behind.output
@@ -68,7 +68,7 @@ def test_a_number_of_days_that_cannot_be_meant_is_refused(run: Runner, days: str
 
 def test_leases_are_listed_and_ended(run: Runner, catalog: SqlCatalog) -> None:
     assert run("leases").output == "No lease is held.\n"
-    table = catalog.load_table(NAME).table_id
+    table = catalog.registry.load_table(NAME).table_id
     catalog.leases.acquire_maintenance_lease(table, MaintenanceKind.DATA_CLEANUP, owner="host/7/x", duration_ms=60_000)
     assert "main.sales.orders  DATA_CLEANUP" in run("leases").output
     (lease,) = json.loads(run("leases", "--json").output)

@@ -19,7 +19,7 @@ NAME = "main.sales.orders"
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Runner":
     monkeypatch.chdir(tmp_path)
     with SqlCatalog("sqlite:///catalog.db", warehouse="warehouse") as catalog:
-        assert catalog.list_tables() == ()
+        assert catalog.registry.list_tables() == ()
     log = tmp_path / "raw" / "_delta_log"
     log.mkdir(parents=True)
     pq.write_table(pa.table({"id": pa.array([1, 2], pa.int64())}), tmp_path / "raw" / "a.parquet")

@@ -92,7 +92,7 @@ def test_backup_restore_and_recover_restore_every_commit(house: House, tmp_path:
 def test_a_backup_is_complete_and_replaces_no_file(house: House, tmp_path: Path) -> None:
     backup = tmp_path / "backup.db"
     with house.client().catalog as live:  # type: ignore[attr-defined]  # The interface Catalog is no context manager; SqlCatalog is.
-        live.list_tables()
+        live.registry.list_tables()
         assert house.run("backup", str(backup)).exit_code == 0
     assert sorted(path.name for path in tmp_path.glob("*backup*")) == ["backup.db"]
     with closing(sqlite3.connect(f"file:{backup}?mode=ro", uri=True)) as copy:
@@ -115,9 +115,9 @@ def test_the_library_backs_up_too(house: House, tmp_path: Path) -> None:
 @pytest.mark.postgres
 def test_the_backup_command_of_a_postgresql_catalog_is_named(postgres_url: str, tmp_path: Path) -> None:
     with SqlCatalog(postgres_url) as catalog:
-        catalog.list_tables()
+        catalog.registry.list_tables()
         with pytest.raises(CatalogError, match=r"pg_dump --format=custom --file=.*backup\.dump 'postgresql://"):
-            catalog.back_up(tmp_path / "backup.dump")
+            catalog.recovery.back_up(tmp_path / "backup.dump")
 
 
 def test_a_lost_catalog_is_rebuilt_and_its_plan_creates_none(house: House) -> None:

@@ -279,7 +279,7 @@ def test_the_catalog_and_the_log_agree_on_the_definition_at_every_version(mode: 
             transaction.set_metadata(with_schema(snapshot, wider))
         add(table, transaction, f"{step}.parquet")
         transaction.commit()
-        entry = client.catalog.load_table(TableIdentifier.parse(NAME))
+        entry = client.registry.load_table(TableIdentifier.parse(NAME))
         log = connect(copied_content_bytes=0)[0].table(NAME).snapshot()
         assert entry.definition is not None and entry.ratified.latest_version == log.version
         assert (entry.definition.metadata, entry.definition.protocol) == (log.metadata, log.protocol)
@@ -306,9 +306,9 @@ def test_a_created_commit_that_only_storage_knows_brings_its_definition(connect:
     catalog.lost = {"record_published"}
     transaction.commit()
     reader, _, informed = connect()
-    before = informed.load_table(TableIdentifier.parse(NAME))
+    before = informed.registry.load_table(TableIdentifier.parse(NAME))
     latest = reader.table(NAME).snapshot()
-    after = informed.load_table(TableIdentifier.parse(NAME))
+    after = informed.registry.load_table(TableIdentifier.parse(NAME))
     assert before.definition is not None and after.definition is not None
     assert before.definition.metadata != latest.metadata == after.definition.metadata
     assert after.definition.protocol == latest.protocol and before.etag != after.etag
@@ -324,10 +324,10 @@ def test_the_doctor_records_what_the_log_says_in_a_catalog_of_an_older_release(
     engine = sa.create_engine(f"sqlite:///{tmp_path}/catalog.db", poolclass=sa.pool.NullPool)
     with engine.begin() as connection:
         connection.execute(sa.delete(DEFINITIONS))
-    assert catalog.load_table(TableIdentifier.parse(NAME)).definition is None
+    assert catalog.registry.load_table(TableIdentifier.parse(NAME)).definition is None
     assert [finding.problem.value for finding in doctor(table).findings] == ["definition_differs"]
     assert doctor(table, repair=True).findings == ()
-    definition = catalog.load_table(TableIdentifier.parse(NAME)).definition
+    definition = catalog.registry.load_table(TableIdentifier.parse(NAME)).definition
     assert definition is not None and definition.metadata == table.snapshot().metadata
     with engine.begin() as connection:
         connection.execute(sa.update(DEFINITIONS).values(metadata=DEFINITIONS.c.metadata.op("||")(" ")))
@@ -404,7 +404,7 @@ def test_a_drop_right_after_a_commit_ends_quietly(connect: Connect, caplog: pyte
     writer, _, catalog = connect(publish_delay_seconds=1000)
     table = made(writer)
     append(table)
-    catalog.drop_table(TableIdentifier.parse(NAME))
+    catalog.registry.drop_table(TableIdentifier.parse(NAME))
     writer.wait_for_background()
     assert not [record for record in caplog.records if record.levelname == "WARNING" and "ubli" in record.message]
 

@@ -394,7 +394,7 @@ def test_a_dropped_table_leaves_a_created_commit_unknown(
 ) -> None:
     """CM-D6, CM-D8."""
     choose(table, "put_if_absent")
-    willful.before_creation = [lambda: client.catalog.drop_table(TableIdentifier.parse(NAME))]
+    willful.before_creation = [lambda: client.registry.drop_table(TableIdentifier.parse(NAME))]
     with pytest.raises(CommitStateUnknownError, match="dropped"):
         append(table)
 

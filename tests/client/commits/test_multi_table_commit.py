@@ -156,7 +156,7 @@ def test_a_table_that_is_dropped_while_the_catalog_does_not_answer_leaves_the_ou
         if method != "commit_together":
             return None
         lake.catalog.fails_after = lambda *_: None
-        lake.sql_catalog.drop_table(tables[1].identifier)
+        lake.sql_catalog.registry.drop_table(tables[1].identifier)
         return CatalogUnavailableError("No answer, for the test.")
 
     lake.catalog.fails_after = fail
@@ -166,7 +166,7 @@ def test_a_table_that_is_dropped_while_the_catalog_does_not_answer_leaves_the_ou
 
 def test_nothing_is_committed_with_a_dropped_table(lake: Lake, tables: Two) -> None:
     one = multi(lake.client, tables)
-    lake.sql_catalog.drop_table(tables[1].identifier)
+    lake.sql_catalog.registry.drop_table(tables[1].identifier)
     with pytest.raises(TableNotFoundError):
         one.ratify()
     assert lake.reopened().table(tables[0].identifier).snapshot().version == 0

@@ -380,9 +380,9 @@ def test_a_creation_that_a_restored_catalog_takes_for_given_up_is_not_purged(pla
 def test_a_dropped_table_that_was_written_to_after_the_backup_is_not_purged(place: Place) -> None:
     client = place.client()
     table = create_table(client, identifier=NAME, schema=SCHEMA, partition_columns=("day",))
-    client.catalog.drop_table(table.identifier)
+    client.registry.drop_table(table.identifier)
     place.back_up()
-    client.catalog.undrop_table(table.table_id)
+    client.registry.undrop_table(table.table_id)
     append(table)
     table.ratified()
     place.restore()

@@ -170,7 +170,7 @@ def test_a_definition_in_the_catalog_that_cannot_be_read_is_replaced(
     assert [finding.problem for finding in run(lake).findings] == [Problem.DEFINITION_DIFFERS]
     assert advice(RepairTable(table="main.test.t")) in caplog.text
     assert run(lake, repair=True).findings == ()
-    definition = lake.catalog.load_table_by_id(table.table_id).definition
+    definition = lake.catalog.registry.load_table_by_id(table.table_id).definition
     assert definition is not None and definition.metadata == table.snapshot().metadata
 
 

@@ -208,9 +208,9 @@ def test_a_release_that_the_catalog_does_not_answer_is_completed_by_another(lake
     assert plan.is_interrupted and "remove its entry" in next(iter(explain(plan)))
     release(lake.reopened(), identifier="main.test.t")
     assert paths(lake, table.location) == set()
-    lake.sql_catalog.release_table(table.table_id)  # A repetition.
+    lake.sql_catalog.recovery.release_table(table.table_id)  # A repetition.
     with pytest.raises(TableNotFoundError):
-        lake.sql_catalog.release_table("another")
+        lake.sql_catalog.recovery.release_table("another")
 
 
 def test_commits_by_path_after_an_interrupted_release_are_not_those_of_the_catalog(lake: Lake) -> None:

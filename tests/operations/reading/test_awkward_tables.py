@@ -33,7 +33,7 @@ def test_a_partition_column_that_gives_hidden_directories_is_refused(client: Del
             schema=schema(**{"id": LONG, ".p": STRING}),
             partition_columns=[".p"],
         )
-    assert client.catalog.list_tables() == ()
+    assert client.registry.list_tables() == ()
 
 
 @pytest.mark.parametrize("name", ["delta.txn", "DELTA.TXN", "__cm_delta_file"])

@@ -74,7 +74,7 @@ def test_published_commits_above_the_catalog_are_planned_and_taken_in(lake: Lake
         (5, "WRITE", 10),
     ]
     assert plan.rejected == plan.staged == plan.lost == plan.missing_files == ()
-    assert lake.catalog.load_table_by_id(table.table_id).ratified.latest_version == 2, "a plan changes nothing"
+    assert lake.catalog.registry.load_table_by_id(table.table_id).ratified.latest_version == 2, "a plan changes nothing"
     assert "above it" in explain(plan)[0]
     result = apply(lake)
     assert (result.taken, result.latest_version, result.set_aside) == ((3, 4, 5), 5, None)
@@ -113,7 +113,7 @@ def test_a_changed_definition_is_taken_in_with_its_commit(lake: Lake, tmp_path: 
     transaction.commit()
     restore(lake, tmp_path)
     apply(lake)
-    entry = lake.catalog.load_table_by_id(table.table_id)
+    entry = lake.catalog.registry.load_table_by_id(table.table_id)
     assert entry.definition is not None and entry.definition.version == 1
     assert entry.definition.properties["delta.appendOnly"] == "true"
 
@@ -297,7 +297,7 @@ def test_forked_histories_are_explained_and_nothing_is_done(lake: Lake, tmp_path
     with pytest.raises(RecoveryError, match=r"forked after version 2[\s\S]*10 rows[\s\S]*--keep catalog"):
         recover(lake.client, plan)
     assert lake.files(table) == files
-    assert lake.catalog.load_table_by_id(table.table_id).ratified.latest_version == 4
+    assert lake.catalog.registry.load_table_by_id(table.table_id).ratified.latest_version == 4
 
 
 def test_the_history_of_storage_is_kept_and_the_catalogs_is_set_aside(lake: Lake, tmp_path: Path) -> None:
@@ -391,7 +391,7 @@ def test_a_plan_is_refused_after_the_table_has_changed(lake: Lake, tmp_path: Pat
     lake.memory.delete(log(table, 5))
     with pytest.raises(RecoveryError, match="a new plan"):
         recover(lake.client, plan)
-    assert lake.catalog.load_table_by_id(table.table_id).ratified.latest_version == 2
+    assert lake.catalog.registry.load_table_by_id(table.table_id).ratified.latest_version == 2
 
 
 def test_a_table_whose_storage_is_not_there_is_a_problem_of_its_own(lake: Lake, tmp_path: Path) -> None:

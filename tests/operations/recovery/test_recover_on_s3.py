@@ -48,7 +48,7 @@ def test_a_lost_catalog_is_rebuilt_from_the_markers_and_logs(
             commit(table.table, f"{number}.parquet")
         lake.create_table(DROPPED, SCHEMA)
         drop_table(lake.client, identifier=DROPPED)
-        location, former = table.location, lake.client.catalog.identity()
+        location, former = table.location, lake.client.registry.identity()
         bucket = location.split("/")[2]
     marker = FsspecStore("s3", options=s3_options(s3_endpoint)).read(f"s3://{bucket}/w/_cm_delta_warehouse.json")
     assert json.loads(marker)["catalog_id"] == former.catalog_id
@@ -76,7 +76,7 @@ def test_a_lost_catalog_is_rebuilt_from_the_markers_and_logs(
         assert (str(name), table.location, table.version()) == (NAME, location, 3)
         assert paths(table.table) == ["0.parquet", "1.parquet", "2.parquet"]
         assert commit(table.table, "new.parquet").version == 4
-        (dropped,) = lake.client.catalog.inactive_tables()
+        (dropped,) = lake.client.registry.inactive_tables()
         assert str(dropped.identifier) == DROPPED
         assert read_arrow(lake.create_table("main.test.new", SCHEMA).table).num_rows == 0
 

@@ -43,14 +43,14 @@ def test_tables_come_back_with_id_name_definition_and_every_commit(lake: Lake, t
     for _ in range(3):
         lake.append(table)
     rename_table(lake.client, identifier="main.test.other", to="main.test.renamed")
-    definition = lake.catalog.load_table_by_id(other.table_id).definition
+    definition = lake.catalog.registry.load_table_by_id(other.table_id).definition
     feed = {
         (entry.version, entry.summary.txn_id): replace(
             entry.summary, counts=None
         )  # Only the writer of a commit knows them.
         for entry in lake.catalog.feed.feed(after=0, limit=99)
     }
-    former = lake.catalog.identity().catalog_id
+    former = lake.catalog.registry.identity().catalog_id
     lose(lake, tmp_path)
     plan = plan_of(lake)
     assert plan.former_catalog_id == former != plan.catalog_id
@@ -58,10 +58,10 @@ def test_tables_come_back_with_id_name_definition_and_every_commit(lake: Lake, t
         ("main.test.renamed", "marker", 0),
         ("main.test.t", "marker", 3),
     ]
-    assert lake.catalog.list_tables() == () and plan.conflicts == ()
+    assert lake.catalog.registry.list_tables() == () and plan.conflicts == ()
     assert any("two catalogs on one warehouse" in line for line in explain_adoption(plan))
     recover_warehouse(lake.client, plan)
-    entry = lake.catalog.load_table_by_id(other.table_id)
+    entry = lake.catalog.registry.load_table_by_id(other.table_id)
     assert (str(entry.identifier), entry.location, entry.definition) == (
         "main.test.renamed",
         other.location,
@@ -80,7 +80,7 @@ def test_tables_come_back_with_id_name_definition_and_every_commit(lake: Lake, t
 
 def test_a_new_catalog_creates_no_file_in_the_warehouse_of_another(lake: Lake, tmp_path: Path) -> None:
     lake.new_table()
-    former = lake.catalog.identity().catalog_id
+    former = lake.catalog.registry.identity().catalog_id
     lose(lake, tmp_path)
     for marked in (True, False):
         if not marked:
@@ -89,8 +89,8 @@ def test_a_new_catalog_creates_no_file_in_the_warehouse_of_another(lake: Lake, t
             lake.new_table("another")
         assert error.value.remedy == RecoverWarehouse(warehouse=WAREHOUSE)
         assert (former in str(error.value)) is marked
-        assert lake.catalog.identity().catalog_id in str(error.value)
-    assert lake.catalog.inactive_tables() == ()
+        assert lake.catalog.registry.identity().catalog_id in str(error.value)
+    assert lake.catalog.registry.inactive_tables() == ()
     recover_warehouse(lake.client, plan_of(lake))
     lake.new_table("another")
 
@@ -104,7 +104,7 @@ def test_a_dropped_table_stays_dropped_and_can_be_restored(lake: Lake, tmp_path:
     assert sorted(one.state.value for one in plan.tables) == ["active", "dropped"] and plan.conflicts == ()
     recover_warehouse(lake.client, plan)
     assert lake.client.table("main.test.t").snapshot().version == 0
-    (dropped,) = lake.catalog.inactive_tables()
+    (dropped,) = lake.catalog.registry.inactive_tables()
     assert dropped.state is InactiveState.DROPPED
     drop_table(lake.client, identifier="main.test.t")
     back = undrop_table(lake.client, identifier="main.test.t", table_id=dropped.table_id)
@@ -123,7 +123,7 @@ def test_without_markers_directories_give_names_and_may_conflict(lake: Lake, tmp
     assert len(plan.conflicts) == 2 and "--name" in str(plan.conflicts[0].conflict)
     with pytest.raises(RecoveryError, match="also has the name"):
         recover_warehouse(lake.client, plan)
-    assert lake.catalog.list_tables() == ()
+    assert lake.catalog.registry.list_tables() == ()
     relative = first.location.removeprefix(f"{WAREHOUSE}/")
     decided = plan_of(lake, names={relative: "main.test.old"})
     assert decided.conflicts == ()

@@ -44,7 +44,7 @@ def test_tables_are_found_at_their_new_place_and_written_on(lake: Lake, tmp_path
         ("main.test.dropped", MoveState.FOUND, False),
         ("main.test.t", MoveState.FOUND, False),
     ]
-    assert lake.catalog.load_table_by_id(table.table_id).location == table.location
+    assert lake.catalog.registry.load_table_by_id(table.table_id).location == table.location
     relocate(lake.client, plan)
     relocate(lake.client, plan)
     found = lake.client.table("main.test.t")
@@ -69,10 +69,10 @@ def test_nothing_is_relocated_while_a_table_is_not_found(lake: Lake) -> None:
     with pytest.raises(RecoveryError, match=rf"main\.test\.a from {OLD}[\s\S]* to {NEW}") as error:
         relocate(lake.client, plan)
     assert "main.test.b" in str(error.value) and "main.test.c" not in str(error.value)
-    assert lake.catalog.load_table_by_id(tables[2].table_id).location == tables[2].location
+    assert lake.catalog.registry.load_table_by_id(tables[2].table_id).location == tables[2].location
     only = replace(plan, moves=plan.moves[2:])
     relocate(lake.client, only)
-    assert lake.catalog.load_table_by_id(tables[2].table_id).location.startswith(NEW)
+    assert lake.catalog.registry.load_table_by_id(tables[2].table_id).location.startswith(NEW)
 
 
 def test_another_table_at_the_new_place_is_not_taken_for_it(lake: Lake) -> None:
@@ -120,7 +120,7 @@ def test_a_creation_that_was_given_up_moves_along(lake: Lake) -> None:
     (one,) = plan_relocation(lake.client, moved_from=OLD, moved_to=NEW).moves
     assert one.state is MoveState.EMPTY
     relocate(lake.client, plan_relocation(lake.client, moved_from=OLD, moved_to=NEW))
-    (inactive,) = lake.catalog.inactive_tables()
+    (inactive,) = lake.catalog.registry.inactive_tables()
     assert inactive.location.startswith(NEW)
 
 

@@ -107,7 +107,7 @@ def test_a_checkpoint_without_proof_or_of_another_table_is_not_used(lake: Lake, 
     assert plan_of(lake).problem is None
     with pytest.raises(RecoveryError, match="--keep storage"):
         apply(lake, keep=KeptHistory.CATALOG)
-    assert lake.catalog.load_table_by_id(table.table_id).ratified.latest_version == 3
+    assert lake.catalog.registry.load_table_by_id(table.table_id).ratified.latest_version == 3
 
 
 @pytest.mark.parametrize("is_published", [True, False])

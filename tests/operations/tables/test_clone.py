@@ -67,7 +67,7 @@ def live(table: Table) -> list[str]:
 
 
 def references(lake: Lake, table: Table) -> list[str]:
-    return [related.identifier.table for related in lake.catalog.clones_of(table.table_id)]
+    return [related.identifier.table for related in lake.catalog.registry.clones_of(table.table_id)]
 
 
 def remove_all(lake: Lake, table: Table) -> None:
@@ -169,7 +169,7 @@ def test_refused_clones_leave_no_table_and_no_reference(lake: Lake, source: Tabl
         cloned(lake, source, mode=mode, version=42)
     with pytest.raises(TableNotFoundError):
         open_source(lake.client, "main.test.none")
-    assert references(lake, source) == [] and lake.catalog.inactive_tables() == ()
+    assert references(lake, source) == [] and lake.catalog.registry.inactive_tables() == ()
 
 
 def test_a_version_that_vacuum_has_emptied_is_not_cloned(lake: Lake, source: Table) -> None:
@@ -178,7 +178,7 @@ def test_a_version_that_vacuum_has_emptied_is_not_cloned(lake: Lake, source: Tab
     for mode in CloneMode:
         with pytest.raises(ObjectNotFoundError, match=r"a\.parquet"):
             cloned(lake, source, mode=mode, version=2)
-    assert lake.catalog.inactive_tables() == () and references(lake, source) == []
+    assert lake.catalog.registry.inactive_tables() == () and references(lake, source) == []
     assert cloned(lake, source).num_files == 1
 
 
@@ -216,7 +216,7 @@ def test_a_failed_copy_leaves_nothing(lake: Lake, source: Table) -> None:
     lake.store.fails = lambda method, location: None
     with pytest.raises(StorageError, match="5 bytes instead of 100"):
         cloned(lake, source, mode=DEEP)
-    assert lake.catalog.inactive_tables() == ()
+    assert lake.catalog.registry.inactive_tables() == ()
     assert not [s for s in lake.memory.list_recursive("memory://lake/warehouse/main/test") if "/c-" in s.location]
 
 
@@ -322,7 +322,7 @@ class _Crash(BaseException):
 @pytest.mark.parametrize("call", ["create_staging_table", "begin_purge", "register_table"])
 def test_a_crash_leaves_no_table_and_no_reference(lake: Lake, source: Table, call: str) -> None:
     """After a crash the reservation is there: VACUUM goes on, and the creation is purged as others are."""
-    staging = lake.catalog.create_staging_table(
+    staging = lake.catalog.registry.create_staging_table(
         source.identifier.__class__("main", "test", "c"), clone_of=source.table_id
     )
     if call == "register_table":  # Version 0 was written.
@@ -335,10 +335,10 @@ def test_a_crash_leaves_no_table_and_no_reference(lake: Lake, source: Table, cal
         return
     assert vacuum(source).num_files == 2
     assert references(lake, source) == []
-    (left,) = lake.catalog.inactive_tables()
+    (left,) = lake.catalog.registry.inactive_tables()
     assert left.state is InactiveState.PURGING
     assert [table.identifier.table for table in purge_abandoned(lake.client)] == ["c"]
-    assert lake.catalog.inactive_tables() == ()
+    assert lake.catalog.registry.inactive_tables() == ()
 
 
 def test_a_clone_whose_lease_was_lost_is_not_registered(lake: Lake, source: Table) -> None:
@@ -346,13 +346,13 @@ def test_a_clone_whose_lease_was_lost_is_not_registered(lake: Lake, source: Tabl
 
     def overtaken(method: str, _: Any) -> None:
         if method == "register_table":
-            lake.sql_catalog.abandon_clones(source.table_id)
+            lake.sql_catalog.registry.abandon_clones(source.table_id)
 
     lake.catalog.fails = overtaken
     with pytest.raises(TableNotFoundError):
         cloned(lake, source)
     lake.catalog.fails = lambda method, argument: None
-    assert lake.catalog.inactive_tables() == () and references(lake, source) == []
+    assert lake.catalog.registry.inactive_tables() == () and references(lake, source) == []
 
 
 def test_doctor_names_the_source_of_missing_files(lake: Lake, source: Table) -> None:

@@ -154,7 +154,7 @@ def test_a_failure_at_any_point_leaves_nothing_visible(lake: Lake, point: str) -
     lake.store.fails = lake.catalog.fails = lambda method, argument: None
     with pytest.raises(TableNotFoundError):
         lake.client.table(NAME)
-    assert lake.catalog.list_tables() == ()
+    assert lake.catalog.registry.list_tables() == ()
     assert lake.new_table(description="second").snapshot().metadata.description == "second"
 
 
@@ -194,7 +194,7 @@ def test_a_log_at_the_reserved_location_is_never_overwritten(lake: Lake) -> None
 def test_a_dropped_name_can_be_used_for_another_table(lake: Lake) -> None:
     """CM-D8"""
     first = lake.new_table()
-    lake.catalog.drop_table(NAME)
+    lake.catalog.registry.drop_table(NAME)
     second = lake.new_table()
     assert first.table_id != second.table_id
     assert first.location != second.location

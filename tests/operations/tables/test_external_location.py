@@ -71,7 +71,7 @@ def test_a_location_that_is_not_free_is_refused(lake: Lake, location: str, messa
     with pytest.raises(InvalidArgumentError, match=message):
         create_empty(lake.client, identifier=NAME, design=TableDesign(schema=SCHEMA, location=location))
     assert objects(lake) == before
-    assert lake.catalog.inactive_tables() == ()
+    assert lake.catalog.registry.inactive_tables() == ()
 
 
 def test_a_link_into_the_warehouse_is_not_a_location(client: DeltaClient, tmp_path: Path) -> None:
@@ -95,7 +95,9 @@ def test_two_tables_do_not_share_a_location(lake: Lake) -> None:
         lake.client, identifier=NAME, design=TableDesign(schema=SCHEMA, location="memory://lake/elsewhere/a/b")
     )
     with pytest.raises(TableAlreadyExistsError, match=r"main\.test\.t .*is not free for another table"):
-        lake.catalog.create_staging_table(TableIdentifier.parse("main.test.u"), location="memory://lake/elsewhere/a")
+        lake.catalog.registry.create_staging_table(
+            TableIdentifier.parse("main.test.u"), location="memory://lake/elsewhere/a"
+        )
 
 
 def test_a_creation_that_loses_the_name_deletes_only_its_own_files(lake: Lake) -> None:
@@ -124,7 +126,7 @@ def test_an_abandoned_creation_frees_its_location_and_deletes_no_file(lake: Lake
     lake.new_table("other")
     lake.client.wait_for_background()
     assert objects(lake) == before
-    assert lake.catalog.inactive_tables() == ()
+    assert lake.catalog.registry.inactive_tables() == ()
     with pytest.raises(InvalidArgumentError, match="is not empty"):
         create_empty(lake.client, identifier=NAME, design=DESIGN)
 

@@ -95,12 +95,12 @@ def test_a_rename_to_the_same_name_changes_nothing(lake: Lake) -> None:
     lake.deny(MaintenanceKind.CHECKPOINT, NAME, reason="busy")
     rules, before = (
         lake.catalog.maintenance_policies.maintenance_rules(),
-        lake.catalog.load_table(TableIdentifier.parse(NAME)),
+        lake.catalog.registry.load_table(TableIdentifier.parse(NAME)),
     )
     assert rename_table(lake.client, identifier=NAME, to=NAME).table_id == before.table_id
     assert lake.catalog.maintenance_policies.maintenance_rules() == rules
-    assert lake.catalog.load_table(TableIdentifier.parse(NAME)) == before
-    assert lake.catalog.list_tables() == (TableIdentifier.parse(NAME),)
+    assert lake.catalog.registry.load_table(TableIdentifier.parse(NAME)) == before
+    assert lake.catalog.registry.list_tables() == (TableIdentifier.parse(NAME),)
 
 
 @pytest.mark.parametrize("name", [None, 1, ("main", "test", "t")])
@@ -177,7 +177,7 @@ def test_purge_deletes_an_old_dropped_table_and_nothing_else(lake: Lake) -> None
     assert ([gone.table_id for gone in result.purged], result.skipped) == ([table.table_id], ())
     assert (result.num_files, result.num_bytes) == (plan.num_files, plan.num_bytes)
     assert all_objects(lake) == before - theirs
-    assert [found.table_id for found in lake.catalog.inactive_tables()] == [recent.table_id]
+    assert [found.table_id for found in lake.catalog.registry.inactive_tables()] == [recent.table_id]
     with pytest.raises(TableNotFoundError):
         undrop_table(lake.client, identifier=NAME)
     assert purge(lake.client, plan).skipped == (plan.candidates[0].table,)
@@ -218,7 +218,7 @@ def test_a_table_restored_after_the_plan_is_not_purged_even_if_dropped_again(lak
 
 def abandon_creation(lake: Lake, name: str = NAME) -> StagingTable:
     """The files that a client leaves that crashes before it registers the name."""
-    staging = lake.catalog.create_staging_table(TableIdentifier.parse(name))
+    staging = lake.catalog.registry.create_staging_table(TableIdentifier.parse(name))
     lake.memory.write(f"{staging.location}/_delta_log/{0:020d}.json", b"{}")
     lake.memory.write(f"{staging.location}/part.parquet", b"rows")
     return staging
@@ -233,7 +233,7 @@ def test_a_creation_purges_old_abandoned_creations(lake: Lake) -> None:
     young = abandon_creation(lake)
     lake.new_table("early")
     lake.client.wait_for_background()
-    assert len(lake.catalog.inactive_tables()) == 3
+    assert len(lake.catalog.registry.inactive_tables()) == 3
     lake.clock.pass_days(0.2)
     before = all_objects(lake)
     made = lake.new_table("late")
@@ -241,10 +241,10 @@ def test_a_creation_purges_old_abandoned_creations(lake: Lake) -> None:
     gone = {location for location in before if location.startswith(f"{staging.location}/")}
     assert len(gone) == 2
     assert all_objects(lake) - {f"{made.location}/{name}" for name in lake.files(made)} == before - gone
-    assert {one.table_id for one in lake.catalog.inactive_tables()} == {dropped.table_id, young.table_id}
+    assert {one.table_id for one in lake.catalog.registry.inactive_tables()} == {dropped.table_id, young.table_id}
     summary = CommitSummary(txn_id="t", in_commit_timestamp=1, operation="CREATE TABLE", data_change=False)
     with pytest.raises(TableNotFoundError):
-        lake.catalog.register_table(staging.table_id, TableIdentifier.parse(NAME), summary=summary)
+        lake.catalog.registry.register_table(staging.table_id, TableIdentifier.parse(NAME), summary=summary)
 
 
 def test_abandoned_creations_stay_if_the_policy_denies_their_purge(lake: Lake) -> None:
@@ -270,7 +270,7 @@ def test_abandoned_creations_in_another_warehouse_are_not_purged(lake: Lake, tmp
     with SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", warehouse="memory://lake/w2", now_ms=lake.clock) as catalog:
         client = DeltaClient(catalog, stores=Stores(stores={"memory": lake.store}), now_ms=lake.clock)
         assert purge_abandoned(client) == ()
-    assert (all_objects(lake), len(lake.catalog.inactive_tables())) == (before, 1)
+    assert (all_objects(lake), len(lake.catalog.registry.inactive_tables())) == (before, 1)
 
 
 def test_the_next_creations_continue_the_purge_of_a_large_abandoned_one(lake: Lake) -> None:
@@ -282,9 +282,12 @@ def test_the_next_creations_continue_the_purge_of_a_large_abandoned_one(lake: La
     lake.clock.pass_days(8)
     assert purge_abandoned(lake.client) == ()
     assert len(all_objects(lake)) == 1502 + 2 - 1000
-    assert {one.state for one in lake.catalog.inactive_tables()} == {InactiveState.PURGING, InactiveState.STAGING}
+    assert {one.state for one in lake.catalog.registry.inactive_tables()} == {
+        InactiveState.PURGING,
+        InactiveState.STAGING,
+    }
     assert [one.table_id for one in purge_abandoned(lake.client)] == [staging.table_id, small.table_id]
-    assert (all_objects(lake), lake.catalog.inactive_tables()) == (set(), ())
+    assert (all_objects(lake), lake.catalog.registry.inactive_tables()) == (set(), ())
 
 
 def test_a_creation_that_was_purged_before_it_ended_leaves_nothing(lake: Lake) -> None:
@@ -297,7 +300,7 @@ def test_a_creation_that_was_purged_before_it_ended_leaves_nothing(lake: Lake) -
 
     with pytest.raises(TableNotFoundError, match="purged"):
         create_table_as(lake.client, identifier=NAME, design=TableDesign(schema=SCHEMA), write=write)
-    assert (all_objects(lake), lake.catalog.list_tables()) == (set(), ())
+    assert (all_objects(lake), lake.catalog.registry.list_tables()) == (set(), ())
 
 
 def test_an_abandoned_creation_is_purged_when_it_is_old_enough(lake: Lake) -> None:
@@ -310,10 +313,10 @@ def test_an_abandoned_creation_is_purged_when_it_is_old_enough(lake: Lake) -> No
     plan = plan_purge(lake.client)
     assert [found.table.state for found in plan.candidates] == [InactiveState.STAGING]
     assert purge(lake.client, plan).num_files == 2
-    assert (all_objects(lake), lake.catalog.inactive_tables()) == (set(), ())
+    assert (all_objects(lake), lake.catalog.registry.inactive_tables()) == (set(), ())
     summary = CommitSummary(txn_id="t", in_commit_timestamp=1, operation="CREATE TABLE", data_change=False)
     with pytest.raises(TableNotFoundError):
-        lake.catalog.register_table(staging.table_id, name, summary=summary)
+        lake.catalog.registry.register_table(staging.table_id, name, summary=summary)
 
 
 def test_a_location_outside_of_the_managed_root_is_refused(lake: Lake, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def test_files_written_after_the_purge_of_their_table_are_found(lake: Lake) -> N
         lake.append(lake.new_table(name))
     lake.client.wait_for_background()
     stale = lake.client.table("main.test.purged")
-    staging = lake.catalog.create_staging_table(TableIdentifier.parse("main.test.young"))
+    staging = lake.catalog.registry.create_staging_table(TableIdentifier.parse("main.test.young"))
     lake.memory.write(f"{staging.location}/part.parquet", b"rows")
     drop_table(lake.client, identifier="main.test.purged")
     purge(lake.client, plan_purge(lake.client, retention_ms=0))

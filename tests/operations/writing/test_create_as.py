@@ -118,7 +118,7 @@ def test_a_first_write_that_fails_leaves_no_table_and_no_file(
     frame, write, error = failing(spark, kind)
     with pytest.raises(error):
         create_table_as(client, identifier=NAME, design=of(frame), write=write)
-    assert client.catalog.list_tables() == ()
+    assert client.registry.list_tables() == ()
     assert everything_below(tmp_path / "warehouse" / "main" / "test") == []
 
 
@@ -126,7 +126,7 @@ def overtaking(client: DeltaClient, write: Callable[[Table], Any], **winner: Any
     """``write``; another writer registers the name after the rows are written and before this registration."""
 
     def overtaken(table: Table) -> Any:
-        if client.catalog.list_tables() == ():
+        if client.registry.list_tables() == ():
             original = table.store.write_if_absent
 
             class Overtaking:
@@ -134,7 +134,7 @@ def overtaking(client: DeltaClient, write: Callable[[Table], Any], **winner: Any
                     return getattr(store, name)
 
                 def write_if_absent(self, location: str, data: bytes, **how: bool) -> None:
-                    if client.catalog.list_tables() == ():
+                    if client.registry.list_tables() == ():
                         create_table(client, identifier=NAME, **winner)
                     original(location, data, **how)
 

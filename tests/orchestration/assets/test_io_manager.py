@@ -231,7 +231,7 @@ def test_a_wrong_type_is_refused_and_none_writes_nothing(world):
         return None
 
     world.materialize(nothing)
-    assert world.client.catalog.list_tables() == ()
+    assert world.client.registry.list_tables() == ()
 
 
 def test_an_op_output_needs_a_table_name(world):
@@ -312,7 +312,7 @@ def test_another_resource_with_a_spark_session_is_accepted(world):
 def test_a_first_write_that_fails_leaves_no_table_behind(world):
     failing = asset("t", lambda _: world.spark.range(1).select(F.raise_error(F.lit("boom")).cast("int").alias("id")))
     assert not world.materialize(failing, raises=False).success
-    assert world.client.catalog.list_tables() == ()
+    assert world.client.registry.list_tables() == ()
     world.materialize(asset("t", lambda _: world.frame([(1,)], "id int")))
     assert world.rows("main.default.t") == [(1,)]
 

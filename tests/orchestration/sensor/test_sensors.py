@@ -181,11 +181,11 @@ def test_the_creation_of_an_empty_table_is_an_observation_and_launches_nothing(c
 def test_an_output_without_rows_that_made_the_table_is_observed_if_its_run_died(ticker, catalog, instance):
     run = a_run(instance)
     make_table(catalog.client, "main.s.other")
-    draft = catalog.client.catalog.create_staging_table(TableIdentifier.parse(NAME))
+    draft = catalog.client.registry.create_staging_table(TableIdentifier.parse(NAME))
     summary = CommitSummary(
         txn_id="t", in_commit_timestamp=1, operation=CREATE_TABLE_AS, data_change=False, tags=own(run)
     )
-    catalog.client.catalog.register_table(draft.table_id, TableIdentifier.parse(NAME), summary=summary)
+    catalog.client.registry.register_table(draft.table_id, TableIdentifier.parse(NAME), summary=summary)
     assert not ticker.tick().asset_events
     finish(instance, run)
     ticker.tick()

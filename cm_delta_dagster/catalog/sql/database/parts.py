@@ -22,6 +22,9 @@ class Part:
     def __init__(self, database: CallerDatabase) -> None:
         self._database = database
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._database.shared.shown_url!r})"
+
 
 _PartT = TypeVar("_PartT", bound=Part)
 

@@ -23,7 +23,7 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.feed_kinds import FeedKind
 from cm_delta_dagster.catalog.sql.database import transaction_end
-from cm_delta_dagster.catalog.sql.database.callers import caller_of
+from cm_delta_dagster.catalog.sql.database.callers import caller_of, now_of
 from cm_delta_dagster.catalog.sql.database.prepared import Call, Prepared, run_in_order
 from cm_delta_dagster.catalog.sql.database.schema import FEED, FEED_COUNTER, FEED_WAITERS, IS_UNPLACED
 from cm_delta_dagster.errors import CatalogError
@@ -146,12 +146,13 @@ def append_event(
     kind: FeedKind,
     table_id: str,
     *,
-    now_ms: int,
     details: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Append an event of a table, whose row the caller has locked, that the user of the connection causes."""
-    actor = caller_of(connection)
-    append(connection, NewEntry(kind=kind, at_ms=now_ms, table_id=table_id, actor=actor, details=details))
+    event = NewEntry(
+        kind=kind, at_ms=now_of(connection), table_id=table_id, actor=caller_of(connection), details=details
+    )
+    append(connection, event)
 
 
 def next_position(connection: sa.Connection) -> int:

@@ -1,9 +1,12 @@
-"""Which table has a name."""
+"""Which tables have a name, or a name in a scope."""
+
+from collections.abc import Sequence
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.sql.database.schema import IS_ACTIVE, TABLES
+from cm_delta_dagster.catalog.sql.database.schema import IS_ACTIVE, NAME_COLUMNS, TABLES
 from cm_delta_dagster.catalog.sql.rows.errors import no_such_name
+from cm_delta_dagster.catalog.sql.rows.names import scope_parts
 from cm_delta_dagster.catalog.tables import TableIdentifier
 
 OF_NAME = sa.and_(
@@ -20,9 +23,15 @@ def name_parameters(identifier: TableIdentifier) -> dict[str, str]:
     return {"of_catalog": identifier.catalog, "of_schema": identifier.schema, "of_name": identifier.table}
 
 
+def in_scope(scope: str, columns: Sequence[sa.Column[str]] = NAME_COLUMNS) -> sa.ColumnElement[bool]:
+    """Whether the name in ``columns`` is in ``scope``, empty for the whole catalog. Raises InvalidArgumentError."""
+    parts = scope_parts(scope) if scope else ()
+    return sa.and_(sa.true(), *(column == part for column, part in zip(columns, parts, strict=False)))
+
+
 def id_of(connection: sa.Connection, identifier: TableIdentifier) -> str:
     """The id of the table that has the name. Raises TableNotFoundError."""
-    found = connection.execute(HOLDER, name_parameters(identifier)).scalar_one_or_none()
-    if found is None:
+    table_id = connection.execute(HOLDER, name_parameters(identifier)).scalar_one_or_none()
+    if table_id is None:
         raise no_such_name(identifier)
-    return str(found)
+    return str(table_id)

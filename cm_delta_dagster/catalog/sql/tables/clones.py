@@ -1,7 +1,6 @@
 """References of shallow clones to the tables whose files they read.
 
-Functions over an open connection; the caller opens the transaction. A reference is inserted under the lock of the source's row,
-so that it excludes a concurrent ``begin_purge`` of the source.
+A reference is inserted under the lock of the source's row, so that it excludes a concurrent ``begin_purge`` of the source.
 """
 
 from collections.abc import Collection
@@ -12,6 +11,7 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.sql.access import guard
 from cm_delta_dagster.catalog.sql.access.guard import Operation
+from cm_delta_dagster.catalog.sql.database.parts import Part, reads, writes
 from cm_delta_dagster.catalog.sql.database.schema import (
     ACTIVE,
     CLONES,
@@ -24,8 +24,8 @@ from cm_delta_dagster.catalog.sql.database.schema import (
     identifier_of,
 )
 from cm_delta_dagster.catalog.sql.rows.errors import unknown_table
-from cm_delta_dagster.catalog.sql.tables import registry
-from cm_delta_dagster.catalog.tables import InactiveState, RelatedTable, StagingTable, TableIdentifier
+from cm_delta_dagster.catalog.sql.tables import loading
+from cm_delta_dagster.catalog.tables import InactiveState, RelatedTable
 
 _LIVING = (STAGING, ACTIVE, DROPPED)
 """States of clones that may read files of their source. A table in the state PURGING can never be read again."""
@@ -62,54 +62,58 @@ _ABANDON = (
 _FORGET = sa.delete(CLONES).where(sa.or_(CLONES.c.clone_id == sa.bindparam("of_table"), _OF_SOURCE))
 
 
-def reserve(
-    connection: sa.Connection, identifier: TableIdentifier, *, source_id: str, warehouse: str, now_ms: int
-) -> StagingTable:
-    """Reserve a table that will read files of the active table ``source_id``, and of the tables whose files that one reads."""
-    source = connection.execute(registry.LOCKED, {"of_table": source_id}).one_or_none()
+class CloneReferences(Part):
+    """The methods of the registry for shallow clones."""
+
+    @reads
+    def clones_of(self, connection: sa.Connection, table_id: str) -> tuple[RelatedTable, ...]:
+        """The clones that may read files of the table, by id; those with commits also with their head and served commits."""
+        return clones_of(connection, table_id)
+
+    @reads
+    def sources_of(self, connection: sa.Connection, table_id: str) -> tuple[RelatedTable, ...]:
+        """The tables whose files the clone may read, by id, in any state but purged."""
+        rows = connection.execute(_SOURCES, _of(table_id)).all()
+        return tuple(related(row) for row in rows if row.state != PURGED)
+
+    @writes
+    def abandon_clones(self, connection: sa.Connection, table_id: str) -> None:
+        """Make it impossible to register the reserved clones of the table."""
+        connection.execute(loading.LOCKED, _of(table_id))
+        guard.require_on_table(connection, Operation.MAINTAIN, table_id)
+        connection.execute(_ABANDON, _of(table_id))
+
+
+def lock_source(connection: sa.Connection, table_id: str) -> None:
+    """Lock the row of an active table that the caller may clone. Raises TableNotFoundError, PermissionDeniedError."""
+    source = connection.execute(loading.LOCKED, _of(table_id)).one_or_none()
     if source is None or source.state != ACTIVE:
-        raise unknown_table(source_id)
-    guard.require_on_table(connection, Operation.CLONE, source_id)
-    staging = registry.create_staging_table(connection, identifier, warehouse=warehouse, now_ms=now_ms)
-    further = connection.execute(_SOURCE_IDS, {"of_table": source_id}).scalars().all()
-    _insert(connection, staging.table_id, {source_id, *further})
-    return staging
+        raise unknown_table(table_id)
+    guard.require_on_table(connection, Operation.CLONE, table_id)
+
+
+def record_clone(connection: sa.Connection, clone_id: str, *, source_id: str) -> None:
+    """Record that a new table will read files of ``source_id``, whose row is locked, and of the tables that it reads."""
+    further = connection.execute(_SOURCE_IDS, _of(source_id)).scalars().all()
+    _insert(connection, clone_id, {source_id, *further})
 
 
 def clones_of(connection: sa.Connection, table_id: str) -> tuple[RelatedTable, ...]:
-    """The clones that may read files of the table, by id; those with commits also with their head and served commits."""
-    return tuple(
-        _related(connection, row, with_commits=True) for row in connection.execute(_CLONES, _of(table_id)).all()
-    )
+    """As :meth:`CloneReferences.clones_of`."""
+    return tuple(_with_commits(connection, row) for row in connection.execute(_CLONES, _of(table_id)).all())
 
 
 def with_files_elsewhere(connection: sa.Connection) -> tuple[RelatedTable, ...]:
     """The tables that may name files outside of their location, by id, with their head and served commits."""
-    return tuple(
-        _related(connection, row, with_commits=True) for row in connection.execute(_WITH_FILES_ELSEWHERE).all()
-    )
-
-
-def sources_of(connection: sa.Connection, table_id: str) -> tuple[RelatedTable, ...]:
-    """The tables whose files the clone may read, by id, in any state but purged."""
-    rows = connection.execute(_SOURCES, _of(table_id)).all()
-    return tuple(_related(connection, row, with_commits=False) for row in rows if row.state != PURGED)
-
-
-def abandon(connection: sa.Connection, table_id: str) -> None:
-    """Make it impossible to register the reserved clones of the table."""
-    connection.execute(registry.LOCKED, _of(table_id))
-    guard.require_on_table(connection, Operation.MAINTAIN, table_id)
-    connection.execute(_ABANDON, _of(table_id))
+    return tuple(_with_commits(connection, row) for row in connection.execute(_WITH_FILES_ELSEWHERE).all())
 
 
 def record(connection: sa.Connection, table_id: str, locations: Collection[str]) -> tuple[RelatedTable, ...]:
     """Insert the missing references of a clone to the tables at ``locations``; returns these tables."""
     rows = connection.execute(sa.select(TABLES).where(TABLES.c.location.in_(locations), TABLES.c.state != PURGED)).all()
-    found = {row.table_id for row in rows} - {table_id}
-    known = set(connection.execute(_SOURCE_IDS, _of(table_id)).scalars())
-    _insert(connection, table_id, found - known)
-    return tuple(_related(connection, row, with_commits=False) for row in rows if row.table_id != table_id)
+    known = {table_id, *connection.execute(_SOURCE_IDS, _of(table_id)).scalars()}
+    _insert(connection, table_id, {row.table_id for row in rows} - known)
+    return tuple(related(row) for row in rows if row.table_id != table_id)
 
 
 def forget(connection: sa.Connection, table_id: str) -> None:
@@ -123,8 +127,8 @@ def _insert(connection: sa.Connection, clone_id: str, source_ids: Collection[str
         connection.execute(sa.insert(CLONES), rows)
 
 
-def _related(connection: sa.Connection, row: sa.Row[tuple[object, ...]], *, with_commits: bool) -> RelatedTable:
-    entry = registry.load_registered(connection, row.table_id) if with_commits and row.state != STAGING else None
+def _with_commits(connection: sa.Connection, row: sa.Row[tuple[object, ...]]) -> RelatedTable:
+    entry = None if row.state == STAGING else loading.load_registered(connection, row.table_id)
     return replace(related(row), ratified=None if entry is None else entry.ratified)
 
 

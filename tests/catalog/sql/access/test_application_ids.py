@@ -21,12 +21,12 @@ def test_a_dropped_table_keeps_its_application_ids_until_it_is_purged(catalog_ur
         table_id, other_id = create(catalog).table_id, create(catalog, OTHER).table_id
         for table in (table_id, other_id):
             assert isinstance(catalog.commit(table, commit_of(1, txn("job"))), Ratified)
-        catalog.drop_table(NAME)
+        catalog.registry.drop_table(NAME)
         assert _rows(catalog) == {(table_id, "job"), (other_id, "job")}
-        catalog.begin_purge(table_id, min_age_ms=0)
-        catalog.finish_purge(table_id)
+        catalog.registry.begin_purge(table_id, min_age_ms=0)
+        catalog.registry.finish_purge(table_id)
         assert _rows(catalog) == {(other_id, "job")}
-        catalog.release_table(other_id)
+        catalog.recovery.release_table(other_id)
         assert _rows(catalog) == set()
 
 

@@ -19,7 +19,7 @@ UNPRIVILEGED_ID = 65534
 if __name__ == "__main__":
     place, name = sys.argv[1:]
     with tempfile.TemporaryDirectory() as own, SqlCatalog(f"sqlite:///{own}/c.db") as warm_up:
-        warm_up.list_tables()  # Runs the imports of the first use.
+        warm_up.registry.list_tables()  # Runs the imports of the first use.
     if os.getuid() == 0:
         os.setgroups([])
         os.setgid(UNPRIVILEGED_ID)

@@ -25,7 +25,7 @@ def test_calls_of_many_principals_share_the_connections(catalog_url: str) -> Non
         assert [one.access.whoami().principal for one in (ana, bob, eve)] == ["ana", "bob", "eve"]
         assert isinstance(bob.commit(table_id, commit_of(1, ADD)), Ratified)
         with pytest.raises(OperationRefusedError, match="the principal eve"):
-            eve.load_table(NAME)
+            eve.registry.load_table(NAME)
         with pytest.raises(CommitRefusedError, match="the principal bob"):
             bob.commit(table_id, commit_of(2, REMOVE))
         assert isinstance(ana.commit(table_id, commit_of(2, REMOVE)), Ratified)
@@ -33,9 +33,9 @@ def test_calls_of_many_principals_share_the_connections(catalog_url: str) -> Non
         assert refused == ["eve", "bob"]
         assert [entry.principal for entry in ana.feed.feed(after=0, limit=9)] == ["ana", "bob", "ana"]
         bob.close()
-        assert eve.access.whoami().principal == "eve" and ana.list_tables() == (NAME,)
+        assert eve.access.whoami().principal == "eve" and ana.registry.list_tables() == (NAME,)
     with pytest.raises(CatalogError, match="closed"):
-        bob.list_tables()
+        bob.registry.list_tables()
 
 
 def test_concurrent_calls_have_their_own_principals(catalog_url: str) -> None:

@@ -35,13 +35,13 @@ def execute(url: str, statement: str) -> None:
 
 def test_a_database_of_a_newer_release_is_refused_unchanged(catalog_url: str) -> None:
     with SqlCatalog(catalog_url, warehouse="memory://w") as catalog:
-        catalog.create_staging_table(NAME)
+        catalog.registry.create_staging_table(NAME)
     execute(catalog_url, f"UPDATE {VERSION_TABLE} SET version_num = '9999'")
     with SqlCatalog(catalog_url) as catalog, pytest.raises(CatalogVersionError, match="9999"):
-        catalog.list_tables()
+        catalog.registry.list_tables()
     execute(catalog_url, f"UPDATE {VERSION_TABLE} SET version_num = '{HEAD}'")
     with SqlCatalog(catalog_url) as catalog:
-        assert catalog.list_tables() == ()
+        assert catalog.registry.list_tables() == ()
 
 
 def test_a_pickled_catalog_opens_the_same_database_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,13 +52,13 @@ def test_a_pickled_catalog_opens_the_same_database_elsewhere(tmp_path: Path, mon
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     with pickle.loads(sent) as early, pytest.raises(CatalogError):
-        early.list_tables()
+        early.registry.list_tables()
     monkeypatch.chdir(tmp_path)
     with here:
-        here.create_staging_table(NAME)
+        here.registry.create_staging_table(NAME)
     monkeypatch.chdir(tmp_path / "elsewhere")
     with pickle.loads(sent) as there:
-        assert [table.identifier for table in there.inactive_tables()] == [NAME]
+        assert [table.identifier for table in there.registry.inactive_tables()] == [NAME]
     assert list((tmp_path / "elsewhere").iterdir()) == []
     secret = "postgresql+psycopg://user:hidden@host/db"
     assert Database(secret).url_text == secret
@@ -74,17 +74,17 @@ def test_a_missing_postgresql_driver_is_named_with_its_install_command(monkeypat
     for scheme in ("postgresql", "postgres", "postgresql+psycopg"):
         with SqlCatalog(f"{scheme}://user:hidden@127.0.0.1:1/x") as catalog:
             with pytest.raises(CatalogError, match=r"pip install '<path of the clone>\[postgres\]'") as caught:
-                catalog.list_tables("main")
+                catalog.registry.list_tables("main")
             assert "hidden" not in str(caught.value)
 
 
 def test_a_closed_catalog_refuses_further_use(catalog_url: str) -> None:
     catalog = SqlCatalog(catalog_url)
-    catalog.list_tables()
+    catalog.registry.list_tables()
     catalog.close()
     catalog.close()
     with pytest.raises(CatalogError, match="closed"):
-        catalog.list_tables()
+        catalog.registry.list_tables()
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_closed_catalog_refuses_further_use(catalog_url: str) -> None:
 )
 def test_an_unreachable_database_is_named_without_its_password(url: str) -> None:
     with SqlCatalog(url) as catalog, pytest.raises(CatalogUnavailableError, match="catalog") as raised:
-        catalog.list_tables()
+        catalog.registry.list_tables()
     assert "hunter2" not in str(raised.value) and "hunter2" not in repr(catalog)
 
 
@@ -120,12 +120,12 @@ def test_a_warehouse_that_cannot_hold_tables_is_refused(warehouse: str, sqlite_u
 
 def test_without_a_warehouse_nothing_can_be_created(sqlite_url: str) -> None:
     with SqlCatalog(sqlite_url) as catalog, pytest.raises(InvalidArgumentError, match="warehouse"):
-        catalog.create_staging_table(NAME)
+        catalog.registry.create_staging_table(NAME)
 
 
 def test_a_local_directory_becomes_a_location(sqlite_url: str, tmp_path: Path) -> None:
     with SqlCatalog(sqlite_url, warehouse=f"{tmp_path}/w/") as catalog:
-        location = catalog.create_staging_table(NAME).location
+        location = catalog.registry.create_staging_table(NAME).location
     assert location.startswith(f"file://{tmp_path}/w/main/sales/orders-")
 
 
@@ -133,7 +133,7 @@ def test_a_local_directory_becomes_a_location(sqlite_url: str, tmp_path: Path) -
 def test_local_locations_start_with_three_slashes_and_end_with_none(warehouse: str, sqlite_url: str) -> None:
     """CM-R1: clients of Unity Catalog compare locations as strings."""
     with SqlCatalog(sqlite_url, warehouse=warehouse) as catalog:
-        location = catalog.create_staging_table(NAME).location
+        location = catalog.registry.create_staging_table(NAME).location
     assert location.startswith("file:///data/w/main/sales/orders-") and not location.endswith("/")
 
 
@@ -147,7 +147,7 @@ def test_a_file_that_is_not_a_database_raises_a_catalog_error(
         SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", if_missing=if_missing) as catalog,
         pytest.raises(CatalogError, match=r"not the database of a catalog|file is not a database") as refused,
     ):
-        catalog.list_tables()
+        catalog.registry.list_tables()
     assert not isinstance(refused.value, CatalogNotFoundError)
     assert (tmp_path / "catalog.db").read_bytes() == content
 
@@ -156,9 +156,9 @@ def test_a_second_connection_keeps_the_locks_of_the_first(sqlite_url: str, tmp_p
     """CM-C15: without its lock, another process that closes the database would delete the log that the first one uses."""
     log = Path(f"{sa.make_url(sqlite_url).database}-wal")
     with SqlCatalog(sqlite_url, warehouse="memory://w") as first:
-        first.create_staging_table(NAME)
+        first.registry.create_staging_table(NAME)
         with SqlCatalog(sqlite_url) as second:
-            assert second.list_tables() == ()
+            assert second.registry.list_tables() == ()
         close = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM cm_delta_tables'); c.close()"
         subprocess.run([sys.executable, "-c", close, str(log)[: -len("-wal")]], check=True)
         assert log.exists()
@@ -167,13 +167,13 @@ def test_a_second_connection_keeps_the_locks_of_the_first(sqlite_url: str, tmp_p
 def test_a_write_waits_for_the_lock_of_another_process(sqlite_url: str) -> None:
     """CM-C15"""
     with SqlCatalog(sqlite_url, warehouse="memory://w") as catalog:
-        catalog.list_tables()
+        catalog.registry.list_tables()
         engine = sa.create_engine(sqlite_url, poolclass=sa.pool.NullPool, connect_args={"check_same_thread": False})
         blocker = engine.raw_connection()
         blocker.execute("BEGIN IMMEDIATE")
         timer = threading.Timer(1.0, blocker.rollback)
         timer.start()
-        catalog.create_staging_table(NAME)
+        catalog.registry.create_staging_table(NAME)
         timer.join()
         blocker.close()
 
@@ -182,9 +182,9 @@ def test_a_write_waits_for_the_lock_of_another_process(sqlite_url: str) -> None:
 def test_a_connection_that_died_while_idle_is_replaced(postgres_url: str, postgres_server: str) -> None:
     """CM-C15"""
     with SqlCatalog(postgres_url, warehouse="memory://w") as catalog:
-        catalog.list_tables()
+        catalog.registry.list_tables()
         name = sa.make_url(postgres_url).database
-        for act in (catalog.list_tables, lambda: catalog.create_staging_table(NAME)):
+        for act in (catalog.registry.list_tables, lambda: catalog.registry.create_staging_table(NAME)):
             execute(postgres_server, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
             act()
 
@@ -209,10 +209,10 @@ def test_a_server_without_a_free_connection_is_retried(postgres_url: str, postgr
     execute(postgres_server, f"ALTER DATABASE {database} OWNER TO {role}")
     url = sa.make_url(postgres_url).set(username=role).render_as_string(hide_password=False)
     with SqlCatalog(url, warehouse="memory://w") as first, SqlCatalog(url, warehouse="memory://w") as second:
-        first.list_tables()
+        first.registry.list_tables()
         gone = threading.Timer(0.5, first.close)
         gone.start()
-        assert second.list_tables() == ()
+        assert second.registry.list_tables() == ()
         gone.join()
     execute(postgres_server, f"ALTER DATABASE {database} OWNER TO CURRENT_USER")
     execute(postgres_url, f"REASSIGN OWNED BY {role} TO CURRENT_USER")
@@ -232,7 +232,7 @@ def test_commit_locks_use_no_connection_if_few_connections_are_left(
     url = sa.make_url(postgres_url).set(username=role).render_as_string(hide_password=False)
     try:
         with SqlCatalog(url, warehouse="memory://w") as catalog:
-            catalog.list_tables()
+            catalog.registry.list_tables()
             execute(postgres_server, f"ALTER {limited} {role if limited == 'ROLE' else database} CONNECTION LIMIT 3")
             with catalog.commit_lock("a table", seconds=5) as acquired:
                 assert not acquired
@@ -243,7 +243,7 @@ def test_commit_locks_use_no_connection_if_few_connections_are_left(
             with catalog.commit_lock("a table", seconds=5) as acquired:
                 assert not acquired, "no retry for some seconds"
         with SqlCatalog(url, warehouse="memory://w") as catalog:
-            catalog.list_tables()
+            catalog.registry.list_tables()
             with catalog.commit_lock("a table", seconds=5) as acquired:
                 assert acquired
     finally:
@@ -255,16 +255,16 @@ def test_commit_locks_use_no_connection_if_few_connections_are_left(
 @pytest.mark.postgres
 def test_a_user_without_permissions_gets_a_permission_error(postgres_url: str) -> None:
     with SqlCatalog(postgres_url, warehouse="memory://w") as catalog:
-        catalog.list_tables()
+        catalog.registry.list_tables()
     role = f"r{sa.make_url(postgres_url).database}"
     execute(postgres_url, f"CREATE ROLE {role} LOGIN")
     execute(postgres_url, f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {role}")
     try:
         url = sa.make_url(postgres_url).set(username=role).render_as_string(hide_password=False)
         with SqlCatalog(url, warehouse="memory://w") as catalog:
-            assert catalog.list_tables() == ()
+            assert catalog.registry.list_tables() == ()
             with pytest.raises(PermissionDeniedError):
-                catalog.create_staging_table(NAME)
+                catalog.registry.create_staging_table(NAME)
     finally:
         execute(postgres_url, f"DROP OWNED BY {role}")
         execute(postgres_url, f"DROP ROLE {role}")
@@ -295,8 +295,6 @@ def test_sqlite_writes_are_durable(sqlite_url: str) -> None:
 
 
 def test_an_unclosed_catalog_does_not_disturb_the_exit_of_its_process(sqlite_url: str) -> None:
-    code = (
-        f"from cm_delta_dagster.catalog.sql import SqlCatalog\nc = SqlCatalog({sqlite_url!r})\nprint(c.list_tables())"
-    )
+    code = f"from cm_delta_dagster.catalog.sql import SqlCatalog\nc = SqlCatalog({sqlite_url!r})\nprint(c.registry.list_tables())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (0, "()\n", "")

@@ -14,7 +14,7 @@ _OLDER = f"UPDATE {VERSION_TABLE} SET version_num = '0013'"
 @pytest.mark.postgres
 def test_the_owner_of_the_tables_is_asked_to_migrate(postgres_url: str) -> None:
     with SqlCatalog(postgres_url, warehouse="memory://w") as catalog:
-        catalog.list_tables()
+        catalog.registry.list_tables()
     writer = create_role(postgres_url, "writer")
     engine = sa.create_engine(postgres_url, poolclass=sa.pool.NullPool)
     with engine.begin() as connection:
@@ -25,7 +25,7 @@ def test_the_owner_of_the_tables_is_asked_to_migrate(postgres_url: str) -> None:
         SqlCatalog(url_as(postgres_url, writer), warehouse="memory://w") as catalog,
         pytest.raises(PermissionDeniedError, match=f"migrated to schema revision {HEAD} first") as refused,
     ):
-        catalog.list_tables()
+        catalog.registry.list_tables()
     assert f"let the role that owns the catalog's tables, {owner}, or a member" in str(refused.value)
     assert "Grant the user write permission" not in str(refused.value)
     with engine.begin() as connection:  # A user without rights, with the current schema.

@@ -26,8 +26,8 @@ RENAMED = TableIdentifier("Lake", "Sales", "renamed")
 def test_a_catalog_of_release_0_1_keeps_its_tables_rules_and_feed(catalog_url: str) -> None:
     make_old_catalog(catalog_url, "0004")
     with SqlCatalog(catalog_url, warehouse="memory://w", now_ms=lambda: NOW_MS) as catalog:
-        assert catalog.list_tables() == (RENAMED, NAME, SALARIES)
-        assert [(table.identifier.table, table.state.value) for table in catalog.inactive_tables()] == [
+        assert catalog.registry.list_tables() == (RENAMED, NAME, SALARIES)
+        assert [(table.identifier.table, table.state.value) for table in catalog.registry.inactive_tables()] == [
             ("old", "dropped"),
             ("reserved", "staging"),
         ]
@@ -50,7 +50,7 @@ def test_a_catalog_of_release_0_1_keeps_its_tables_rules_and_feed(catalog_url: s
             1_763_800_000_000,
             1_763_800_002_000,
         }
-        orders, salaries = catalog.load_table(NAME), catalog.load_table(SALARIES)
+        orders, salaries = catalog.registry.load_table(NAME), catalog.registry.load_table(SALARIES)
         assert orders.definition is not None and orders.definition.version == 2
         assert [commit.version for commit in orders.ratified.commits] == [2]
         (inline,) = salaries.ratified.commits
@@ -73,7 +73,7 @@ def test_a_catalog_of_release_0_1_keeps_its_tables_rules_and_feed(catalog_url: s
         ]
         assert isinstance(catalog.commit(orders.table_id, proposal(3)), Ratified)
         assert [(entry.position, entry.version) for entry in catalog.feed.feed(after=8, limit=9)] == [(9, 3)]
-        assert catalog.undrop_table(catalog.inactive_tables()[0].table_id).identifier.table == "old"
+        assert catalog.registry.undrop_table(catalog.registry.inactive_tables()[0].table_id).identifier.table == "old"
 
 
 def test_a_catalog_of_revision_0013_keeps_its_tables_grants_rules_approvals_and_feed(catalog_url: str) -> None:
@@ -81,7 +81,7 @@ def test_a_catalog_of_revision_0013_keeps_its_tables_grants_rules_approvals_and_
     make_old_catalog(catalog_url, "0013")
     before = _counts(catalog_url)
     with SqlCatalog(catalog_url, warehouse="memory://w", now_ms=lambda: NOW_MS, principal="lake_owner") as catalog:
-        assert catalog.list_tables() == (NAME, TableIdentifier("main", "staff", "salaries"))
+        assert catalog.registry.list_tables() == (NAME, TableIdentifier("main", "staff", "salaries"))
         kept = {name: count for name, count in before.items() if "webhook" not in name}
         assert _counts(catalog_url) == {**kept, "cm_delta_namespaces": 3, "cm_delta_application_ids": 0}
         assert [namespace.name for namespace in catalog.namespaces.list_catalogs()] == ["main"]
@@ -94,7 +94,7 @@ def test_a_catalog_of_revision_0013_keeps_its_tables_grants_rules_approvals_and_
         ]
         assert [waiting.state for waiting in catalog.approvals.approvals()] == [ApprovalState.PENDING]
         assert [entry.version for entry in catalog.feed.feed(after=0, limit=99)] == [0, 0, 1, 1, 2]
-        orders = catalog.load_table(NAME).table_id
+        orders = catalog.registry.load_table(NAME).table_id
         assert isinstance(catalog.acting_as("load_orders").commit(orders, commit_of(3, ADD)), Ratified)
         lease = catalog.leases.acquire_maintenance_lease(
             orders, MaintenanceKind.CHECKPOINT, owner="x", duration_ms=1000
@@ -115,7 +115,7 @@ def _counts(url: str) -> dict[str, int]:
 def test_a_migrated_database_has_the_schema_of_a_new_one(catalog_url: str, revision: str) -> None:
     make_old_catalog(catalog_url, revision)
     with SqlCatalog(catalog_url) as catalog:
-        catalog.identity()
+        catalog.registry.identity()
     engine = sa.create_engine(catalog_url, poolclass=sa.pool.NullPool)
     with engine.connect() as connection:
         migrated = _described(connection)
@@ -156,7 +156,7 @@ def test_a_catalog_that_no_release_made_is_refused_with_the_commit_that_migrates
     _set_revision(catalog_url, revision)
     before = _counts(catalog_url)
     with SqlCatalog(catalog_url) as catalog, pytest.raises(CatalogVersionError) as refused:
-        catalog.list_tables()
+        catalog.registry.list_tables()
     shown = "sqlite:///" if catalog_url.startswith("sqlite") else "postgresql"
     message = str(refused.value)
     assert message.startswith(f"The catalog {shown}")
@@ -178,7 +178,7 @@ def _set_revision(url: str, revision: str) -> None:
 def test_tables_that_a_member_of_the_owner_adds_belong_to_the_owner(postgres_url: str) -> None:
     owner = make_old_postgres_catalog(postgres_url, "0004")["lake_owner"]
     with SqlCatalog(postgres_url) as catalog:  # As a superuser, who is a member of every role.
-        catalog.identity()
+        catalog.registry.identity()
     engine = sa.create_engine(postgres_url, poolclass=sa.pool.NullPool)
     query = "SELECT DISTINCT pg_get_userbyid(relowner) FROM pg_class WHERE relname LIKE 'cm!_delta!_%' ESCAPE '!'"
     with engine.connect() as connection:

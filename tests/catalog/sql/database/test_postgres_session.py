@@ -56,7 +56,7 @@ def test_many_writers_share_a_few_sessions_of_a_pooler(pooler: str, tmp_path: Pa
 def test_no_commit_lock_is_acquired_through_a_pooler(pooler: str) -> None:
     """OCC-15: waiting writers would use the sessions of which the holder needs one."""
     with SqlCatalog(pooler, warehouse="memory://w") as catalog:
-        catalog.list_tables()
+        catalog.registry.list_tables()
         with catalog.commit_lock("a table", seconds=3600) as acquired:  # Longer than the timeout of the test.
             assert not acquired
 
@@ -72,4 +72,4 @@ def test_a_pooler_to_a_server_with_asynchronous_commits_is_refused(postgres_url:
         SqlCatalog(url, warehouse="memory://w") as catalog,
         pytest.raises(CatalogError, match=f"ALTER DATABASE {name} SET synchronous_commit = on"),
     ):
-        catalog.list_tables()
+        catalog.registry.list_tables()

@@ -30,7 +30,7 @@ def fsync_of_a_mount(code: int) -> Callable[[int], None]:
 @pytest.fixture
 def database(tmp_path: Path) -> str:
     with closing(SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/w")) as catalog:
-        catalog.identity()
+        catalog.registry.identity()
     return f"{tmp_path}/catalog.db"
 
 

@@ -85,7 +85,7 @@ def refuses_to_write(client: DeltaClient, *parts: str) -> None:
         for part in ("catalog.db", *parts):
             assert part in str(refusal.value)
     assert client.catalog.maintenance_policies.maintenance_rules() == ()
-    assert client.catalog.list_tables() == (IDENTIFIER,)
+    assert client.registry.list_tables() == (IDENTIFIER,)
 
 
 def test_a_catalog_on_a_read_only_file_system_is_read_and_not_written(directory: Path, tmp_path: Path) -> None:
@@ -131,13 +131,13 @@ def test_a_reader_without_write_access_reads_new_commits(directory: Path, tmp_pa
     with mounted(view, "--bind", str(directory)):
         subprocess.run(["mount", "-o", "remount,bind,ro", str(view)], capture_output=True, check=True)
         with client_of(view, tmp_path / "w") as reader:
-            assert reader.catalog.list_tables() == (IDENTIFIER,)
+            assert reader.catalog.registry.list_tables() == (IDENTIFIER,)
             with client_of(directory, tmp_path / "w") as writer:
                 create_table(writer, identifier="main.test.second", schema=SCHEMA)
-                assert len(reader.catalog.list_tables()) == 2
+                assert len(reader.catalog.registry.list_tables()) == 2
                 create_table(writer, identifier="main.test.third", schema=SCHEMA)
-                assert len(reader.catalog.list_tables()) == 3
-            assert len(reader.catalog.list_tables()) == 3
+                assert len(reader.catalog.registry.list_tables()) == 3
+            assert len(reader.catalog.registry.list_tables()) == 3
 
 
 def test_a_read_that_would_miss_commits_raises_an_error(directory: Path, tmp_path: Path) -> None:
@@ -151,9 +151,9 @@ def test_a_read_that_would_miss_commits_raises_an_error(directory: Path, tmp_pat
             shutil.copy(directory / name, copy / name)
     refusal = pytest.raises(CatalogUnavailableError, match=r"catalog\.db-wal.*Nothing was read.*with write access")
     with read_only(copy), client_of(copy, tmp_path / "w") as client, refusal:
-        client.catalog.list_tables()
+        client.registry.list_tables()
     with client_of(copy, tmp_path / "w") as client:
-        assert len(client.catalog.list_tables()) == 2
+        assert len(client.registry.list_tables()) == 2
 
 
 def test_who_migrates_an_older_catalog_on_a_read_only_file_system_is_named(directory: Path, tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_who_migrates_an_older_catalog_on_a_read_only_file_system_is_named(direc
         match=f"schema revision {migrate.HEAD} first, but .*let its owner, {owner}, open the catalog",
     )
     with read_only(directory), client_of(directory, tmp_path / "w") as client, refusal:
-        client.catalog.list_tables()
+        client.registry.list_tables()
 
 
 def test_a_read_during_a_change_of_the_database_is_repeated(directory: Path, tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_read_during_a_change_of_the_database_is_repeated(directory: Path, tmp
 def test_a_missing_catalog_on_a_read_only_file_system_raises_an_error(directory: Path, tmp_path: Path) -> None:
     refusal = pytest.raises(PermissionDeniedError, match="cannot be written: it is read-only")
     with read_only(directory), client_of(directory, tmp_path / "w") as client, refusal:
-        client.catalog.list_tables()
+        client.registry.list_tables()
 
 
 @pytest.fixture
@@ -217,7 +217,7 @@ def table_stays(disk: Path, warehouse: Path, act: Callable[[DeltaClient], object
     make_table(disk, warehouse)
     with client_of(disk, warehouse) as client:
         if is_open:
-            client.catalog.list_tables()
+            client.registry.list_tables()
         with full(disk):
             for _ in range(2):
                 with pytest.raises(
@@ -225,9 +225,9 @@ def table_stays(disk: Path, warehouse: Path, act: Callable[[DeltaClient], object
                 ) as raised:
                     act(client)
                 assert str(disk) in str(raised.value) and "Nothing was changed" in str(raised.value)
-                assert client.catalog.list_tables() == (IDENTIFIER,)
+                assert client.registry.list_tables() == (IDENTIFIER,)
                 assert client.table(NAME).snapshot().version == 0
-        assert client.catalog.list_tables() == (IDENTIFIER,)
+        assert client.registry.list_tables() == (IDENTIFIER,)
         act(client)
 
 
@@ -251,7 +251,7 @@ def test_threads_read_a_read_only_catalog_concurrently(directory: Path, tmp_path
     make_table(directory, tmp_path / "w")
     found: list[int] = []
     with read_only(directory), client_of(directory, tmp_path / "w") as client:
-        threads = [threading.Thread(target=lambda: found.append(len(client.catalog.list_tables()))) for _ in range(8)]
+        threads = [threading.Thread(target=lambda: found.append(len(client.registry.list_tables()))) for _ in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:

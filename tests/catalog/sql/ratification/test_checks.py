@@ -30,11 +30,11 @@ def test_rules_hold_for_a_proposal_that_waits_for_a_rename(postgres_url: str) ->
         ThreadPoolExecutor(2) as threads,
     ):
         table_id = create(one).table_id
-        other.load_table(NAME)
+        other.registry.load_table(NAME)
         one.commit_rules.set_commit_rule(rule(scope=str(NAME)))
         with first.transaction():
             first.execute("SELECT 1 FROM cm_delta_tables FOR UPDATE")
-            renamed = threads.submit(one.rename_table, table_id, OTHER)
+            renamed = threads.submit(one.registry.rename_table, table_id, OTHER)
             wait_until_waiting(observer, 1)
             committed = threads.submit(other.commit, table_id, with_actions(1, removes=1))
             wait_until_waiting(observer, 2)

@@ -166,9 +166,9 @@ def test_reads_and_publication_are_as_few_statements_as_without_grants(catalog: 
     table = create(catalog).table_id
     catalog.commit(table, inline(1))
     for read, count in (
-        (lambda: catalog.load_table(NAME), 1),
-        (lambda: catalog.load_tables([NAME]), 1),
-        (lambda: catalog.load_table_by_id(table), 1),
+        (lambda: catalog.registry.load_table(NAME), 1),
+        (lambda: catalog.registry.load_tables([NAME]), 1),
+        (lambda: catalog.registry.load_table_by_id(table), 1),
         (lambda: catalog.get_ratified_commits(table), 1),
         (lambda: catalog.commit_records(table, start=0, end=1), 1),
         (lambda: catalog.set_published_version(table, 1), 2),
@@ -301,9 +301,9 @@ def test_both_databases_give_the_same_answers_and_rows(catalog: SqlCatalog, sqli
     draw, answers = random.Random(seed), set[object]()
     with SqlCatalog(sqlite_url, warehouse="memory://warehouse") as other:
         first = create(catalog).table_id
-        staging = other.create_staging_table(NAME)
+        staging = other.registry.create_staging_table(NAME)
         version_0 = catalog.feed.feed(after=0, limit=1)[0].summary
-        second = other.register_table(staging.table_id, NAME, summary=version_0).table_id
+        second = other.registry.register_table(staging.table_id, NAME, summary=version_0).table_id
         latest, timestamp, before = 0, 1000, proposal(1)
         for _ in range(250):
             one = before if draw.random() < 0.03 else any_proposal(draw, latest, timestamp)
