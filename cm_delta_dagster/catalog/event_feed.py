@@ -41,7 +41,7 @@ class FeedEvent:
 
     def as_json(self) -> dict[str, Any]:
         """The event as a JSON object, without what is not known."""
-        found: dict[str, Any] = {
+        members: dict[str, Any] = {
             "position": self.position,
             "kind": self.kind.value,
             "at_ms": self.at_ms,
@@ -53,7 +53,7 @@ class FeedEvent:
             "details": dict(self.details) or None,
         }
         if self.summary is not None:
-            found |= {
+            members |= {
                 "operation": self.summary.operation,
                 "data_change": self.summary.data_change,
                 "in_commit_timestamp": self.summary.in_commit_timestamp,
@@ -61,7 +61,7 @@ class FeedEvent:
                 "metrics": dict(self.summary.metrics),
                 "tags": dict(self.summary.tags),
             }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in members.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ def checked_position(value: object, *, name: str) -> int:
 class EventFeed(typing.Protocol):
     """All events of the catalog, by position."""
 
-    def events(self, *, after: int, limit: int, wanted: EventFilter = ALL_EVENTS) -> EventPage:
+    def events(self, *, after: int, limit: int, matching: EventFilter = ALL_EVENTS) -> EventPage:
         """At most ``limit`` events at positions above ``after``, in order of position.
 
         Raises InvalidArgumentError for a malformed scope.

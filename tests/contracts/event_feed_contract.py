@@ -60,7 +60,7 @@ def events_are_selected_by_kind_and_scope(bench: Bench) -> None:
         catalog.registry.drop_table(other)
 
         def positions(**wanted: object) -> list[int]:
-            page = catalog.events.events(after=0, limit=9, wanted=EventFilter(**wanted))  # type: ignore[arg-type]
+            page = catalog.events.events(after=0, limit=9, matching=EventFilter(**wanted))  # type: ignore[arg-type]
             assert page.reached == page.latest_position == 3
             return [event.position for event in page.events]
 
@@ -70,7 +70,7 @@ def events_are_selected_by_kind_and_scope(bench: Bench) -> None:
         first = catalog.events.events(after=0, limit=1)
         assert (first.reached, len(first.events)) == (1, 1)
         with pytest.raises(InvalidArgumentError):
-            catalog.events.events(after=0, limit=1, wanted=EventFilter(scopes=("a..b",)))
+            catalog.events.events(after=0, limit=1, matching=EventFilter(scopes=("a..b",)))
 
 
 def a_waiting_reader_is_woken_by_a_commit(bench: Bench) -> None:

@@ -27,7 +27,8 @@ from cm_delta_dagster.catalog.sql.access.grants import SqlAccessControl
 from cm_delta_dagster.catalog.sql.database.caller_database import CallerDatabase
 from cm_delta_dagster.catalog.sql.database.callers import environment_principal
 from cm_delta_dagster.catalog.sql.database.database import Database, IfMissing
-from cm_delta_dagster.catalog.sql.feed.feed import SqlFeed
+from cm_delta_dagster.catalog.sql.feed.commits import SqlCommitFeed
+from cm_delta_dagster.catalog.sql.feed.events import SqlEventFeed
 from cm_delta_dagster.catalog.sql.policies.commit_policies import SqlCommitPolicies
 from cm_delta_dagster.catalog.sql.policies.leases import SqlLeases
 from cm_delta_dagster.catalog.sql.policies.maintenance import SqlMaintenancePolicies
@@ -83,7 +84,8 @@ class SqlCatalog:
     def _open_parts(self, database: CallerDatabase) -> None:
         self._database = database
         self.coordinator = SqlCommitCoordinator(database, max_ahead_ms=MAX_CLOCK_DIFFERENCE_MS)
-        self.feed = self.events = SqlFeed(database)
+        self.feed = SqlCommitFeed(database)
+        self.events = SqlEventFeed(database)
         self.registry = SqlTableRegistry(database, warehouse=self._warehouse)
         self.recovery = SqlRecovery(database)
         self.namespaces = SqlNamespaces(database)

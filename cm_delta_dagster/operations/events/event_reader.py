@@ -47,7 +47,7 @@ class EventReader:
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MAX_PAGE:
             raise InvalidArgumentError(f"limit is {limit!r}; give a number of events from 1 to {_MAX_PAGE}.")
-        page = self._feed.events(after=self._position, limit=limit, wanted=self._event_filter)
+        page = self._feed.events(after=self._position, limit=limit, matching=self._event_filter)
         if 0 < self._position < page.deleted_up_to:
             raise FeedGapError(
                 f"The events at the positions {self._position + 1} to {page.deleted_up_to} were deleted from the feed after "

@@ -1,4 +1,4 @@
-"""The commits of the feed. Functions over an open connection, one statement each."""
+"""The part of the catalog that reads the commits of the feed."""
 
 import json
 from collections.abc import Collection, Iterable, Sequence
@@ -10,18 +10,18 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from cm_delta_dagster.catalog.commit_feed import FeedEntry, FeedPage, FeedTable
 from cm_delta_dagster.catalog.ratification import CommitSummary, TableCounts
+from cm_delta_dagster.catalog.sql.database.parts import reads
 from cm_delta_dagster.catalog.sql.database.schema import (
     COMMITS,
     DEFINITIONS,
     FEED,
     FEED_COUNTER,
-    IDENTITY,
     IS_ACTIVE,
     NAME_COLUMNS,
     TABLES,
     identifier_of,
 )
-from cm_delta_dagster.catalog.sql.feed import entries
+from cm_delta_dagster.catalog.sql.feed.feed_part import HEAD, FeedPart, reads_placed
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.actions import commit_json
@@ -46,12 +46,6 @@ _FEED: sa.Select[Any] = (
     .order_by(FEED.c.position)
     .limit(sa.bindparam("at_most"))
 )
-HEAD = sa.select(
-    IDENTITY.c.catalog_id,
-    FEED_COUNTER.c.position.label("latest_position"),
-    FEED_COUNTER.c.deleted_up_to,
-    entries.IS_WAITING,
-).select_from(IDENTITY.join(FEED_COUNTER, sa.and_(IDENTITY.c.row_id == 1, FEED_COUNTER.c.counter_id == 1)))
 _NEWEST_DELETED = (
     sa.select(FEED_COUNTER.c.deleted_up_to.label("position"), *_OF_COMMITS)
     .select_from(
@@ -69,49 +63,64 @@ _NEWEST_DELETED = (
 )
 
 
-def named(connection: sa.Connection, statement: sa.Select[Any]) -> sa.Select[Any]:
+class SqlCommitFeed(FeedPart):
+    """Implements :class:`~cm_delta_dagster.catalog.commit_feed.CommitFeed`."""
+
+    def feed(
+        self, *, after: int, limit: int, identifiers: Iterable[TableIdentifier] | None = None
+    ) -> Sequence[FeedEntry]:
+        """Commits after a position, in order; those of dropped tables stay."""
+        return self.feed_page(after=after, limit=limit, identifiers=identifiers).entries
+
+    def feed_page(self, *, after: int, limit: int, identifiers: Iterable[TableIdentifier] | None = None) -> FeedPage:
+        """Commits after a position, the state of the feed, and the tables, from one statement."""
+        tables = identifiers if identifiers is None or isinstance(identifiers, frozenset) else tuple(identifiers)
+        return self._feed_page(after, limit, tables)
+
+    @reads_placed
+    def _feed_page(
+        self, connection: sa.Connection, after: int, limit: int, identifiers: Collection[TableIdentifier] | None
+    ) -> tuple[FeedPage, bool]:
+        """For many tables it reads the entries of all, and those of the others again only if there are as many as the limit.
+
+        Few entries are new, and the names of thousands of tables take longer than they do.
+        """
+        if identifiers is None or len(identifiers) <= _FEW_NAMES or not limit:
+            return _read_page(connection, after=after, limit=limit, identifiers=identifiers)
+        page, is_waiting = _read_page(connection, after=after, limit=limit, identifiers=None)
+        if len(page.entries) == limit:
+            return _read_page(connection, after=after, limit=limit, identifiers=identifiers)
+        entries = tuple(entry for entry in page.entries if entry.identifier in identifiers)
+        tables = {entry.table_id: page.tables[entry.table_id] for entry in entries}
+        return replace(page, entries=entries, tables=tables), is_waiting
+
+    def latest_feed_position(self) -> int:
+        """Position of the newest entry, 0 without one."""
+        return int(self._head().latest_position)
+
+    def newest_deleted_commits(self, identifiers: Iterable[TableIdentifier]) -> Sequence[FeedEntry]:
+        """The newest commit of each table whose entry was deleted after its retention."""
+        return self._newest_deleted_commits(_names_text(identifiers))
+
+    @reads
+    def _newest_deleted_commits(self, connection: sa.Connection, names: str) -> Sequence[FeedEntry]:
+        rows = connection.execute(_named(connection, _NEWEST_DELETED), {"names": names})
+        return tuple(_entry(row) for row in rows)
+
+
+def _named(connection: sa.Connection, statement: sa.Select[Any]) -> sa.Select[Any]:
     """The statement for the tables whose names are in the JSON array ``names``: one parameter for thousands of names."""
     names: sa.BindParameter[Any] = sa.bindparam("names", type_=sa.Text)
     if connection.dialect.name == "sqlite":
-        found = sa.func.json_each(names).table_valued("value")
+        array = sa.func.json_each(names).table_valued("value")
     else:
-        found = sa.func.jsonb_array_elements_text(sa.cast(names, JSONB)).table_valued("value")
-    return statement.where(_KEY.in_(sa.select(found.c.value)))
+        array = sa.func.jsonb_array_elements_text(sa.cast(names, JSONB)).table_valued("value")
+    return statement.where(_KEY.in_(sa.select(array.c.value)))
 
 
-def names_text(identifiers: Iterable[TableIdentifier]) -> str:
+def _names_text(identifiers: Iterable[TableIdentifier]) -> str:
     """The value of ``names``."""
     return json.dumps([str(identifier) for identifier in identifiers])
-
-
-def feed(
-    connection: sa.Connection, *, after: int, limit: int, identifiers: Iterable[TableIdentifier] | None
-) -> tuple[FeedEntry, ...]:
-    """Entries in order of position; the entries of dropped tables stay."""
-    parameters: dict[str, Any] = {"after": after, "at_most": limit}
-    statement = _FEED
-    if identifiers is not None:
-        parameters["names"] = names_text(identifiers)
-        statement = named(connection, statement)
-    return tuple(_entry(row) for row in connection.execute(statement, parameters))
-
-
-def feed_page(
-    connection: sa.Connection, *, after: int, limit: int, identifiers: Collection[TableIdentifier] | None
-) -> tuple[FeedPage, bool]:
-    """The same entries with the state of the feed and the tables; and whether entries wait for their position.
-
-    For many tables it reads the entries of all, and those of the others again only if there are as many as the limit: few entries
-    are new, and the names of thousands of tables take longer than they do.
-    """
-    if identifiers is None or len(identifiers) <= _FEW_NAMES or not limit:
-        return _read_page(connection, after=after, limit=limit, identifiers=identifiers)
-    page, is_waiting = _read_page(connection, after=after, limit=limit, identifiers=None)
-    if len(page.entries) == limit:
-        return _read_page(connection, after=after, limit=limit, identifiers=identifiers)
-    entries = tuple(entry for entry in page.entries if entry.identifier in identifiers)
-    tables = {entry.table_id: page.tables[entry.table_id] for entry in entries}
-    return replace(page, entries=entries, tables=tables), is_waiting
 
 
 def _read_page(
@@ -120,8 +129,8 @@ def _read_page(
     parameters: dict[str, Any] = {"after": after, "at_most": limit}
     entries: sa.Select[Any] = _FEED
     if identifiers is not None:
-        parameters["names"] = names_text(identifiers)
-        entries = named(connection, _FEED)
+        parameters["names"] = _names_text(identifiers)
+        entries = _named(connection, _FEED)
     rows = connection.execute(_page(entries), parameters).all()
     page = FeedPage(
         catalog_id=rows[0].catalog_id,
@@ -133,50 +142,44 @@ def _read_page(
     return page, bool(rows[0].is_waiting)
 
 
-def newest_deleted_commits(connection: sa.Connection, identifiers: Iterable[TableIdentifier]) -> tuple[FeedEntry, ...]:
-    """The latest commits that have no entry any more; see :meth:`CommitFeed.newest_deleted_commits`."""
-    rows = connection.execute(named(connection, _NEWEST_DELETED), {"names": names_text(identifiers)})
-    return tuple(_entry(row) for row in rows)
-
-
 def _page(entries: sa.Select[Any]) -> sa.Select[Any]:
-    head, found = HEAD.subquery("head"), entries.subquery("entries")
+    head, commits = HEAD.subquery("head"), entries.subquery("entries")
     # Every row has the location; the metadata, which may be large, is in the last row of its table.
-    is_last = sa.func.row_number().over(partition_by=found.c.table_id, order_by=found.c.position.desc()) == 1
+    is_last = sa.func.row_number().over(partition_by=commits.c.table_id, order_by=commits.c.position.desc()) == 1
     return (
         sa.select(
             head.c.catalog_id,
             head.c.latest_position,
             head.c.deleted_up_to,
             head.c.is_waiting,
-            found,
+            commits,
             TABLES.c.location,
             TABLES.c.latest_version,
             TABLES.c.published_version,
             sa.case((is_last, DEFINITIONS.c.metadata)).label("table_metadata"),
         )
         .select_from(
-            head.outerjoin(found, sa.true())
-            .outerjoin(TABLES, TABLES.c.table_id == found.c.table_id)
-            .outerjoin(DEFINITIONS, DEFINITIONS.c.table_id == found.c.table_id)
+            head.outerjoin(commits, sa.true())
+            .outerjoin(TABLES, TABLES.c.table_id == commits.c.table_id)
+            .outerjoin(DEFINITIONS, DEFINITIONS.c.table_id == commits.c.table_id)
         )
-        .order_by(found.c.position)
+        .order_by(commits.c.position)
     )
 
 
 def _tables(rows: Sequence[Any]) -> dict[str, FeedTable]:
-    found: dict[str, FeedTable] = {}
+    tables: dict[str, FeedTable] = {}
     for row in rows:
         if row.position is None:
             continue
         # The rows are in order of position, so that the last one of a table counts.
-        found[row.table_id] = FeedTable(
+        tables[row.table_id] = FeedTable(
             location=row.location,
             latest_version=row.latest_version,
             published_version=row.published_version,
             metadata=None if row.table_metadata is None else _metadata(row.table_metadata),
         )
-    return found
+    return tables
 
 
 def _metadata(line: str) -> Metadata | None:
@@ -184,11 +187,6 @@ def _metadata(line: str) -> Metadata | None:
         return commit_json.decode_commit(f"{line}\n".encode(), version=0).metadata
     except CorruptLogError:
         return None  # Clients read it from the log; the doctor reports it.
-
-
-def head(connection: sa.Connection) -> Any:
-    """The state of the feed, as ``catalog_id``, ``latest_position``, ``deleted_up_to`` and ``is_waiting``."""
-    return connection.execute(HEAD).one()
 
 
 def _entry(row: sa.Row[Any]) -> FeedEntry:
