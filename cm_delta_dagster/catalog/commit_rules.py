@@ -104,20 +104,20 @@ class RuleViolation:
         return f"it {self.what}, which the rule {rule}{f' ({details})' if details else ''} does not permit{because}"
 
 
-def names_of(given: Mapping[str, object], key: str, *, kind: CommitRuleKind) -> tuple[str, ...]:
+def names_of(stated: Mapping[str, object], key: str, *, kind: CommitRuleKind) -> tuple[str, ...]:
     """The argument ``key`` of a rule as names, at least one. Raises InvalidArgumentError."""
-    value = given.get(key)
-    found = (value,) if isinstance(value, str) else value
-    if not isinstance(found, Sequence) or not found or not all(each and is_storable(each) for each in found):
+    value = stated.get(key)
+    names = (value,) if isinstance(value, str) else value
+    if not isinstance(names, Sequence) or not names or not all(name and is_storable(name) for name in names):
         raise InvalidArgumentError(
             f"A rule {kind.value} takes {key}: names, at least one; given was {value!r}. Nothing was set."
         )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(names))
 
 
-def limit_of(given: Mapping[str, object], key: str, *, kind: CommitRuleKind) -> dict[str, RuleArgument]:
+def limit_of(stated: Mapping[str, object], key: str, *, kind: CommitRuleKind) -> dict[str, RuleArgument]:
     """The argument ``key`` (a number) or ``fraction`` (of the table, from 0 to 1) of a rule. Raises InvalidArgumentError."""
-    number, fraction = given.get(key), given.get("fraction")
+    number, fraction = stated.get(key), stated.get("fraction")
     if fraction is None and isinstance(number, int) and not isinstance(number, bool) and number >= 0:
         return {key: number}
     is_number = isinstance(fraction, int | float) and not isinstance(fraction, bool)

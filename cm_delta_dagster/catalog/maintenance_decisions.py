@@ -40,10 +40,10 @@ def decide(
 def _decision(
     kind: MaintenanceKind, rule: MaintenanceRule, rules: Sequence[MaintenanceRule], *, allowed: bool, reason: str
 ) -> MaintenanceDecision:
-    allowing = [each.conditions for each in rules if each.allowed]
-    retentions = [each.min_retention_ms for each in allowing if each.min_retention_ms is not None]
-    files = [each.max_files for each in allowing if each.max_files is not None]
-    sizes = [each.max_bytes for each in allowing if each.max_bytes is not None]
+    allowing = [rule.conditions for rule in rules if rule.allowed]
+    retentions = [conditions.min_retention_ms for conditions in allowing if conditions.min_retention_ms is not None]
+    files = [conditions.max_files for conditions in allowing if conditions.max_files is not None]
+    sizes = [conditions.max_bytes for conditions in allowing if conditions.max_bytes is not None]
     return MaintenanceDecision(
         kind=kind,
         allowed=allowed,

@@ -66,9 +66,9 @@ class MaintenanceWindow:
 
 def _minutes(text: str, *, is_end: bool = False) -> int | None:
     hours, minutes = int(text[:2]), int(text[3:])
-    found = hours * 60 + minutes
+    minute_of_day = hours * 60 + minutes
     latest = _MINUTES_OF_A_DAY if is_end else _MINUTES_OF_A_DAY - 1
-    return found if minutes < 60 and found <= latest else None
+    return minute_of_day if minutes < 60 and minute_of_day <= latest else None
 
 
 def _time(minutes: int) -> str:
@@ -78,12 +78,12 @@ def _time(minutes: int) -> str:
 def _days(text: str | None) -> frozenset[int]:
     if text is None:
         return frozenset(range(len(_DAYS)))
-    found: set[int] = set()
+    days: set[int] = set()
     for part in text.lower().split(","):
         first, _, last = part.partition("-")
         start, end = _DAYS.index(first), _DAYS.index(last or first)
-        found.update(day % len(_DAYS) for day in range(start, (end if end >= start else end + len(_DAYS)) + 1))
-    return frozenset(found)
+        days.update(day % len(_DAYS) for day in range(start, (end if end >= start else end + len(_DAYS)) + 1))
+    return frozenset(days)
 
 
 def _zone(name: str) -> tzinfo:

@@ -11,9 +11,6 @@ PACKAGE = Path(__file__).parents[2] / "cm_delta_dagster"
 
 EMPTY_NAMES = frozenset({"each", "found", "given", "held", "one", "wanted"})
 
-STILL_TO_DO = ("catalog",)
-"""Packages with such names. The list only gets shorter."""
-
 _JAVA_TEXT_OR_COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"|/\*.*?\*/|//[^\n]*', re.DOTALL)
 
 
@@ -50,15 +47,9 @@ def test_names_say_what_they_stand_for() -> None:
     wrong = [
         f"{file.relative_to(PACKAGE)}:{name}"
         for file in _files(PACKAGE)
-        if file.relative_to(PACKAGE).parts[0] not in STILL_TO_DO
         for name in empty_names(file.read_text(), is_java=file.suffix == ".java")
     ]
     assert not wrong, f"Name these after what they stand for, such as entry, bounds or winners: {wrong}"
-
-
-def test_packages_without_such_names_are_not_on_the_list() -> None:
-    clean = [name for name in STILL_TO_DO if not any(empty_names(file.read_text()) for file in _files(PACKAGE / name))]
-    assert not clean
 
 
 @pytest.mark.parametrize(

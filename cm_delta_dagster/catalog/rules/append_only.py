@@ -7,7 +7,7 @@ from cm_delta_dagster.catalog.rules.removals import removes_data
 from cm_delta_dagster.catalog.rules.rule_kind import GuardedCommit, RuleArguments, RuleKind
 
 
-def _arguments(given: Mapping[str, object]) -> RuleArguments:
+def _arguments(stated: Mapping[str, object]) -> RuleArguments:
     return {}
 
 

@@ -39,16 +39,16 @@ def rule_kind(kind: CommitRuleKind | str) -> CommitRuleKind:
     try:
         return CommitRuleKind(kind)
     except ValueError:
-        known = ", ".join(each.value for each in CommitRuleKind)
+        known = ", ".join(known_kind.value for known_kind in CommitRuleKind)
         raise InvalidArgumentError(f"{str(kind)!r} is not a kind of commit rules; the kinds are {known}.") from None
 
 
-def checked_arguments(kind: CommitRuleKind, given: Mapping[str, object]) -> RuleArguments:
+def checked_arguments(kind: CommitRuleKind, stated: Mapping[str, object]) -> RuleArguments:
     """The arguments of a rule of that kind; those that are None count as not given.
 
     Raises InvalidArgumentError for unknown, missing or malformed ones.
     """
-    present = {key: value for key, value in given.items() if value is not None}
+    present = {key: value for key, value in stated.items() if value is not None}
     takes = KINDS[kind].takes
     unknown = sorted(key for key in present if key not in takes)
     if unknown:
@@ -91,7 +91,9 @@ def absent_names(rule: CommitRule, metadata: Metadata) -> tuple[Absent, ...]:
 
 def violations(rules: Iterable[CommitRule], commit: GuardedCommit) -> tuple[RuleViolation, ...]:
     """What the commit does against each of ``rules``, in their order."""
-    found = ((rule, KINDS[rule.kind].violation(rule.arguments, commit)) for rule in rules)
+    clauses = ((rule, KINDS[rule.kind].violation(rule.arguments, commit)) for rule in rules)
     return tuple(
-        RuleViolation(rule=rule, what=what, remedy=KINDS[rule.kind].remedy) for rule, what in found if what is not None
+        RuleViolation(rule=rule, what=what, remedy=KINDS[rule.kind].remedy)
+        for rule, what in clauses
+        if what is not None
     )

@@ -7,8 +7,8 @@ from cm_delta_dagster.catalog.rules.removals import over_limit, removed_files
 from cm_delta_dagster.catalog.rules.rule_kind import GuardedCommit, RuleArguments, RuleKind
 
 
-def _arguments(given: Mapping[str, object]) -> RuleArguments:
-    return limit_of(given, "files", kind=CommitRuleKind.MAX_REMOVED_FILES)
+def _arguments(stated: Mapping[str, object]) -> RuleArguments:
+    return limit_of(stated, "files", kind=CommitRuleKind.MAX_REMOVED_FILES)
 
 
 def _violation(arguments: RuleArguments, commit: GuardedCommit) -> str | None:

@@ -7,8 +7,8 @@ from cm_delta_dagster.catalog.rules.removals import over_limit, removed_rows
 from cm_delta_dagster.catalog.rules.rule_kind import GuardedCommit, RuleArguments, RuleKind
 
 
-def _arguments(given: Mapping[str, object]) -> RuleArguments:
-    return limit_of(given, "rows", kind=CommitRuleKind.MAX_REMOVED_ROWS)
+def _arguments(stated: Mapping[str, object]) -> RuleArguments:
+    return limit_of(stated, "rows", kind=CommitRuleKind.MAX_REMOVED_ROWS)
 
 
 def _violation(arguments: RuleArguments, commit: GuardedCommit) -> str | None:

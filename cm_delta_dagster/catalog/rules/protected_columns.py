@@ -20,8 +20,8 @@ from cm_delta_dagster.protocol.schema.types import (
 )
 
 
-def _arguments(given: Mapping[str, object]) -> RuleArguments:
-    columns = names_of(given, "columns", kind=CommitRuleKind.PROTECTED_COLUMNS)
+def _arguments(stated: Mapping[str, object]) -> RuleArguments:
+    columns = names_of(stated, "columns", kind=CommitRuleKind.PROTECTED_COLUMNS)
     for column in columns:
         try:
             column_path(column)
@@ -38,13 +38,13 @@ def _violation(arguments: RuleArguments, commit: GuardedCommit) -> str | None:
     if commit.before.schema_string == commit.actions.metadata.schema_string:
         return None
     before, after = parse_schema(commit.before.schema_string), parse_schema(commit.actions.metadata.schema_string)
-    found = (_change(column, before, after) for column in texts(arguments["columns"]))
-    return next((change for change in found if change is not None), None)
+    changes = (_change(column, before, after) for column in texts(arguments["columns"]))
+    return next((change for change in changes if change is not None), None)
 
 
 def _absent(arguments: RuleArguments, metadata: Metadata) -> list[Absent]:
     schema = parse_schema(metadata.schema_string)
-    found = []
+    absent = []
     for column in texts(arguments["columns"]):
         path = column_path(column)
         if _field(schema, path) is not None:
@@ -53,8 +53,8 @@ def _absent(arguments: RuleArguments, metadata: Metadata) -> list[Absent]:
         before = [*path[:-1]] if isinstance(parent, StructType) else []
         inside = parent if isinstance(parent, StructType) else schema
         known = tuple(path_text((*before, item.name)) for item in inside.fields)
-        found.append(Absent(what="column", name=column, known=known))
-    return found
+        absent.append(Absent(what="column", name=column, known=known))
+    return absent
 
 
 def _change(column: str, before: StructType, after: StructType) -> str | None:
@@ -79,11 +79,11 @@ def _field(schema: StructType, path: tuple[str, ...]) -> StructField | None:
 
 def _parent(schema: StructType, path: tuple[str, ...]) -> DataType | None:
     """The type that has, or had, the last part of ``path``."""
-    found: DataType | None = schema
+    data_type: DataType | None = schema
     for name in path[:-1]:
-        item = _inner(found, name)
-        found = None if item is None else item.type
-    return found
+        item = _inner(data_type, name)
+        data_type = None if item is None else item.type
+    return data_type
 
 
 def _inner(of: DataType | None, name: str) -> StructField | None:
@@ -95,8 +95,8 @@ def _inner(of: DataType | None, name: str) -> StructField | None:
         parts = {"element": of.element_type}
     elif isinstance(of, MapType):
         parts = {"key": of.key_type, "value": of.value_type}
-    found = parts.get(name.lower())
-    return None if found is None else StructField(name, found)
+    part = parts.get(name.lower())
+    return None if part is None else StructField(name, part)
 
 
 def _physical_name(item: StructField) -> str:

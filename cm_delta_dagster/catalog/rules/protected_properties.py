@@ -6,8 +6,8 @@ from cm_delta_dagster.catalog.commit_rules import CommitRuleKind, names_of
 from cm_delta_dagster.catalog.rules.rule_kind import GuardedCommit, RuleArguments, RuleKind, quoted, texts
 
 
-def _arguments(given: Mapping[str, object]) -> RuleArguments:
-    return {"properties": names_of(given, "properties", kind=CommitRuleKind.PROTECTED_PROPERTIES)}
+def _arguments(stated: Mapping[str, object]) -> RuleArguments:
+    return {"properties": names_of(stated, "properties", kind=CommitRuleKind.PROTECTED_PROPERTIES)}
 
 
 def _violation(arguments: RuleArguments, commit: GuardedCommit) -> str | None:

@@ -11,19 +11,19 @@ from cm_delta_dagster.protocol.actions.actions import Metadata
 from cm_delta_dagster.protocol.features.constraints import check_constraints, constraint_key
 
 
-def _arguments(given: Mapping[str, object]) -> RuleArguments:
-    return {"constraints": names_of(given, "constraints", kind=CommitRuleKind.REQUIRED_CONSTRAINTS)}
+def _arguments(stated: Mapping[str, object]) -> RuleArguments:
+    return {"constraints": names_of(stated, "constraints", kind=CommitRuleKind.REQUIRED_CONSTRAINTS)}
 
 
 def _violation(arguments: RuleArguments, commit: GuardedCommit) -> str | None:
-    wanted = texts(arguments["constraints"])
+    required = texts(arguments["constraints"])
     after = commit.after
     if after is None:
         return "is for a table whose constraints the catalog does not have"
-    missing = _missing(wanted, after)
+    missing = _missing(required, after)
     if not missing:
         return None
-    dropped = [name for name in missing if commit.before is not None and name not in _missing(wanted, commit.before)]
+    dropped = [name for name in missing if commit.before is not None and name not in _missing(required, commit.before)]
     if dropped:
         return f"drops the CHECK constraint {quoted(dropped)}"
     if not commit.actions.adds.num_rows:
@@ -32,13 +32,13 @@ def _violation(arguments: RuleArguments, commit: GuardedCommit) -> str | None:
 
 
 def _absent(arguments: RuleArguments, metadata: Metadata) -> list[Absent]:
-    known = tuple(one.name for one in check_constraints(metadata.configuration))
+    known = tuple(constraint.name for constraint in check_constraints(metadata.configuration))
     missing = _missing(texts(arguments["constraints"]), metadata)
     return [Absent(what="CHECK constraint", name=name, known=known) for name in missing]
 
 
-def _missing(wanted: tuple[str, ...], metadata: Metadata) -> list[str]:
-    return [name for name in wanted if constraint_key(metadata.configuration, name) is None]
+def _missing(required: tuple[str, ...], metadata: Metadata) -> list[str]:
+    return [name for name in required if constraint_key(metadata.configuration, name) is None]
 
 
 REQUIRED_CONSTRAINTS = RuleKind(

@@ -7,8 +7,8 @@ from cm_delta_dagster.catalog.rules.rule_kind import GuardedCommit, RuleArgument
 from cm_delta_dagster.remedies import SetTags
 
 
-def _arguments(given: Mapping[str, object]) -> RuleArguments:
-    return {"tags": names_of(given, "tags", kind=CommitRuleKind.REQUIRED_TAGS)}
+def _arguments(stated: Mapping[str, object]) -> RuleArguments:
+    return {"tags": names_of(stated, "tags", kind=CommitRuleKind.REQUIRED_TAGS)}
 
 
 def _violation(arguments: RuleArguments, commit: GuardedCommit) -> str | None:

@@ -14,8 +14,8 @@ _FLAGS = re.DOTALL | re.ASCII
 """The classes ``\\d``, ``\\s`` and ``\\w`` have ASCII characters only."""
 
 
-def _arguments(given: Mapping[str, object]) -> RuleArguments:
-    pattern = given.get("pattern", _ANYTHING)
+def _arguments(stated: Mapping[str, object]) -> RuleArguments:
+    pattern = stated.get("pattern", _ANYTHING)
     if not is_storable(pattern) or not pattern:
         raise InvalidArgumentError(
             f"A rule required_user_metadata takes pattern: a regular expression as text; given was {pattern!r}. Nothing was set."

@@ -64,8 +64,8 @@ class Absent:
     known: tuple[str, ...]
 
     def __str__(self) -> str:
-        near = difflib.get_close_matches(self.name.lower(), {one.lower() for one in self.known}, n=1)
-        meant = next((one for one in self.known if near and one.lower() == near[0]), None)
+        near = difflib.get_close_matches(self.name.lower(), {name.lower() for name in self.known}, n=1)
+        meant = next((name for name in self.known if near and name.lower() == near[0]), None)
         has = f"it has {', '.join(self.known[:20])}" if self.known else "it has none"
         return f"the {self.what} {self.name!r}" + (f" (did you mean {meant!r}?)" if meant else f" ({has})")
 

@@ -11,10 +11,10 @@ _VOLATILE_METADATA = ("delta.identity.highWaterMark",)
 """Keys of a field's metadata that ordinary writes change."""
 
 
-def _arguments(given: Mapping[str, object]) -> RuleArguments:
-    if given.get("principals") is None:
+def _arguments(stated: Mapping[str, object]) -> RuleArguments:
+    if stated.get("principals") is None:
         return {}
-    return {"principals": names_of(given, "principals", kind=CommitRuleKind.SCHEMA_CHANGE)}
+    return {"principals": names_of(stated, "principals", kind=CommitRuleKind.SCHEMA_CHANGE)}
 
 
 def _violation(arguments: RuleArguments, commit: GuardedCommit) -> str | None:

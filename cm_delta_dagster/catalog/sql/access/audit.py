@@ -112,10 +112,10 @@ class SqlAuditLog(Part):
             )
         guard.require(connection, guard.Operation.READ_AUDIT, scope or WHOLE_CATALOG)
         oldest = sa.select(AUDIT).where(AUDIT.c.entry_id > (after or 0)).order_by(AUDIT.c.entry_id).limit(limit)
-        found = oldest if after is not None else sa.select(AUDIT).order_by(AUDIT.c.entry_id.desc()).limit(limit)
+        selected = oldest if after is not None else sa.select(AUDIT).order_by(AUDIT.c.entry_id.desc()).limit(limit)
         if scope:
             below = sa.func.substr(AUDIT.c.scope, 1, len(scope) + 1) == f"{scope}."
-            found = found.where(sa.or_(AUDIT.c.scope == scope, below))
+            selected = selected.where(sa.or_(AUDIT.c.scope == scope, below))
         return tuple(
             AuditEntry(
                 entry_id=row.entry_id,
@@ -129,5 +129,5 @@ class SqlAuditLog(Part):
                 reason=row.reason,
                 outcome=AuditOutcome(row.outcome),
             )
-            for row in sorted(connection.execute(found), key=lambda row: row.entry_id)
+            for row in sorted(connection.execute(selected), key=lambda row: row.entry_id)
         )

@@ -56,8 +56,8 @@ class SqlAccessControl(Part):
     def whoami(self, connection: sa.Connection) -> Caller:
         """The caller of this client."""
         principal = callers.caller_of(connection)
-        found = connection.execute(sa.select(guard.NAMES.c.name), {"caller": of_user(principal)}).scalars()
-        roles = {plain_name(name) for name in found if name is not None and name.startswith(ROLE)}
+        caller_names = connection.execute(sa.select(guard.NAMES.c.name), {"caller": of_user(principal)}).scalars()
+        roles = {plain_name(name) for name in caller_names if name is not None and name.startswith(ROLE)}
         return Caller(
             principal=principal,
             source=callers.source_of(connection),
@@ -134,12 +134,12 @@ class SqlAccessControl(Part):
         if scope not in ("", WHOLE_CATALOG):
             names.scope_parts(scope)
         named = {f"id:{row.table_id}": row for row in connection.execute(sa.select(*NAME_COLUMNS, TABLES.c.table_id))}
-        found, show = [], shown_by(connection)
+        grants, show = [], shown_by(connection)
         for row in connection.execute(sa.select(GRANTS)):
             table = named.get(row.scope)
             name = row.scope if table is None else str(identifier_of(table))
             if _overlaps(name, scope):
-                found.append(
+                grants.append(
                     Grant(
                         grantee=show(row.grantee),
                         privilege=Privilege(row.privilege),
@@ -150,7 +150,7 @@ class SqlAccessControl(Part):
                     )
                 )
         order = {privilege: place for place, privilege in enumerate(Privilege)}
-        return tuple(sorted(found, key=lambda one: (one.scope, one.grantee, order[one.privilege])))
+        return tuple(sorted(grants, key=lambda grant: (grant.scope, grant.grantee, order[grant.privilege])))
 
     @writes
     def add_to_role(self, connection: sa.Connection, role: str, members: Sequence[str], *, reason: str = "") -> None:
@@ -217,10 +217,10 @@ class SqlAccessControl(Part):
     def roles(self, connection: sa.Connection) -> tuple[Role, ...]:
         """All roles, sorted."""
         known = _members(connection)
-        found = sorted(connection.execute(sa.select(ROLES.c.role)).scalars())
+        role_names = sorted(connection.execute(sa.select(ROLES.c.role)).scalars())
         show = shown_by(connection)
-        members = {role: sorted(map(show, known.get(role, ()))) for role in found}
-        return tuple(Role(name=plain_name(role), members=tuple(members[role])) for role in found)
+        members = {role: sorted(map(show, known.get(role, ()))) for role in role_names}
+        return tuple(Role(name=plain_name(role), members=tuple(members[role])) for role in role_names)
 
     @reads
     def table_owner(self, connection: sa.Connection, table_id: str) -> str | None:
@@ -270,12 +270,12 @@ _OWNED_BY = sa.select(*NAME_COLUMNS).where(TABLES.c.owner == sa.bindparam("of_ow
 
 
 def _privileges(privileges: Sequence[Privilege]) -> tuple[Privilege, ...]:
-    found = tuple(dict.fromkeys(privileges))
-    if not found:
+    distinct = tuple(dict.fromkeys(privileges))
+    if not distinct:
         raise InvalidArgumentError(
-            f"No privilege was given; the privileges are {', '.join(one.value for one in Privilege)}."
+            f"No privilege was given; the privileges are {', '.join(privilege.value for privilege in Privilege)}."
         )
-    return found
+    return distinct
 
 
 def _required_name(name: str) -> str:
@@ -307,9 +307,9 @@ def _insert(
     reason: str = "",
 ) -> None:
     of_grantee = sa.select(GRANTS.c.privilege).where(GRANTS.c.grantee == grantee, GRANTS.c.scope == place.key)
-    held = set(connection.execute(of_grantee).scalars())
+    granted = set(connection.execute(of_grantee).scalars())
     for privilege in dict.fromkeys(privileges):
-        if privilege.value in held:
+        if privilege.value in granted:
             continue
         row = {"grantee": grantee, "scope": place.key, "privilege": privilege.value}
         by = {"granted_by": callers.caller_of(connection), "granted_ms": now_of(connection)}
@@ -339,21 +339,21 @@ def _overlaps(name: str, scope: str) -> bool:
 
 def _members(connection: sa.Connection) -> dict[str, set[str]]:
     """Direct members by role, as they are stored."""
-    found: dict[str, set[str]] = {}
+    members: dict[str, set[str]] = {}
     for row in connection.execute(sa.select(ROLE_MEMBERS)):
-        found.setdefault(row.role, set()).add(row.member)
-    return found
+        members.setdefault(row.role, set()).add(row.member)
+    return members
 
 
 def _members_of(role: str, known: dict[str, set[str]]) -> set[str]:
     """Direct and indirect members."""
-    found: set[str] = set()
+    members: set[str] = set()
     waiting = [role]
     while waiting:
-        for member in known.get(waiting.pop(), set()) - found:
-            found.add(member)
+        for member in known.get(waiting.pop(), set()) - members:
+            members.add(member)
             waiting.append(member)
-    return found
+    return members
 
 
 def _refuse_lock_out_if_enabled(connection: sa.Connection, lock_out: bool) -> None:

@@ -171,8 +171,8 @@ def require(
     """
     if not is_enabled(connection):
         return
-    held = held_on_scope(connection, str(on)) if table_id is None else held_on_table(connection, table_id)
-    if held.isdisjoint(REQUIRED[operation]):
+    privileges = held_on_scope(connection, str(on)) if table_id is None else held_on_table(connection, table_id)
+    if privileges.isdisjoint(REQUIRED[operation]):
         refusal = missing(connection, str(operation), REQUIRED[operation][:1], on=str(on), table_id=table_id)
         raise OperationRefusedError(str(refusal), refusal=refusal)
 
@@ -226,8 +226,8 @@ def read_of_privileges(connection: sa.Connection, table_id: str) -> Call:
 
 def privileges_in(rows: Sequence[Any]) -> frozenset[Privilege]:
     """The privileges in rows of :func:`read_of_privileges`, with those that they include."""
-    held = {row.privilege for row in rows if row.privilege is not None}
-    return _with_included(held | ({Privilege.OWN.value} if any(row.is_owner for row in rows) else set()))
+    privileges = {row.privilege for row in rows if row.privilege is not None}
+    return _with_included(privileges | ({Privilege.OWN.value} if any(row.is_owner for row in rows) else set()))
 
 
 def held_on_scope(connection: sa.Connection, scope: str) -> frozenset[Privilege]:
@@ -244,20 +244,20 @@ def wider_scopes(scope: str) -> tuple[str, ...]:
     return (WHOLE_CATALOG, *(".".join(parts[:count]) for count in range(1, min(len(parts), 2) + 1)))
 
 
-def _with_included(held: set[str]) -> frozenset[Privilege]:
-    return frozenset(included for name in held for included in Privilege(name).included)
+def _with_included(privileges: set[str]) -> frozenset[Privilege]:
+    return frozenset(included for name in privileges for included in Privilege(name).included)
 
 
 def owners(connection: sa.Connection, on: str, table_id: str | None) -> tuple[str, ...]:
     """The names of up to three owners of the table, or of the narrowest scope that has one."""
-    found: list[str] = []
+    grantees: list[str] = []
     scopes = list(wider_scopes(on))
     if table_id is not None:
         row: Any = connection.execute(_TABLE, {"of_table": table_id}).one_or_none()
-        found += [] if row is None or row.owner is None else [row.owner]
+        grantees += [] if row is None or row.owner is None else [row.owner]
         scopes.append(f"id:{table_id}")
-    found += connection.execute(_OWNERS, {"scopes": scopes}).scalars()
-    return tuple(dict.fromkeys(map(plain_name, found)))[:3]
+    grantees += connection.execute(_OWNERS, {"scopes": scopes}).scalars()
+    return tuple(dict.fromkeys(map(plain_name, grantees)))[:3]
 
 
 def missing(

@@ -49,8 +49,8 @@ def now_of(connection: sa.Connection) -> int:
 
 def caller_of(connection: sa.Connection) -> str | None:
     """The principal of the call that the connection serves; None if the client stated none."""
-    found = connection.get_execution_options().get(_PRINCIPAL) or connection.info.get(SESSION_USER)
-    return None if found is None else str(found)
+    principal = connection.get_execution_options().get(_PRINCIPAL) or connection.info.get(SESSION_USER)
+    return None if principal is None else str(principal)
 
 
 def source_of(connection: sa.Connection) -> CallerSource:

@@ -99,10 +99,10 @@ def _check_directory(url: sa.URL) -> None:
         raise CatalogUnavailableError(
             f"The catalog {without_secrets(url)} cannot be used: {directory} is not a directory. Check the URL."
         )
-    parent = next(one for one in directory.parents if one.is_dir())
+    parent = next(ancestor for ancestor in directory.parents if ancestor.is_dir())
     missing = directory.relative_to(parent).parts[0]
     try:
-        near = similar_names(missing, [one.name for one in parent.iterdir() if one.is_dir()])
+        near = similar_names(missing, [entry.name for entry in parent.iterdir() if entry.is_dir()])
     except OSError:
         near = ()
     raise CatalogNotFoundError(

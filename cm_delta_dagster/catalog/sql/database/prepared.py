@@ -85,8 +85,8 @@ class Prepared:
 
     def _compile(self, dialect: sa.Dialect) -> _Compiled:
         made: Any = self._statement.compile(dialect=dialect)
-        given = [name for name, parameter in made.binds.items() if parameter.required]
-        constants = made.construct_params(dict.fromkeys(given))
+        required = [name for name, parameter in made.binds.items() if parameter.required]
+        constants = made.construct_params(dict.fromkeys(required))
         compiled = _Compiled(made.string, made.positiontup if made.positional else None, constants)
         self._compiled[dialect.name] = compiled
         return compiled

@@ -118,9 +118,9 @@ class _State:
 
     @classmethod
     def of(cls, path: str) -> "_State":
-        found = os.stat(path)
+        status = os.stat(path)
         log_bytes = _size(f"{path}-wal") + _size(f"{path}-journal")
-        return cls(log_bytes > 0, (found.st_ino, found.st_size, found.st_mtime_ns))
+        return cls(log_bytes > 0, (status.st_ino, status.st_size, status.st_mtime_ns))
 
 
 def _immutable(path: str) -> sqlite3.Connection:
@@ -135,5 +135,5 @@ def _size(path: str) -> int:
 
 
 def _free_bytes(directory: str) -> int:
-    found = os.statvfs(directory)
-    return found.f_bavail * found.f_frsize
+    volume = os.statvfs(directory)
+    return volume.f_bavail * volume.f_frsize

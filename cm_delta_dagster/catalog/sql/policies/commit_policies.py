@@ -102,11 +102,11 @@ class SqlCommitPolicies(Part):
     def commit_policies(self, connection: sa.Connection) -> tuple[CommitPolicyRule, ...]:
         """Every rule, by scope."""
         own = sa.select(*NAME_COLUMNS, TABLES.c.commit_policy).where(IS_ACTIVE, TABLES.c.commit_policy.is_not(None))
-        found = {row.scope: row.policy for row in connection.execute(sa.select(COMMIT_POLICIES))}
+        policies = {row.scope: row.policy for row in connection.execute(sa.select(COMMIT_POLICIES))}
         for row in connection.execute(own):
-            found[str(identifier_of(row))] = row.commit_policy
+            policies[str(identifier_of(row))] = row.commit_policy
         return tuple(
-            CommitPolicyRule(scope=scope, policy=CommitPolicy.parse(text)) for scope, text in sorted(found.items())
+            CommitPolicyRule(scope=scope, policy=CommitPolicy.parse(text)) for scope, text in sorted(policies.items())
         )
 
     @writes

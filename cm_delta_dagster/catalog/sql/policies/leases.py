@@ -56,14 +56,14 @@ class SqlLeases(Part):
         _check_request(owner, duration_ms)
         table = _locked(connection, table_id)
         guard.require_on_table(connection, Operation.LEASE, table_id)
-        held = connection.execute(_LEASE, {"of_table": table_id}).one_or_none()
-        is_own = held is not None and held.owner == owner and _is_callers(connection, held)
-        if held is not None and not is_own and held.expires_ms > now_ms:
-            return _holder(held)
+        lease = connection.execute(_LEASE, {"of_table": table_id}).one_or_none()
+        is_own = lease is not None and lease.owner == owner and _is_callers(connection, lease)
+        if lease is not None and not is_own and lease.expires_ms > now_ms:
+            return _holder(lease)
         expires_ms = now_ms + duration_ms
-        if held is not None and is_own and held.expires_ms > now_ms:
+        if lease is not None and is_own and lease.expires_ms > now_ms:
             _extend(connection, table_id, kind=kind, expires_ms=expires_ms)
-            return LeaseGranted(expires_ms=expires_ms, token=held.token)
+            return LeaseGranted(expires_ms=expires_ms, token=lease.token)
         token = _raise_token(connection, table)
         connection.execute(_DELETE, {"of_table": table_id})
         connection.execute(
@@ -77,8 +77,8 @@ class SqlLeases(Part):
                 principal=caller_of(connection),
             )
         )
-        before = None if held is None else f"{_text(held)}, which expired at {utc_text(held.expires_ms)}"
-        action = "acquire lease" if held is None else "take over lease"
+        before = None if lease is None else f"{_text(lease)}, which expired at {utc_text(lease.expires_ms)}"
+        action = "acquire lease" if lease is None else "take over lease"
         _record(connection, table, action, before=before, after=f"{owner} for {kind.value}, token {token}")
         return LeaseGranted(expires_ms=expires_ms, token=token)
 
@@ -93,9 +93,9 @@ class SqlLeases(Part):
         answer = check(connection, table_id, token=token)
         if isinstance(answer, LeaseLost):
             return answer
-        held = connection.execute(_LEASE, {"of_table": table_id}).one()
-        if not _is_callers(connection, held):
-            return LeaseLost(token=token, holder=_holder(held))
+        lease = connection.execute(_LEASE, {"of_table": table_id}).one()
+        if not _is_callers(connection, lease):
+            return LeaseLost(token=token, holder=_holder(lease))
         _extend(connection, table_id, expires_ms=now_ms + duration_ms)
         return LeaseGranted(expires_ms=now_ms + duration_ms, token=token)
 
@@ -120,12 +120,12 @@ class SqlLeases(Part):
         """End the lease of another run. Raises LeaseNotHeldError, TableNotFoundError, OperationRefusedError."""
         guard.require_on_table(connection, Operation.EXPIRE_LEASE, table_id)
         table = _locked(connection, table_id)
-        held = connection.execute(_LEASE, {"of_table": table_id}).one_or_none()
-        if held is None or held.owner != owner:
-            raise _not_held(owner, str(identifier_of(table)), None if held is None else held.owner)
+        lease = connection.execute(_LEASE, {"of_table": table_id}).one_or_none()
+        if lease is None or lease.owner != owner:
+            raise _not_held(owner, str(identifier_of(table)), None if lease is None else lease.owner)
         _raise_token(connection, table)
         connection.execute(_DELETE, {"of_table": table_id})
-        _record(connection, table, "expire lease", before=_text(held), reason=reason)
+        _record(connection, table, "expire lease", before=_text(lease), reason=reason)
 
     @reads
     def leases(self, connection: sa.Connection) -> tuple[Lease, ...]:
@@ -149,18 +149,18 @@ class SqlLeases(Part):
 def check(connection: sa.Connection, table_id: str, *, token: int) -> LeaseGranted | LeaseLost:
     """Whether the lease with this token is held, in one statement."""
     now_ms = now_of(connection)
-    held = connection.execute(_LEASE, {"of_table": table_id}).one_or_none()
-    if held is not None and held.token == token and held.expires_ms > now_ms:
-        return LeaseGranted(expires_ms=held.expires_ms, token=token)
-    is_held = held is not None and held.token != token and held.expires_ms > now_ms
-    return LeaseLost(token=token, holder=_holder(held) if is_held else None)
+    lease = connection.execute(_LEASE, {"of_table": table_id}).one_or_none()
+    if lease is not None and lease.token == token and lease.expires_ms > now_ms:
+        return LeaseGranted(expires_ms=lease.expires_ms, token=token)
+    is_held = lease is not None and lease.token != token and lease.expires_ms > now_ms
+    return LeaseLost(token=token, holder=_holder(lease) if is_held else None)
 
 
 def _not_held(owner: str, name: str, holder: str | None) -> LeaseNotHeldError:
     """The error if another run than ``owner`` holds the lease of the table, or none."""
-    found = "no run holds one" if holder is None else f"{holder} holds it"
+    state = "no run holds one" if holder is None else f"{holder} holds it"
     return LeaseNotHeldError(
-        f"The maintenance lease of {owner} on {name} was not ended: {found}. Nothing was changed."
+        f"The maintenance lease of {owner} on {name} was not ended: {state}. Nothing was changed."
     ).with_remedy(ListLeases())
 
 
@@ -174,9 +174,9 @@ def _check_request(owner: object, duration_ms: object) -> None:
         )
 
 
-def _is_callers(connection: sa.Connection, held: Any) -> bool:
+def _is_callers(connection: sa.Connection, lease: Any) -> bool:
     """Whether the caller acquired the lease. Without grants any caller that names its owner has it."""
-    return held.principal == caller_of(connection) or not guard.is_enabled(connection)
+    return lease.principal == caller_of(connection) or not guard.is_enabled(connection)
 
 
 def _locked(connection: sa.Connection, table_id: str) -> Any:

@@ -104,19 +104,19 @@ class SqlMaintenancePolicies(Part):
         self, connection: sa.Connection, identifier: TableIdentifier, kind: MaintenanceKind, table_id: str | None
     ) -> MaintenanceDecision:
         """The decision for a run that starts now. The audit has it, except for what is permitted by default."""
-        found = _decision(connection, identifier, kind, table_id)
-        if found.allowed and kind.allowed_by_default:
-            return found
-        verdict = "allowed" if found.allowed else "denied"
+        decision = _decision(connection, identifier, kind, table_id)
+        if decision.allowed and kind.allowed_by_default:
+            return decision
+        verdict = "allowed" if decision.allowed else "denied"
         change = audit.Change(
             action="maintenance",
             scope=_scope(_name_now(connection, table_id) or identifier),
-            after=f"{kind.value}: {verdict} by {found.decided_by}",
-            reason=found.reason,
+            after=f"{kind.value}: {verdict} by {decision.decided_by}",
+            reason=decision.reason,
             table_id=table_id,
         )
         audit.record(connection, change)
-        return found
+        return decision
 
 
 def carry_denials(connection: sa.Connection, before: TableIdentifier, after: TableIdentifier) -> None:
@@ -125,9 +125,9 @@ def carry_denials(connection: sa.Connection, before: TableIdentifier, after: Tab
     For each kind the narrowest rule of the old name counts. A rule of the new name that denies the kind always stays.
     """
     scopes = [str(before), f"{before.catalog}.{before.schema}", before.catalog]
-    found = map(_rule, connection.execute(_RULES.where(MAINTENANCE_RULES.c.scope.in_(scopes))).all())
+    rules = map(_rule, connection.execute(_RULES.where(MAINTENANCE_RULES.c.scope.in_(scopes))).all())
     narrowest: dict[MaintenanceKind, MaintenanceRule] = {}
-    for rule in sorted(found, key=lambda each: scopes.index(each.scope)):
+    for rule in sorted(rules, key=lambda rule: scopes.index(rule.scope)):
         narrowest.setdefault(rule.kind, rule)
     for rule in narrowest.values():
         known = _stored(connection, str(after), rule.kind)
@@ -156,12 +156,12 @@ def _decision(
         return refused
     schema_scope = f"{identifier.catalog}.{identifier.schema}"
     parameters = {"of_kind": kind.value, "scopes": [identifier.catalog, schema_scope, str(identifier)]}
-    found = [_rule(row) for row in connection.execute(_DECIDING, parameters)]
+    rules = [_rule(row) for row in connection.execute(_DECIDING, parameters)]
     of_caller: set[str] = set()
-    if any(rule.conditions.principals for rule in found):
+    if any(rule.conditions.principals for rule in rules):
         caller = {"caller": grantees.of_user(caller_of(connection))}
         of_caller = {name for name in connection.execute(_CALLER, caller).scalars() if name is not None}
-    return decide(kind, found, caller=of_caller, now_ms=now_of(connection))
+    return decide(kind, rules, caller=of_caller, now_ms=now_of(connection))
 
 
 def _scope(identifier: TableIdentifier) -> str:

@@ -80,8 +80,8 @@ class SqlVersionPins(Part):
 def pinned(connection: sa.Connection, table_id: str, *, owner: str) -> int | None:
     """The version that the caller has pinned, None without a pin."""
     parameters = {"of_owner": owner, "of_table": table_id, "caller": _principal(connection)}
-    found = connection.execute(_PINNED, parameters).scalar_one()
-    return None if found is None else int(found)
+    version = connection.execute(_PINNED, parameters).scalar_one()
+    return None if version is None else int(version)
 
 
 def _check(version: int, owner: str) -> None:
@@ -118,10 +118,10 @@ def _insert(connection: sa.Connection, table_id: str, version: int, *, owner: st
 
 
 def _pinned_or_refused(connection: sa.Connection, table_id: str, version: int, *, owner: str) -> int:
-    found = pinned(connection, table_id, owner=owner)
-    if found is None:
+    version_now = pinned(connection, table_id, owner=owner)
+    if version_now is None:
         raise _no_such_version(connection, table_id, version)
-    return found
+    return version_now
 
 
 def _no_such_version(

@@ -125,15 +125,15 @@ def _existing(connection: sa.Connection, context: CommitContext, request: Approv
     same = [APPROVALS.c.file_name == context.proposal.file_name]
     if request.app_id is not None:
         same.append(sa.and_(APPROVALS.c.app_id == request.app_id, APPROVALS.c.app_version == request.app_version))
-    found = approvals.WITH_NAMES.where(
+    same_work = approvals.WITH_NAMES.where(
         APPROVALS.c.table_id == context.table_id,
         approvals.IS_PENDING,
         APPROVALS.c.expires_ms > context.now_ms,
         sa.or_(*same),
     )
     if guard.is_enabled(connection):
-        found = found.where(APPROVALS.c.requested_by == context.caller)
-    row = connection.execute(found.limit(1)).one_or_none()
+        same_work = same_work.where(APPROVALS.c.requested_by == context.caller)
+    row = connection.execute(same_work.limit(1)).one_or_none()
     return None if row is None else approvals.approval_of(row, context.now_ms)
 
 

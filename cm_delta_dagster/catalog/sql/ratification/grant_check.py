@@ -30,13 +30,13 @@ def check(connection: sa.Connection, context: CommitContext) -> Accepted | None:
         return None
     _reject_other_content(context)
     required = required_privileges(context.content)
-    held = context.reads.privileges
-    taken = None if Privilege.ALTER in held else _taken_application_id(connection, context)
+    privileges = context.reads.privileges
+    taken = None if Privilege.ALTER in privileges else _taken_application_id(connection, context)
     if taken is not None:
         required = tuple(dict.fromkeys((*required, Privilege.ALTER)))
-    lacking = tuple(privilege for privilege in required if privilege not in held)
+    lacking = tuple(privilege for privilege in required if privilege not in privileges)
     if not lacking:
-        return _accepted(context, held)
+        return _accepted(context, privileges)
     what = f"The commit of version {context.proposal.version} to {context.identifier}"
     refusal = guard.missing(connection, what, lacking, on=str(context.identifier), table_id=context.table_id)
     if taken is None:
@@ -87,15 +87,15 @@ def _reject_other_content(context: CommitContext) -> None:
         raise names.contradicted(context.proposal, wrong)
 
 
-def _accepted(context: CommitContext, held: frozenset[Privilege]) -> Accepted:
+def _accepted(context: CommitContext, privileges: frozenset[Privilege]) -> Accepted:
     """What the catalog stores of a checked proposal.
 
     Commit rules compare later commits with the stored definition, which only an owner may state. A version that is falsely
     reported as published must not delete the only copy of a commit.
     """
     proposal, actions = context.proposal, context.actions
-    keeps_inline = Privilege.MAINTAIN not in held
-    if Privilege.OWN in held:
+    keeps_inline = Privilege.MAINTAIN not in privileges
+    if Privilege.OWN in privileges:
         return Accepted(proposal=proposal, keeps_inline=keeps_inline)
     if actions is None:
         unstated = replace(proposal, metadata=None, protocol=None)

@@ -40,23 +40,23 @@ def check(connection: sa.Connection, context: CommitContext) -> None:
     """
     if context.kind is ProposalKind.PUBLISHED:
         return  # It is a commit already. No rule covers a table whose commits are made so.
-    found = violations_of(connection, context)
-    refuse(context, [each for each in found if each.rule.on_violation is OnViolation.REFUSE])
-    if not found:
+    violated = violations_of(connection, context)
+    refuse(context, [violation for violation in violated if violation.rule.on_violation is OnViolation.REFUSE])
+    if not violated:
         return
     if context.proposal.approval_id is not None:
         # ``commits`` checks that the request is pending and belongs to this commit, and closes it.
-        _require_covered(connection, context, found, context.proposal.approval_id)
+        _require_covered(connection, context, violated, context.proposal.approval_id)
         return
     if context.kind is ProposalKind.REGISTERED:
-        refuse(context, found)
+        refuse(context, violated)
     raise ApprovalRequiredError(
         f"The commit of version {context.proposal.version} to {context.identifier} needs an approval: "
-        f"{'; '.join(map(str, found))}.",
-        what=tuple(map(str, found)),
-        rules=tuple(each.rule.demand for each in found),
-        ask=contacts(connection, context, found),
-        refusal=_refusal(context, found),
+        f"{'; '.join(map(str, violated))}.",
+        what=tuple(map(str, violated)),
+        rules=tuple(violation.rule.demand for violation in violated),
+        ask=contacts(connection, context, violated),
+        refusal=_refusal(context, violated),
     )
 
 
@@ -70,11 +70,11 @@ def violations_of(connection: sa.Connection, context: CommitContext) -> tuple[Ru
 
 
 def _require_covered(
-    connection: sa.Connection, context: CommitContext, found: Sequence[RuleViolation], approval_id: str
+    connection: sa.Connection, context: CommitContext, violated: Sequence[RuleViolation], approval_id: str
 ) -> None:
     """Refuse an approved commit that violates a rule of which its request says nothing. Raises CommitRefusedError."""
     covered = approvals.covered_rules(connection, approval_id)
-    others = [each for each in found if each.rule.demand not in covered]
+    others = [violation for violation in violated if violation.rule.demand not in covered]
     if not others:
         return
     refusal = _refusal(context, others)
@@ -85,32 +85,32 @@ def _require_covered(
     )
 
 
-def refuse(context: CommitContext, found: Sequence[RuleViolation]) -> None:
+def refuse(context: CommitContext, violated: Sequence[RuleViolation]) -> None:
     """Refuse the proposal if it violates a rule. Raises CommitRefusedError."""
-    if found:
-        refusal = _refusal(context, found)
-        remedy = next((violation.remedy for violation in found if violation.remedy is not None), None)
+    if violated:
+        refusal = _refusal(context, violated)
+        remedy = next((violation.remedy for violation in violated if violation.remedy is not None), None)
         raise CommitRefusedError(str(refusal), refusal=refusal).with_remedy(remedy)
 
 
-def _refusal(context: CommitContext, found: Sequence[RuleViolation]) -> Refusal:
-    rule = found[0].rule
-    refusal = context.refusal(rule=rule.label, scope=rule.scope, reason=_reason(found))
+def _refusal(context: CommitContext, violated: Sequence[RuleViolation]) -> Refusal:
+    rule = violated[0].rule
+    refusal = context.refusal(rule=rule.label, scope=rule.scope, reason=_reason(violated))
     return replace(refusal, set_by=rule.set_by or None, ask=(rule.whom_to_ask,))
 
 
-def contacts(connection: sa.Connection, context: CommitContext, found: Sequence[RuleViolation]) -> tuple[str, ...]:
+def contacts(connection: sa.Connection, context: CommitContext, violated: Sequence[RuleViolation]) -> tuple[str, ...]:
     """Whom to ask for an approval: the contacts of the rules, else the owners."""
-    named = [each.rule.contact for each in found if each.rule.contact]
+    named = [violation.rule.contact for violation in violated if violation.rule.contact]
     owners = guard.owners(connection, str(context.identifier), context.table_id)
-    return tuple(dict.fromkeys(named or owners or [each.rule.whom_to_ask for each in found]))
+    return tuple(dict.fromkeys(named or owners or [violation.rule.whom_to_ask for violation in violated]))
 
 
-def _reason(found: Sequence[RuleViolation]) -> str:
+def _reason(violated: Sequence[RuleViolation]) -> str:
     """What the commit does, with the reasons of the rules; the first rule is named by the refusal itself."""
-    first, *others = found
+    first, *others = violated
     because = f", and the rule says: {first.rule.reason}" if first.rule.reason else ""
-    also = "".join(f"; {each}" for each in others)
+    also = "".join(f"; {violation}" for violation in others)
     return f"it {first.what}{because}{also}"
 
 

@@ -37,15 +37,17 @@ HEAD_COLUMNS = (
 
 def ratified_commits_of(head: Any, rows: Sequence[Any], *, preceding_timestamp: int | None = None) -> RatifiedCommits:
     """The value of a head and its commits. Rows of an outer join without a commit are left out."""
-    found = [ratified_commit(row) for row in rows if row.version is not None]
+    commits = [ratified_commit(row) for row in rows if row.version is not None]
     published = head.published_version
     return RatifiedCommits(
         latest_version=head.latest_version,
         published_version=published,
         latest_data_version=head.latest_data_version,
-        commits=tuple(commit for commit in found if commit.version > published),
+        commits=tuple(commit for commit in commits if commit.version > published),
         commit_policy=CommitPolicy.parse(head.commit_policy),
-        cached_commits=tuple(commit for commit in found if commit.version <= published and commit.content is not None),
+        cached_commits=tuple(
+            commit for commit in commits if commit.version <= published and commit.content is not None
+        ),
         latest_in_commit_timestamp=head.latest_in_commit_timestamp,
         preceding_timestamp=preceding_timestamp,
     )

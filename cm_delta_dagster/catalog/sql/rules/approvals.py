@@ -81,13 +81,13 @@ def _listed(
 ) -> tuple[Approval, ...]:
     """Requests for tables below the scope with these parts, or of one table, oldest first."""
     now_ms = now_of(connection)
-    found = WITH_NAMES.order_by(*_OLDEST_FIRST)
-    found = found.where(*(column == part for column, part in zip(NAME_COLUMNS, parts, strict=False)))
+    requests = WITH_NAMES.order_by(*_OLDEST_FIRST)
+    requests = requests.where(*(column == part for column, part in zip(NAME_COLUMNS, parts, strict=False)))
     if table_id is not None:
-        found = found.where(APPROVALS.c.table_id == table_id)
+        requests = requests.where(APPROVALS.c.table_id == table_id)
     if not with_closed:
-        found = found.where(IS_PENDING, APPROVALS.c.expires_ms > now_ms)
-    return tuple(approval_of(row, now_ms) for row in connection.execute(found).all() if _is_visible(connection, row))
+        requests = requests.where(IS_PENDING, APPROVALS.c.expires_ms > now_ms)
+    return tuple(approval_of(row, now_ms) for row in connection.execute(requests).all() if _is_visible(connection, row))
 
 
 class SqlApprovals(Part):
@@ -123,8 +123,8 @@ class SqlApprovals(Part):
         """The newest request of a write."""
         now_ms = now_of(connection)
         same = (APPROVALS.c.table_id == table_id, APPROVALS.c.app_id == app_id, APPROVALS.c.app_version == app_version)
-        found = WITH_NAMES.where(*same).order_by(APPROVALS.c.requested_ms.desc()).limit(1)
-        row = connection.execute(found).one_or_none()
+        requests = WITH_NAMES.where(*same).order_by(APPROVALS.c.requested_ms.desc()).limit(1)
+        row = connection.execute(requests).one_or_none()
         return None if row is None else approval_of(row, now_ms)
 
     @reads
@@ -132,8 +132,8 @@ class SqlApprovals(Part):
         """The commits of a table whose files must be kept."""
         now_ms = now_of(connection)
         still = APPROVALS.c.expires_ms > now_ms - PROTECTED_AFTER_EXPIRY_MS
-        found = WITH_NAMES.where(APPROVALS.c.table_id == table_id, IS_PENDING, still).order_by(*_OLDEST_FIRST)
-        return tuple(_parked(row, now_ms) for row in connection.execute(found))
+        requests = WITH_NAMES.where(APPROVALS.c.table_id == table_id, IS_PENDING, still).order_by(*_OLDEST_FIRST)
+        return tuple(_parked(row, now_ms) for row in connection.execute(requests))
 
 
 def refuse_put_if_absent(connection: sa.Connection, table_id: str) -> None:

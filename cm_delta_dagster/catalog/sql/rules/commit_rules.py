@@ -96,11 +96,11 @@ def carry(connection: sa.Connection, before: TableIdentifier, after: TableIdenti
 
     Those of the old schema and catalog become rules of the table.
     """
-    held = list(rows.rules_of(connection, after))
+    known = list(rows.rules_of(connection, after))
     for rule in rows.rules_of(connection, before):
-        if rows.contains(rule.scope, str(after)) or any(map(partial(_demands_the_same, rule), held)):
+        if rows.contains(rule.scope, str(after)) or any(map(partial(_demands_the_same, rule), known)):
             continue
-        taken = {each.name for each in held if each.scope == str(after)}
+        taken = {rule_of_table.name for rule_of_table in known if rule_of_table.scope == str(after)}
         carried = replace(rule, scope=str(after), name=_free_name(rule, taken))
         connection.execute(sa.insert(COMMIT_RULES).values(rows.values(carried)))
         active_checks.activate(connection, rows.CHECK, str(after))
@@ -112,11 +112,11 @@ def carry(connection: sa.Connection, before: TableIdentifier, after: TableIdenti
             after=carried,
             reason=f"rename of {before}",
         )
-        held.append(carried)
+        known.append(carried)
 
 
-def _demands_the_same(one: CommitRule, other: CommitRule) -> bool:
-    return (one.kind, one.arguments, one.on_violation) == (other.kind, other.arguments, other.on_violation)
+def _demands_the_same(rule: CommitRule, other: CommitRule) -> bool:
+    return (rule.kind, rule.arguments, rule.on_violation) == (other.kind, other.arguments, other.on_violation)
 
 
 def _free_name(rule: CommitRule, taken: Collection[str]) -> str:
@@ -134,11 +134,11 @@ def check_covered(connection: sa.Connection, table_id: str, identifier: TableIde
     mode = sa.select(TABLES.c.commit_policy).where(TABLES.c.table_id == table_id)
     if connection.execute(mode).scalar_one_or_none() not in NOT_THROUGH_CATALOG:
         return
-    found = rows.rules_of(connection, identifier)
+    applying = rows.rules_of(connection, identifier)
     if guard.is_enabled(connection):
         why, remedy = "the catalog enforces grants", "disable the grants"
-    elif found:
-        why, remedy = f"the rule {found[0]} applies to it", "remove the rule"
+    elif applying:
+        why, remedy = f"the rule {applying[0]} applies to it", "remove the rule"
     else:
         return
     raise InvalidArgumentError(
@@ -150,9 +150,9 @@ def check_covered(connection: sa.Connection, table_id: str, identifier: TableIde
 
 def refuse_put_if_absent(connection: sa.Connection, scope: str) -> None:
     """Refuse put-if-absent for a scope with rules. Raises InvalidArgumentError."""
-    found = rows.rules(connection, scope)
-    if found:
-        named = ", ".join(str(rule) for rule in found[:5])
+    applying = rows.rules(connection, scope)
+    if applying:
+        named = ", ".join(str(rule) for rule in applying[:5])
         raise InvalidArgumentError(
             f"The commit mode of {scope} was not set to put-if-absent: commit rules apply to it ({named}), and the catalog cannot "
             "refuse commits that are made by creating files. Remove the rules first, or choose another commit mode."
@@ -185,8 +185,8 @@ def _absent(connection: sa.Connection, rule: CommitRule) -> str | None:
     """What the rule names and the table of its scope does not have, as a clause; None if nothing, or if it is not known."""
     table_id = guard.table_id_of(connection, rule.scope)
     metadata = None if table_id is None else metadata_of(connection, table_id)
-    found = () if metadata is None else absent_names(rule, metadata)
-    return f"{rule.scope} does not have {', '.join(map(str, found))}" if found else None
+    absent = () if metadata is None else absent_names(rule, metadata)
+    return f"{rule.scope} does not have {', '.join(map(str, absent))}" if absent else None
 
 
 def _lock_out(connection: sa.Connection, rule: CommitRule) -> str | None:

@@ -45,9 +45,9 @@ def shown(connection: sa.Connection, *rules: CommitRule) -> tuple[CommitRule, ..
 
 def rules(connection: sa.Connection, scope: str = "") -> tuple[CommitRule, ...]:
     """The rules at, above or below ``scope``, by scope and name; all without a scope."""
-    found = (_rule(row) for row in connection.execute(sa.select(COMMIT_RULES)))
-    wanted = (rule for rule in found if not scope or contains(rule.scope, scope) or contains(scope, rule.scope))
-    return tuple(sorted(wanted, key=lambda rule: (rule.scope, rule.name)))
+    stored = (_rule(row) for row in connection.execute(sa.select(COMMIT_RULES)))
+    in_scope = (rule for rule in stored if not scope or contains(rule.scope, scope) or contains(scope, rule.scope))
+    return tuple(sorted(in_scope, key=lambda rule: (rule.scope, rule.name)))
 
 
 def rules_of(connection: sa.Connection, identifier: TableIdentifier) -> tuple[CommitRule, ...]:
@@ -86,9 +86,9 @@ def contains(scope: str, inner: str) -> bool:
 
 
 def _rule(row: Any) -> CommitRule:
-    given: Mapping[str, Any] = json.loads(row.arguments)
+    values: Mapping[str, Any] = json.loads(row.arguments)
     arguments: dict[str, RuleArgument] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in given.items()
+        key: tuple(value) if isinstance(value, list) else value for key, value in values.items()
     }
     return CommitRule(
         scope=row.scope,
