@@ -11,7 +11,7 @@ import pytest
 
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy, PolicyChange
 from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind
-from cm_delta_dagster.catalog.ratification import CommitProposal, InitialCommit, Ratified, VersionTaken
+from cm_delta_dagster.catalog.ratification import CommitProposal, InitialCommit, Ratified, TableCounts, VersionTaken
 from cm_delta_dagster.catalog.sql.ratification import coordinator
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CommitError, CommitRefusedError, IllegalCommitError
@@ -218,9 +218,7 @@ def a_row_id_mark_does_not_fall(bench: Bench) -> None:
         assert isinstance(catalog.commit(table_id, _of_lines(7, removed)), Ratified)
         with pytest.raises(IllegalCommitError, match="that of the table is 20"):
             catalog.commit(table_id, _of_lines(8, _row_mark(1)))
-        assert isinstance(catalog.commit(table_id, _of_lines(8, line_of("protocol"), removed)), Ratified), (
-            "the feature, too"
-        )
+        assert isinstance(catalog.commit(table_id, _of_lines(8, line_of("protocol"))), Ratified), "without the feature"
         assert isinstance(catalog.commit(table_id, _of_lines(9, _row_mark(1))), Ratified)
 
 
@@ -254,15 +252,59 @@ def an_identity_mark_does_not_fall(bench: Bench) -> None:
         lower = _of_lines(version + 2, _numbered(7, start=7))
         with pytest.raises(IllegalCommitError, match="and that of the table is 8"):
             catalog.commit(table_id, lower)
-        assert lower.content_to_check is not None
-        renewed = lower.content_to_check.replace(b'"WRITE"', b'"CREATE OR REPLACE TABLE AS SELECT"')
-        assert renewed != lower.content_to_check
-        assert isinstance(catalog.commit(table_id, replace(of_bytes(lower, renewed), content=None)), Ratified)
+        assert isinstance(catalog.commit(table_id, _replacement(lower)), Ratified)
+
+
+def _replacement(one: CommitProposal, *removed: str) -> CommitProposal:
+    """The proposal as a replacement of the table, which removes files."""
+    assert one.content_to_check is not None
+    data = one.content_to_check.replace(b'"WRITE"', b'"CREATE OR REPLACE TABLE AS SELECT"')
+    assert data != one.content_to_check
+    data += "".join(line_of("remove", path=json.dumps(path)) + "\n" for path in removed).encode()
+    return replace(of_bytes(one, data), content=None)
+
+
+def a_replacement_that_leaves_files_lowers_no_identity_mark(bench: Bench) -> None:
+    """The catalog knows the number of files from the commit before; if it does not, it believes the operation."""
+    with bench.client() as catalog:
+        table_id = defined(catalog).table_id
+        written = _of_lines(1, _numbered(5), line_of("add", path='"a"'), line_of("add", path='"b"'))
+        counts = TableCounts(num_rows=None, num_files=2, size_bytes=2)
+        written = replace(written, summary=replace(written.summary, counts=counts))
+        assert isinstance(catalog.commit(table_id, written), Ratified)
+        for removed in ((), ("a",)):
+            with pytest.raises(IllegalCommitError, match="and that of the table is 5"):
+                catalog.commit(table_id, _replacement(_of_lines(2, _numbered(None)), *removed))
+        assert isinstance(catalog.commit(table_id, _replacement(_of_lines(2, _numbered(5)), "a")), Ratified)
+        assert isinstance(catalog.commit(table_id, _replacement(_of_lines(3, _numbered(None)), "b")), Ratified)
+        assert isinstance(catalog.commit(table_id, _of_lines(4, _numbered(1))), Ratified)
+
+
+def an_identity_column_with_another_id_has_another_mark(bench: Bench) -> None:
+    def mapped(mark: int, column_id: int) -> str:
+        fields: dict[str, object] = {"delta.columnMapping.id": column_id, "delta.columnMapping.physicalName": "col"}
+        action = numbered(mark, **fields)
+        action["metaData"]["configuration"] = {"delta.columnMapping.mode": "name"}
+        return json.dumps(action)
+
+    with bench.client() as catalog:
+        table_id = defined(catalog).table_id
+        assert isinstance(catalog.commit(table_id, _of_lines(1, MAPPED_PROTOCOL, mapped(9, 1))), Ratified)
+        with pytest.raises(IllegalCommitError, match="of the identity column col, and that of the table is 9"):
+            catalog.commit(table_id, _of_lines(2, MAPPED_PROTOCOL, mapped(1, 1)))
+        assert isinstance(catalog.commit(table_id, _of_lines(2, MAPPED_PROTOCOL, mapped(1, 2))), Ratified)
+
+
+TRACKING_PROTOCOL = line_of(
+    "protocol",
+    readerFeatures='["catalogManaged"]',
+    writerFeatures='["catalogManaged","inCommitTimestamp","domainMetadata","rowTracking","identityColumns"]',
+)
 
 
 def _initial(*lines: str, is_copied: bool = True) -> InitialCommit:
     """Version 0 with these lines; its content is in the catalog, or only checked."""
-    content = _of_lines(0, line_of("protocol"), *lines).content_to_check
+    content = _of_lines(0, TRACKING_PROTOCOL, *lines).content_to_check
     assert content is not None
     actions = decode_commit(content, version=0)
     return InitialCommit(
@@ -379,6 +421,8 @@ COMMIT_COORDINATOR_VALIDATION_CONTRACT: tuple[Rule, ...] = (
     an_invalid_commit_that_was_made_put_if_absent_is_recorded_with_a_warning,
     a_row_id_mark_does_not_fall,
     an_identity_mark_does_not_fall,
+    a_replacement_that_leaves_files_lowers_no_identity_mark,
+    an_identity_column_with_another_id_has_another_mark,
     the_marks_of_version_0_do_not_fall,
     a_rule_knows_the_content_of_version_0_that_the_catalog_does_not_keep,
     a_version_0_whose_content_is_not_known_has_the_marks_of_its_metadata,

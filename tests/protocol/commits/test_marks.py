@@ -4,10 +4,21 @@ import json
 
 import pytest
 
-from cm_delta_dagster.protocol.actions.actions import Metadata
-from cm_delta_dagster.protocol.commits.proposal_checks.marks import Marks, StatedMarks, stated_marks
+from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
+from cm_delta_dagster.protocol.commits.proposal_checks.marks import IdentityMark, Marks, StatedMarks, stated_marks
 
-BEFORE = Marks(row_id=9, identity={"up": (1, 2, 11), "down": (0, -1, -4)})
+BEFORE = Marks(
+    row_id=9,
+    identity={
+        "up": IdentityMark(1, 2, 11),
+        "down": IdentityMark(0, -1, -4),
+        "mapped": IdentityMark(1, 1, 5, column_id=3),
+    },
+)
+
+
+def _stated(*, redefines_columns: bool = False, **identity: IdentityMark) -> StatedMarks:
+    return StatedMarks(identity=identity, redefines_columns=redefines_columns)
 
 
 def _metadata(*columns: dict[str, object]) -> Metadata:
@@ -15,7 +26,9 @@ def _metadata(*columns: dict[str, object]) -> Metadata:
     return Metadata(id="i", schema_string=json.dumps({"type": "struct", "fields": fields}))
 
 
-@pytest.mark.parametrize("marks", [BEFORE, Marks(), Marks(row_id=-1), Marks(identity={"n": (-(2**63), 1, 2**63 - 1)})])
+@pytest.mark.parametrize(
+    "marks", [BEFORE, Marks(), Marks(row_id=-1), Marks(identity={"n": IdentityMark(-(2**63), 1, 2**63 - 1, 7)})]
+)
 def test_stored_marks_are_read_back(marks: Marks) -> None:
     assert Marks.stored(marks.row_id, marks.identity_text()) == marks
 
@@ -27,13 +40,18 @@ def test_stored_marks_are_read_back(marks: Marks) -> None:
         (StatedMarks(row_id=9), None),
         (StatedMarks(row_id=8), "configuration"),
         (StatedMarks(row_id=8, redefines_columns=True), "configuration"),
-        (StatedMarks(identity={"up": (1, 2, 11), "down": (0, -1, -5), "new": (1, 1, None)}), None),
-        (StatedMarks(identity={}), None),
-        (StatedMarks(identity={"up": (1, 2, 9)}), "schemaString"),
-        (StatedMarks(identity={"up": (1, 2, None)}), "schemaString"),
-        (StatedMarks(identity={"up": (1, 2, None)}, redefines_columns=True), None),
-        (StatedMarks(identity={"up": (1, 3, None)}), None),
-        (StatedMarks(identity={"down": (0, -1, -3)}), "schemaString"),
+        (_stated(up=IdentityMark(1, 2, 11), down=IdentityMark(0, -1, -5), new=IdentityMark(1, 1, None)), None),
+        (_stated(), None),
+        (_stated(up=IdentityMark(1, 2, 9)), "schemaString"),
+        (_stated(up=IdentityMark(1, 2, None)), "schemaString"),
+        (_stated(up=IdentityMark(1, 2, None), redefines_columns=True), None),
+        (_stated(up=IdentityMark(1, 3, None)), None),
+        (_stated(up=IdentityMark(2, 2, None)), None),
+        (_stated(up=IdentityMark(1, 2, 9, column_id=4)), "schemaString"),
+        (_stated(down=IdentityMark(0, -1, -3)), "schemaString"),
+        (_stated(mapped=IdentityMark(1, 1, 4, column_id=3)), "schemaString"),
+        (_stated(mapped=IdentityMark(1, 1, 4)), "schemaString"),
+        (_stated(mapped=IdentityMark(1, 1, None, column_id=4)), None),
     ],
 )
 def test_a_lower_mark_is_a_flaw_unless_the_column_is_defined_again(stated: StatedMarks, field: str | None) -> None:
@@ -46,17 +64,41 @@ def test_what_a_commit_does_not_say_stays() -> None:
     assert StatedMarks().after(BEFORE) == BEFORE
     assert StatedMarks(row_id=12).after(BEFORE) == Marks(row_id=12, identity=BEFORE.identity)
     assert StatedMarks(forgets_row_id=True).after(BEFORE) == Marks(identity=BEFORE.identity)
-    assert StatedMarks(identity={"n": (1, 1, 3), "m": (1, 1, None)}).after(BEFORE) == Marks(
-        row_id=9, identity={"n": (1, 1, 3)}
+    assert _stated(n=IdentityMark(1, 1, 3), m=IdentityMark(1, 1, None)).after(BEFORE) == Marks(
+        row_id=9, identity={"n": IdentityMark(1, 1, 3)}
     )
+
+
+def test_a_lower_mark_of_a_commit_that_exists_does_not_replace_the_higher_one() -> None:
+    lower = StatedMarks(row_id=3, identity={"up": IdentityMark(1, 2, 9), "mapped": IdentityMark(1, 1, 6, column_id=3)})
+    assert lower.after(BEFORE) == Marks(
+        row_id=9, identity={"up": IdentityMark(1, 2, 11), "mapped": IdentityMark(1, 1, 6, column_id=3)}
+    )
+
+
+@pytest.mark.parametrize(("num_files", "is_believed"), [(None, True), (0, True), (2, True), (3, False)])
+def test_a_replacement_that_leaves_files_of_the_table_is_not_believed(num_files: int | None, is_believed: bool) -> None:
+    stated = StatedMarks(identity={"up": IdentityMark(1, 2, None)}, redefines_columns=True, num_removed=2)
+    assert (stated.believed(num_files=num_files).flaw_after(BEFORE) is None) == is_believed
+
+
+@pytest.mark.parametrize(("features", "forgets"), [(("catalogManaged",), True), (("rowTracking",), False)])
+def test_a_protocol_without_row_tracking_ends_its_mark(features: tuple[str, ...], forgets: bool) -> None:
+    protocol = Protocol(min_reader_version=3, min_writer_version=7, reader_features=(), writer_features=features)
+    stated = stated_marks(domain=None, metadata=None, protocol=protocol, operation=None)
+    assert stated.forgets_row_id == forgets and (stated.after(BEFORE).row_id is None) == forgets
 
 
 def test_marks_belong_to_the_physical_name_of_a_column() -> None:
     numbers = {"delta.identity.start": 1, "delta.identity.step": 1, "delta.identity.highWaterMark": 4}
     metadata = _metadata(
-        {"name": "renamed", "metadata": {**numbers, "delta.columnMapping.physicalName": "col-1"}},
+        {
+            "name": "renamed",
+            "metadata": {**numbers, "delta.columnMapping.physicalName": "col-1", "delta.columnMapping.id": 7},
+        },
         {"name": "plain", "metadata": numbers},
         {"name": "other", "metadata": {}},
     )
     stated = stated_marks(domain=None, metadata=metadata, protocol=None, operation="CREATE OR REPLACE TABLE AS SELECT")
-    assert stated.identity == {"col-1": (1, 1, 4), "plain": (1, 1, 4)} and stated.redefines_columns
+    assert stated.identity == {"col-1": IdentityMark(1, 1, 4, column_id=7), "plain": IdentityMark(1, 1, 4)}
+    assert stated.redefines_columns

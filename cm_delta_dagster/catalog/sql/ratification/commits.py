@@ -172,7 +172,7 @@ def _accept(
         max_ahead_ms=max_ahead_ms,
     )
     accepted = _check(connection, table_id, proposal, head, identifier=identifier_of(head), reads=reads)
-    marks.check(proposal, head)
+    marks.check(connection, table_id, proposal, head)
     published = max(reported, head.published_version)
     _ratify(connection, table_id, accepted, head, published=published)
     return Ratified(version=proposal.version, latest_version=proposal.version, published_version=published)

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.sql.database.prepared import Call, Prepared
-from cm_delta_dagster.catalog.sql.database.schema import TABLES
+from cm_delta_dagster.catalog.sql.database.schema import COMMITS, TABLES
 from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.protocol.actions.actions import Metadata
 from cm_delta_dagster.protocol.commits.commit_validation import CommitFlaw
@@ -24,6 +24,11 @@ UNKNOWN = {"row_id_mark": None, "identity_marks": None}
 """The columns of a table whose marks are not known."""
 
 _STORED = sa.select(TABLES.c.row_id_mark, TABLES.c.identity_marks).where(TABLES.c.table_id == sa.bindparam("of_table"))
+_NUM_FILES = Prepared(
+    sa.select(COMMITS.c.num_files).where(
+        COMMITS.c.table_id == sa.bindparam("of_table"), COMMITS.c.version == sa.bindparam("at")
+    )
+)
 _RECORD = Prepared(
     sa.update(TABLES)
     .where(TABLES.c.table_id == sa.bindparam("of_table"))
@@ -31,9 +36,15 @@ _RECORD = Prepared(
 )
 
 
-def check(proposal: CommitProposal, head: Any) -> None:
+def check(connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any) -> None:
     """Refuse a proposal that lowers a mark. Raises IllegalCommitError."""
-    flaw = None if proposal.checked is None else proposal.checked.marks.flaw_after(_stored(head))
+    if proposal.checked is None:
+        return
+    stated = proposal.checked.marks
+    if stated.redefines_columns:
+        rows = _NUM_FILES.rows(connection, {"of_table": table_id, "at": head.latest_version})
+        stated = stated.believed(num_files=rows[0].num_files if rows else None)
+    flaw = stated.flaw_after(_stored(head))
     if flaw is not None:
         raise illegal(flaw)
 

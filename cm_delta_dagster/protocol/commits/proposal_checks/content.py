@@ -141,6 +141,7 @@ def checked(data: bytes) -> CheckedContent:
             metadata=metadata,
             protocol=protocol,
             operation=content.actions[0][2].get("operation"),
+            num_removed=_num_removed(content),
         ),
         app_ids=tuple(fields["appId"] for _, action, fields in content.actions if action == "txn"),
     )
@@ -214,6 +215,11 @@ def _served_protocol(content: ProposedContent) -> CommitFlaw | None:
 
 def _fields_of(content: ProposedContent, name: str) -> Mapping[str, Any] | None:
     return next((fields for _, action, fields in content.actions if action == name), None)
+
+
+def _num_removed(content: ProposedContent) -> int:
+    in_columns = content.files["remove"].num_rows if "remove" in content.files else 0
+    return in_columns + sum(action == "remove" for _, action, _ in content.actions)
 
 
 def _features(content: ProposedContent) -> CommitFlaw | None:
