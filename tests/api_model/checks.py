@@ -216,13 +216,24 @@ def _range_of_changes(world: World, name: str, model: TableModel) -> None:
     if first == model.number or any(column.numbered for column in model.latest.columns):
         return
     for reader in ("arrow", "spark"):
-        found = world.driver.changes(name, first + 1, model.number, reader)
+        found = _all_changes(world, name, model, first + 1, reader)
         rows = Counter(model.versions[first].content)
         for row in found:
             values = {key: value for key, value in row.items() if key not in _CHANGE_COLUMNS}
             rows[row_key(values)] += 1 if row["_change_type"] in ("insert", "update_postimage") else -1
         if any(amount < 0 for amount in rows.values()) or +rows != model.latest.content:
             raise FaultError(f"changes of {name} since version {first + 1} by {reader} are not the difference: {found}")
+
+
+def _all_changes(world: World, name: str, model: TableModel, first: int, reader: str) -> Sequence[Mapping[str, Value]]:
+    """The changes since version ``first``. Changes before column mapping was removed are not read with a schema after it."""
+    removals = model.mapping_removals(first, model.number)
+    if not removals or model.latest.is_mapped:
+        return world.driver.changes(name, first, model.number, reader)
+    if world.error_of(lambda: world.driver.changes(name, first, model.number, reader)) is None:
+        raise FaultError(f"{reader} reads changes of {name} since {first} across the removal of column mapping")
+    ranges = zip([first, *removals], [*(number - 1 for number in removals), model.number], strict=True)
+    return [row for start, end in ranges for row in world.driver.changes(name, start, end, reader)]
 
 
 def _row_ids(world: World, name: str, model: TableModel, number: int, reader: str) -> None:

@@ -400,11 +400,15 @@ def _merge(step: Merge, version: Version) -> Effect:
     if computed and any(clause.action.endswith("_all") for clause in step.clauses):
         raise NotApplicableError("the source would have to have the computed columns")
     sources = step.rows.dicts()
+    empty_is_null = _compared_as_stored(step, version)
 
     def is_pair(row: Mapping[str, Value], source: Mapping[str, Value]) -> bool:
         if step.and_target is not None and not step.and_target.holds(row):
             return False
-        left, right = _keys_of(row, step.keys), _keys_of(source, step.keys)
+        compared = {
+            key: stored(source[key], version.types[key], in_partition=key in empty_is_null) for key in step.keys
+        }
+        left, right = _keys_of(row, step.keys), _keys_of(compared, step.keys)
         return left == right and (step.null_safe or None not in left)
 
     removed: set[int] = set()
@@ -430,6 +434,19 @@ def _merge(step: Merge, version: Version) -> Effect:
         if clause is not None:
             inserted.append(completed(_inserted_by(clause, source, version), version))
     return Effect("MERGE", removed=frozenset(removed), updated=updated, inserted=tuple(inserted))
+
+
+def _compared_as_stored(step: Merge, version: Version) -> frozenset[str]:
+    """The keys of the source that are compared as partition columns store them, because a clause stores them there."""
+
+    def stores(clause: Clause, key: str) -> bool:
+        if clause.action == "delete" or clause.kind == "not_matched_by_source":
+            return False
+        return clause.action.endswith("_all") or Assign(key, "column", key) in clause.assignments
+
+    return frozenset(
+        key for key in step.keys if key in version.partition_by and any(stores(clause, key) for clause in step.clauses)
+    )
 
 
 def _needs_one(clauses: Sequence[Clause]) -> bool:
@@ -523,6 +540,14 @@ class TableModel:
             for number in self.versions
             if number < self.number and self.versions[number + 1].committed_ms <= time_ms
         }
+
+    def mapping_removals(self, first: int, last: int) -> list[int]:
+        """The versions after ``first`` up to ``last`` that have no column mapping, unlike the version before them."""
+        return [
+            number
+            for number in range(first + 1, last + 1)
+            if self.versions[number - 1].is_mapped and not self.versions[number].is_mapped
+        ]
 
     def certain(self) -> list[int]:
         return [number for number in self.versions if number not in self.uncertain]

@@ -74,6 +74,8 @@ def stream(world: World, step: steps.Stream) -> str | None:
         changed = {version.columns for version in versions} | {model.latest.columns}
         if is_lost or (before is not None and (len(changed) > 1 or changed != {before[2]})):
             return "ended"
+        if before is not None and model.mapping_removals(before[1], model.number):
+            return "ended"
         raise FaultError(f"{step}: {type(error).__name__}: {error}") from error
     checks.streamed(world, step, model, read[0][0], None if before is None else list(between))
     model.stream = (read[0][1], model.number, model.latest.columns)

@@ -16,6 +16,7 @@ from tests.api_model.steps import (
     Append,
     Assign,
     Begin,
+    Clause,
     Clone,
     ColumnSpec,
     Commit,
@@ -25,6 +26,7 @@ from tests.api_model.steps import (
     Delete,
     Drop,
     LogStep,
+    Merge,
     MergeKeys,
     Optimize,
     Overwrite,
@@ -61,6 +63,11 @@ def _rows(*values: tuple[Value, Value]) -> Rows:
 
 def _id(value: int) -> Compare:
     return Compare("id", "=", value)
+
+
+def _null_safe_merge(*values: tuple[Value, Value]) -> Merge:
+    clauses = (Clause("matched", "update_all"), Clause("not_matched", "insert_all"))
+    return Merge("a", _rows(*values), ("p",), clauses, null_safe=True)
 
 
 _THREE = Append("a", _rows((1, "x"), (2, "y"), (3, None)))
@@ -205,6 +212,30 @@ SEQUENCES: dict[str, list[Step]] = {
         Restore("a", 1),
         Update("a", (Assign("id", "plus", 1),)),
         Optimize("a", "reorg"),
+    ],
+    "a merge stores the empty text that it compares": [
+        _PARTITIONED,
+        Append("a", _rows((1, None), (2, "x"))),
+        _null_safe_merge((5, None), (6, "")),
+        _null_safe_merge((7, ""), (8, "y")),
+        Merge("a", _rows((9, "")), ("p",), (Clause("matched", "delete"),), null_safe=True),
+        Begin((_null_safe_merge((3, "")),)),
+        Commit(),
+    ],
+    "a restore removes column mapping": [
+        Create("a", _COLUMNS, properties=(("delta.enableChangeDataFeed", "true"),)),
+        _THREE,
+        Stream("a"),
+        SetProperty("a", "delta.columnMapping.mode", "name"),
+        Delete("a", _id(1)),
+        Append("a", _rows((4, "w"))),
+        Restore("a", 3),
+        Append("a", _rows((5, "v"))),
+        Stream("a"),
+        Stream("a"),
+        SetProperty("a", "delta.columnMapping.mode", "name"),
+        Restore("a", 1),
+        Delete("a", _id(2)),
     ],
 }
 

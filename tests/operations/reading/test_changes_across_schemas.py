@@ -419,9 +419,23 @@ NARROWED_LATER = Case(
 )
 
 
+MAPPING_REMOVED = Case(
+    (mapped("id", "long", 1, "id"), mapped("a", "string", 2, "a")),
+    (
+        insert(id=[1], a=["x"]),
+        evolve(plain("id", "long"), plain("a", "string"), **{"delta.columnMapping.mode": "none"}),
+        insert(id=[2], a=["y"]),
+        remove(1),
+    ),
+    ("id", "a"),
+    (),
+)
+
+
 @pytest.mark.parametrize(
     ("case", "reason", "pieces"),
     [
+        (MAPPING_REMOVED, "the column mapping mode changed from name to none", [(1, 2), (2, None)]),
         (ADDED_AGAIN, "'a' was dropped, and another column of that name was added", [(1, 2), (2, None)]),
         (DROPPED_UNMAPPED, "'a' is missing", [(1, 2), (2, None)]),
         (NARROWED_LATER, "'a' is missing", [(1, 2), (2, 3), (3, None)]),

@@ -6,11 +6,13 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from cm_delta_dagster.api.merge_builder import MergeBuilder
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import InvalidArgumentError, InvalidDataError, PartitionMismatchError
 from cm_delta_dagster.operations.reading.read_arrow import read_arrow
 from cm_delta_dagster.operations.writing.delete import delete
 from cm_delta_dagster.operations.writing.merge import MergeMode, merge
+from cm_delta_dagster.operations.writing.row_change import RowChange
 from cm_delta_dagster.operations.writing.write import append, overwrite
 from cm_delta_dagster.protocol.predicates.predicates import Comparison, ComparisonOperator, In, Predicate
 from cm_delta_dagster.protocol.schema.types import PrimitiveType, StructField, StructType
@@ -101,6 +103,25 @@ def test_a_merge_by_another_key_keeps_its_rows_on_each_run(build: Callable[[], T
     for _ in range(2):
         merge(builder.table, frame=builder.frame((5, "")), keys=["id"])
     assert builder.rows() == [(1, None), (2, None), (3, "a"), (4, None), (5, None)]
+
+
+@pytest.mark.parametrize(("kind", "empty", "text"), [("string", "", "a"), ("binary", b"", b"a")])
+def test_a_merge_with_clauses_compares_the_empty_text_as_null(
+    client: DeltaClient, spark: SparkSession, kind: str, empty: object, text: object
+) -> None:
+    """PART-1, DML-4: each run finds the rows of the run before; NULL and the empty text are one key."""
+    builder = TableBuilder(client, spark, f"id long, p {kind}", partition_by=["p"])
+
+    def upsert(*rows: tuple[object, ...]) -> None:
+        change = RowChange(source=builder.frame(*rows), on="t.p <=> s.p", source_alias="s", target_alias="t")
+        MergeBuilder(builder.table, change=change).when_matched_update_all().when_not_matched_insert_all().execute()
+
+    for number in (1, 2):
+        upsert((number, empty), (number, text))
+        assert builder.rows() == [(number, None), (number, text)]
+    with pytest.raises(InvalidDataError, match="Several rows of the source match the same row"):
+        upsert((3, empty), (4, None))
+    assert builder.rows() == [(2, None), (2, text)]
 
 
 def test_the_empty_text_is_an_ordinary_key_of_other_columns(client: DeltaClient, spark: SparkSession) -> None:
