@@ -11,6 +11,7 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.commits.commit_lock import CommitLock
 from cm_delta_dagster.client.commits.committer import TableCommitter
 from cm_delta_dagster.client.commits.context import NO_CONTEXT, CommitContext
+from cm_delta_dagster.client.commits.multi_table_commit import MultiTableCommit, TableCommit
 from cm_delta_dagster.client.commits.put_if_absent import ratified_commits
 from cm_delta_dagster.client.commits.transaction import Committed, Committer, Transaction, WrittenData
 from cm_delta_dagster.client.post_commit.hook_services import HookServices
@@ -169,19 +170,7 @@ class Table(VersionLookup):
 
     def commit_actions(self, start: int, end: int) -> Iterator[CommitActions]:
         """See :meth:`ReadableTable.commit_actions`; never beyond the catalog's latest version."""
-        return self._with_retry(lambda first: self._commit_tail().actions(first, end), start, end)
-
-    def _commit_tail(self) -> CommitLog:
-        """:meth:`commit_log` without commit times, which need no snapshot."""
-        ratified = self.catalog_answer()
-        return CommitLog(
-            identifier=self.identifier,
-            reader=self.reader,
-            latest=ratified.latest_version,
-            period=None,
-            ratified=ratified.commits,
-            only_kept=True,
-        )
+        return self._with_retry(lambda first: self._log(self.catalog_answer(), None).actions(first, end), start, end)
 
     def _with_retry(self, load: Callable[[int], Iterator[_Versioned]], start: int, end: int) -> Iterator[_Versioned]:
         done = start - 1
@@ -224,11 +213,20 @@ class Table(VersionLookup):
         context = context.with_defaults(self.services.context)
         return Transaction(
             snapshot=snapshot,
-            committer=committer or self.committer,
+            committer=committer or self,
             operation=operation,
             parameters=parameters,
             context=context,
         )
+
+    def commit(self, transaction: Transaction) -> Committed:
+        """See :meth:`Transaction.commit`: the commit of several tables with this one alone."""
+        commit = MultiTableCommit(
+            [TableCommit(committer=self.committer, transaction=transaction)],
+            coordinator=self.services.coordinator,
+            settings=self.services.settings,
+        )
+        return commit.finish(commit.ratify())[0]
 
     def commit_write(self, transaction: Transaction, data: WrittenData) -> Committed:
         """Commit a transaction of this table. Raises as :meth:`Transaction.commit`."""
@@ -270,6 +268,7 @@ class Table(VersionLookup):
         return self._log(ratified, in_commit_timestamp_period(latest.protocol, latest.metadata))
 
     def _log(self, ratified: RatifiedCommits, period: InCommitTimestampPeriod | None) -> CommitLog:
+        """The commits that exist now; without a period their commit times are not known, and no snapshot is needed."""
         return CommitLog(
             identifier=self.identifier,
             reader=self.reader,

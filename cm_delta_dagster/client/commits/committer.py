@@ -1,6 +1,6 @@
-"""From a transaction to a ratified version: stage, propose, rebase over winners and retry, run the post-commit hooks.
+"""What the commit of a transaction does for its table: stages the attempts, and runs the post-commit hooks.
 
-Protocol heading "Commit Protocol". A rebase repeats none of the user's computation.
+Protocol heading "Commit Protocol". ``multi_table_commit`` has the order of the steps.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,8 +11,7 @@ from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicyKind
 from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitPolicyChanged, Ratified, VersionTaken
 from cm_delta_dagster.client.commits.backlog import limit_backlog
 from cm_delta_dagster.client.commits.commit_lock import CommitLock
-from cm_delta_dagster.client.commits.outcomes import CommitProposer
-from cm_delta_dagster.client.commits.parked_commit import request_approval
+from cm_delta_dagster.client.commits.outcomes import Attempt, create
 from cm_delta_dagster.client.commits.proposal import PreparedCommit, ProposalRules, prepare_commit
 from cm_delta_dagster.client.commits.put_if_absent import ratified_commits
 from cm_delta_dagster.client.commits.rebase import Rebase, describe
@@ -21,16 +20,16 @@ from cm_delta_dagster.client.post_commit.hook_services import RatifiedWrite
 from cm_delta_dagster.client.post_commit.hooks import PostCommitHooks
 from cm_delta_dagster.client.settings import ClientSettings
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot, advance
-from cm_delta_dagster.errors import ApprovalRequiredError, CommitRetriesExceededError
+from cm_delta_dagster.errors import CommitRetriesExceededError
 from cm_delta_dagster.protocol.actions import commit_json
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
 from cm_delta_dagster.storage.store import Store
 
 
 class TableCommitter:
-    """Commits transactions of one table. Safe to share between threads.
+    """The steps of commits to one table. Safe to share between threads.
 
-    Args:
+    Attributes:
         lock: the commit lock of the table; it also waits between the attempts.
     """
 
@@ -50,24 +49,6 @@ class TableCommitter:
         self._now_ms = now_ms
         self._post_commit = post_commit
         self.lock = lock
-        self._proposer = CommitProposer(store=store, coordinator=coordinator, settings=settings)
-
-    def commit(self, transaction: Transaction) -> Committed:
-        """See :meth:`Transaction.commit`."""
-        rebase = self.begin(transaction)
-        for attempt in range(self._settings.max_commit_attempts):
-            with self.lock.attempt(rebase.base, attempt) as has_waited:
-                if has_waited:
-                    rebase.catch_up()
-                self._limit_backlog(rebase.base)
-                prepared, outcome = self._attempt(transaction, rebase.base)
-            if isinstance(outcome, Ratified) and prepared is not None:
-                return self.finish(transaction, rebase, prepared, outcome, attempt=attempt)
-            if isinstance(outcome, VersionTaken):
-                rebase.apply(outcome.winners)
-            elif isinstance(outcome, CommitPolicyChanged):
-                rebase.base = replace(rebase.base, commit_policy=outcome.policy)
-        raise self.exceeded(transaction, rebase)
 
     def begin(self, transaction: Transaction) -> Rebase:
         """Prepare to commit ``transaction`` on its snapshot."""
@@ -80,7 +61,7 @@ class TableCommitter:
             on_winners=self._note_winners,
         )
 
-    def prepare(self, transaction: Transaction, base: Snapshot) -> PreparedCommit:
+    def prepare(self, transaction: Transaction, base: Snapshot) -> Attempt:
         """Prepare the version after ``base`` for the catalog, after what must be published first. Raises CommitRejectedError."""
         self._limit_backlog(base)
         return self._prepare(transaction, base, None)
@@ -99,27 +80,26 @@ class TableCommitter:
             CommitStateUnknownError: storage did not answer whether the file exists.
             StoreNotSupportedError: the store cannot create exclusively.
         """
-        return self._proposer.create(base, self._prepare(transaction, base, CommitMode.PUT_IF_ABSENT))
+        return self._create(self._prepare(transaction, base, CommitMode.PUT_IF_ABSENT))
 
-    def _attempt(self, transaction: Transaction, base: Snapshot) -> tuple[PreparedCommit | None, CommitOutcome]:
-        """Prepare and propose the version after ``base`` under the commit policy of ``base``."""
-        if base.commit_policy.through_catalog:
-            prepared = self._prepare(transaction, base, None)
-            try:
-                return prepared, self._proposer.propose(base, prepared)
-            except ApprovalRequiredError:
-                request_approval(transaction, base, prepared, coordinator=self._coordinator)
-                return None, CommitPolicyChanged(policy=base.commit_policy)  # It needs none any more: propose it again.
-        # Only this call, before each attempt, prevents a writer from creating files after the policy has changed.
+    def create_if_permitted(self, transaction: Transaction, base: Snapshot) -> tuple[Attempt, CommitOutcome]:
+        """As :meth:`create`, after what must be published first, unless the policy has changed or the version is taken.
+
+        Only the question before each attempt prevents a writer from creating files after the policy has changed.
+        """
+        self._limit_backlog(base)
+        attempt = self._prepare(transaction, base, CommitMode.PUT_IF_ABSENT)
         known = self._coordinator.get_ratified_commits(base.table_id)
         if known.latest_version != base.version:
             known = ratified_commits(self._coordinator, self._store, table_id=base.table_id, location=base.location)
         if known.commit_policy.kind is not CommitPolicyKind.PUT_IF_ABSENT:
-            return None, CommitPolicyChanged(policy=known.commit_policy)
+            return attempt, CommitPolicyChanged(policy=known.commit_policy)
         if known.latest_version > base.version:
-            return None, VersionTaken(proposed_version=base.version + 1, winners=known)
-        prepared = self._prepare(transaction, base, CommitMode.PUT_IF_ABSENT)
-        return prepared, self._proposer.create(base, prepared)
+            return attempt, VersionTaken(proposed_version=base.version + 1, winners=known)
+        return attempt, self._create(attempt)
+
+    def _create(self, attempt: Attempt) -> CommitOutcome:
+        return create(attempt, coordinator=self._coordinator, settings=self._settings)
 
     def exceeded(self, transaction: Transaction, rebase: Rebase) -> CommitRetriesExceededError:
         """The error after the last attempt."""
@@ -138,7 +118,7 @@ class TableCommitter:
             winning_versions=tuple(winner.version for winner in winners),
         )
 
-    def _prepare(self, transaction: Transaction, base: Snapshot, mode: CommitMode | None) -> PreparedCommit:
+    def _prepare(self, transaction: Transaction, base: Snapshot, mode: CommitMode | None) -> Attempt:
         """One attempt on ``base``; with mode None the table's policy chooses by size."""
         rules = ProposalRules(
             mode=mode,
@@ -146,7 +126,8 @@ class TableCommitter:
             published_version=self._post_commit.publication.unreported_published_version(base.version),
             copied_content_bytes=self._settings.copied_content_bytes,
         )
-        return prepare_commit(transaction, base, store=self._store, rules=rules)
+        prepared = prepare_commit(transaction, base, store=self._store, rules=rules)
+        return Attempt(base=base, prepared=prepared, store=self._store)
 
     def finish(
         self, transaction: Transaction, rebase: Rebase, prepared: PreparedCommit, outcome: Ratified, *, attempt: int

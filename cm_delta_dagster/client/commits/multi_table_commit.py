@@ -1,40 +1,29 @@
-"""Commits one transaction of each of several tables: all are ratified, or none (protocol heading "Commit Protocol").
+"""Commits one transaction of each of some tables: all are ratified, or none (protocol heading "Commit Protocol").
 
-Each transaction is staged and rebased by itself. The catalog ratifies the proposals in one transaction. If a version is taken,
-the transaction of that table is rebased over its winners, and all are proposed again. Publication and the other post-commit hooks
-run for each table.
+Each transaction is staged and rebased by itself; a rebase repeats none of the user's computation. The catalog ratifies the
+proposals in one transaction. If a version is taken, the transaction of that table is rebased over its winners, and all are
+proposed again. Publication and the other post-commit hooks run for each table. A commit of one table is the same with one part;
+it alone can wait for an approval, or be made by creating its file.
 """
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy
-from cm_delta_dagster.catalog.ratification import (
-    CommitPolicyChanged,
-    MultiTableOutcome,
-    Ratified,
-    RatifiedTogether,
-    RefusedTogether,
-)
-from cm_delta_dagster.client.commits.backoff import attempts
+from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitPolicyChanged, Ratified, VersionTaken
 from cm_delta_dagster.client.commits.committer import TableCommitter
+from cm_delta_dagster.client.commits.outcomes import Attempt, propose
+from cm_delta_dagster.client.commits.parked_commit import request_approval
 from cm_delta_dagster.client.commits.proposal import PreparedCommit
 from cm_delta_dagster.client.commits.rebase import Rebase
 from cm_delta_dagster.client.commits.transaction import Committed, Transaction
 from cm_delta_dagster.client.settings import ClientSettings
-from cm_delta_dagster.errors import (
-    CatalogUnavailableError,
-    CommitRejectedError,
-    CommitStateUnknownError,
-    TableNotFoundError,
-)
+from cm_delta_dagster.errors import ApprovalRequiredError, CommitRejectedError
 
-_log = logging.getLogger(__name__)
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
@@ -58,7 +47,7 @@ class RatifiedPart:
 
 
 class MultiTableCommit:
-    """The commit of several tables. Call :meth:`ratify`, then :meth:`finish`; each once.
+    """The commit of one or several tables. Call :meth:`ratify`, then :meth:`finish`; each once.
 
     Args:
         parts: one for each table, at least one.
@@ -76,34 +65,29 @@ class MultiTableCommit:
         """Have the catalog ratify all transactions.
 
         Raises:
+            ApprovalRequiredError: the commit of the only table waits for an approval.
             CommitConflictError: a winner changed data that a transaction depends on; the message names table and winner.
-            CommitRejectedError: the catalog refused a proposal for another reason than the version, or the commits of a table
-                are made by creating files.
+            CommitRejectedError: the catalog refused a proposal for another reason than the version, or the commits of one of
+                several tables are made by creating files.
             CommitRetriesExceededError: every attempt conflicted with compatible commits of other writers.
             CommitStateUnknownError: the catalog did not answer, and the outcome is unknown. After every other error nothing is
                 ratified.
         """
         rebases = [part.committer.begin(part.transaction) for part in self._parts]
-        for attempt in range(self._settings.max_commit_attempts):
-            with self._wait(rebases, attempt) as has_waited:
+        for number in range(self._settings.max_commit_attempts):
+            with self._wait(rebases, number) as has_waited:
                 if has_waited:
                     for rebase in rebases:
                         rebase.catch_up()
-                for rebase in rebases:
-                    check_through_catalog(rebase.base.identifier, rebase.base.commit_policy)
-                prepared = self._for_all(self._prepare, list(zip(self._parts, rebases, strict=True)))
-                outcome = self._propose(prepared)
-            if isinstance(outcome, RatifiedTogether):
-                return tuple(
-                    RatifiedPart(
-                        rebase=rebase,
-                        prepared=ready,
-                        outcome=outcome.commits[rebase.base.table_id],
-                        attempt=attempt,
-                    )
-                    for rebase, ready in zip(rebases, prepared, strict=True)
-                )
-            refused = self._rebase(rebases, outcome)
+                tries, outcomes = self._attempt(rebases)
+            parts = tuple(
+                RatifiedPart(rebase=rebase, prepared=attempt.prepared, outcome=outcome, attempt=number)
+                for rebase, attempt in zip(rebases, tries, strict=True)
+                if isinstance(outcome := outcomes.get(rebase.base.table_id), Ratified)
+            )
+            if len(parts) == len(rebases):
+                return parts
+            refused = self._rebase(rebases, outcomes)
         raise self._parts[refused].committer.exceeded(self._parts[refused].transaction, rebases[refused])
 
     def finish(self, ratified: Sequence[RatifiedPart]) -> tuple[Committed, ...]:
@@ -118,7 +102,25 @@ class MultiTableCommit:
         with self._parts[chosen].committer.lock.attempt(rebases[chosen].base, attempt) as has_waited:
             yield has_waited
 
-    def _prepare(self, part: tuple[TableCommit, Rebase]) -> PreparedCommit:
+    def _attempt(self, rebases: Sequence[Rebase]) -> tuple[Sequence[Attempt], Mapping[str, CommitOutcome]]:
+        """Prepare and propose the next version of each table, in their order; the outcomes by table id."""
+        if len(rebases) == 1 and not rebases[0].base.commit_policy.through_catalog:
+            base, part = rebases[0].base, self._parts[0]
+            attempt, outcome = part.committer.create_if_permitted(part.transaction, base)
+            return [attempt], {base.table_id: outcome}
+        for rebase in rebases:
+            check_through_catalog(rebase.base.identifier, rebase.base.commit_policy)
+        tries = self._for_all(self._prepare, list(zip(self._parts, rebases, strict=True)))
+        try:
+            outcomes = propose(tries, coordinator=self._coordinator, settings=self._settings)
+        except ApprovalRequiredError:
+            (attempt,), (part,) = tries, self._parts
+            request_approval(part.transaction, attempt.base, attempt.prepared, coordinator=self._coordinator)
+            # It needs none any more: propose it again.
+            outcomes = {attempt.base.table_id: CommitPolicyChanged(policy=attempt.base.commit_policy)}
+        return tries, outcomes
+
+    def _prepare(self, part: tuple[TableCommit, Rebase]) -> Attempt:
         return part[0].committer.prepare(part[0].transaction, part[1].base)
 
     def _finish(self, part: tuple[TableCommit, RatifiedPart]) -> Committed:
@@ -127,52 +129,19 @@ class MultiTableCommit:
             commit.transaction, done.rebase, done.prepared, done.outcome, attempt=done.attempt
         )
 
-    def _rebase(self, rebases: Sequence[Rebase], outcome: RefusedTogether) -> int:
-        """Rebase the transactions whose versions are taken. Returns the position of one of them."""
+    def _rebase(self, rebases: Sequence[Rebase], outcomes: Mapping[str, CommitOutcome]) -> int:
+        """Rebase the transactions that were not ratified. Returns the position of one of them."""
         refused = 0
         for position, rebase in enumerate(rebases):
-            refusal = outcome.refusals.get(rebase.base.table_id)
-            if isinstance(refusal, CommitPolicyChanged):
-                raise _not_through_catalog(rebase.base.identifier)
-            if refusal is not None:
-                rebase.apply(refusal.winners)
+            outcome = outcomes.get(rebase.base.table_id)
+            if isinstance(outcome, CommitPolicyChanged):
+                if len(rebases) > 1:
+                    raise _not_through_catalog(rebase.base.identifier)
+                rebase.base = replace(rebase.base, commit_policy=outcome.policy)
+            elif isinstance(outcome, VersionTaken):
+                rebase.apply(outcome.winners)
                 refused = position
         return refused
-
-    def _propose(self, prepared: Sequence[PreparedCommit]) -> MultiTableOutcome:
-        """Propose all; if the catalog does not answer, again.
-
-        The catalog compares each proposal with the commits that it has: it answers a proposal that it ratified before as
-        repeated, and the same proposals are never ratified twice.
-        """
-        snapshots = [part.transaction.snapshot for part in self._parts]
-        proposals = {snapshot.table_id: ready.proposal for snapshot, ready in zip(snapshots, prepared, strict=True)}
-        last: CatalogUnavailableError | None = None
-        for _ in attempts(self._settings, self._settings.max_resolve_attempts):
-            try:
-                return self._coordinator.commit_together(proposals)
-            except TableNotFoundError as error:
-                if last is None:
-                    raise
-                raise self._unknown(prepared, f"{last} Then one of the tables was dropped: {error}") from error
-            except CatalogUnavailableError as error:
-                names = ", ".join(snapshot.identifier for snapshot in snapshots)
-                _log.warning("No answer to the proposal of commits to %s: %s", names, error)
-                last = error
-        raise self._unknown(prepared, str(last)) from last
-
-    def _unknown(self, prepared: Sequence[PreparedCommit], reason: str) -> CommitStateUnknownError:
-        commits = ", ".join(
-            f"version {ready.version} of {part.transaction.snapshot.identifier} (txnId {part.transaction.txn_id})"
-            for part, ready in zip(self._parts, prepared, strict=True)
-        )
-        return CommitStateUnknownError(
-            f"The catalog did not answer whether it ratified these commits: {commits}. ({reason}) Either all of them become "
-            "visible or none; nothing was deleted. Once the catalog answers again, look for one of these txnIds in the history "
-            "of its table before you retry.",
-            txn_id=self._parts[0].transaction.txn_id,
-            version=prepared[0].version,
-        )
 
     def _for_all(self, work: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
         """Run ``work`` for each item, concurrently if the settings allow it; an error is raised when all have ended."""

@@ -72,7 +72,7 @@ class Committed:
 
 
 class Committer(typing.Protocol):
-    """What a transaction needs to become a version; implemented by ``client.commits.committer`` and by tables whose writes wait."""
+    """What a transaction needs to become a version; implemented by tables."""
 
     def commit(self, transaction: "Transaction") -> Committed: ...
 

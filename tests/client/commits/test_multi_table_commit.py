@@ -140,12 +140,19 @@ def test_an_unanswered_proposal_is_resolved_for_the_whole(lake: Lake, tables: Tw
 
 def test_an_outcome_that_stays_unknown_is_an_error_that_names_every_commit(lake: Lake, tables: Two) -> None:
     """CM-W4"""
-    lake.catalog.fails_after = lambda method, _: (
-        CatalogUnavailableError("No answer, for the test.") if method == "commit_together" else None
-    )
+    proposed = list[str]()
+
+    def fail(method: str, _: object) -> Exception | None:
+        if method == "commit_together" or proposed:
+            proposed.append(method)
+            return CatalogUnavailableError("No answer, for the test.")
+        return None
+
+    lake.catalog.fails_after = fail
     one = multi(lake.client, tables)
     with pytest.raises(CommitStateUnknownError, match=r"main\.test\.\w+ \(txnId .*main\.test\.\w+ \(txnId"):
         one.ratify()
+    lake.catalog.fails_after = lambda *_: None
     assert versions(lake, tables) == [1, 1], "it was ratified, and nothing was deleted"
 
 
