@@ -45,6 +45,13 @@ _SUSPECT = (
     r"|^([A-Za-z][A-Za-z0-9+.\-]*:)?(/+[^/]*)?(/|\.|%2[Ee])*$"
 )
 """What paths with a flaw match, and some others."""
+_TAIL = "%[89ABab][0-9A-Fa-f]"
+_CHARACTER = (
+    rf"%(?:[Cc][2-9A-Fa-f]|[Dd][0-9A-Fa-f]){_TAIL}"
+    rf"|%(?:[Ee]0%[ABab][0-9A-Fa-f]|[Ee][1-9A-Ca-cEeFf]{_TAIL}|[Ee][Dd]%[89][0-9A-Fa-f]){_TAIL}"
+    rf"|%(?:[Ff]0%[9ABab][0-9A-Fa-f]|[Ff][1-3]{_TAIL}|[Ff]4%8[0-9A-Fa-f]){_TAIL}{_TAIL}"
+)
+"""A character beyond ASCII in UTF-8, percent-encoded."""
 _SUSPECT_NAMES = r"^[./]*[%_]|/$"
 _SUSPECT_PLAIN = ((pc.starts_with, "_"), (pc.match_substring, "\0"))
 """Paths of the log, of directories and with U+0000 match, and some others."""
@@ -161,8 +168,13 @@ def _special_paths(paths: pa.ChunkedArray) -> pa.Array:
     return array.take(pa.array([] if rows is None else rows, pa.int64()))
 
 
-def _are_suspect(paths: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
-    return pc.fill_null(pc.match_substring_regex(paths, _SUSPECT), False)
+def _are_suspect(paths: pa.Array) -> pa.BooleanArray:
+    are_suspect = pc.fill_null(pc.match_substring_regex(paths, _SUSPECT), False)
+    if not pc.any(are_suspect).as_py():
+        return are_suspect
+    # Neither a hexadecimal digit nor a part of another form: what is damaged around a character stays damaged.
+    without = pc.replace_substring_regex(paths.filter(are_suspect), _CHARACTER, "x")
+    return pc.replace_with_mask(are_suspect, are_suspect, pc.match_substring_regex(without, _SUSPECT))
 
 
 def is_absolute_path(path: str) -> bool:

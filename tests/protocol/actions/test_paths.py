@@ -15,6 +15,8 @@ from cm_delta_dagster.protocol.actions.paths import (
     encode_path,
     file_key,
     file_keys,
+    first_flaw,
+    flaw_of_log_path,
     folded_name,
     folded_names,
     hive_unescape,
@@ -22,6 +24,7 @@ from cm_delta_dagster.protocol.actions.paths import (
     partition_directory,
     relative_file_keys,
     resolve_path,
+    suspect_paths,
 )
 
 texts = st.text(st.characters(codec="utf-8"), min_size=1)
@@ -261,3 +264,69 @@ def test_plain_paths_are_their_own_keys_and_are_not_copied() -> None:
     """REC-14."""
     paths = pa.array(["day=1/a.parquet", "b.parquet"])
     assert relative_file_keys("file:///t", paths) is paths
+
+
+_PIECES = (
+    *(
+        "a",
+        "/",
+        ".",
+        "..",
+        "%",
+        "%4",
+        "%2",
+        "x",
+        "0",
+        "%25",
+        "%2F",
+        "%2E",
+        "%00",
+        "file:",
+        "s3://b",
+        "%C3%A9",
+        "%e4%b8%ad",
+    ),
+    *(
+        "%F0%9F%98%80",
+        "%C0%80",
+        "%C3",
+        "%A9",
+        "%E0%80%80",
+        "%ED%A0%80",
+        "%F4%90%80%80",
+        "%F0%80%80%80",
+        "%E4%B8",
+        "%FF",
+    ),
+)
+
+
+@settings(max_examples=1000)
+@given(st.lists(st.lists(st.sampled_from(_PIECES), max_size=6).map("".join), max_size=8))
+def test_paths_with_a_flaw_are_suspect(paths: list[str]) -> None:
+    suspects = suspect_paths(pa.chunked_array([paths], pa.string())).to_pylist()
+    flaws = [(row, flaw) for row, path in enumerate(paths) if (flaw := flaw_of_log_path(path)) is not None]
+    assert {paths[row] for row, _ in flaws} <= set(suspects)
+    assert first_flaw(pa.array(paths, pa.string())) == (flaws[0] if flaws else None)
+
+
+def test_escaped_characters_beyond_ascii_are_not_suspect() -> None:
+    codes = (
+        0x80,
+        0x7FF,
+        0x800,
+        0xFFF,
+        0x1000,
+        0xCFFF,
+        0xD7FF,
+        0xE000,
+        0xFFFF,
+        0x10000,
+        0x3FFFF,
+        0x40000,
+        0xFFFFF,
+        0x10FFFF,
+    )
+    paths = [f"city={quote(chr(code))}/part{quote(chr(code))}" for code in codes]
+    both = pa.chunked_array([[*paths, *(path.replace("%", "%25") for path in paths), *map(str.lower, paths)]])
+    assert suspect_paths(both).to_pylist() == []

@@ -1,6 +1,8 @@
 """The checks of a proposed commit refuse the same commits in columns and line by line."""
 
+import itertools
 import json
+import uuid
 from dataclasses import replace
 
 import pyarrow as pa
@@ -8,9 +10,16 @@ import pytest
 
 from cm_delta_dagster.errors import IllegalCommitError
 from cm_delta_dagster.protocol.actions.commit_json import LARGE_COMMIT_BYTES, decode_commit
+from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, DELETION_VECTOR_TYPE
 from cm_delta_dagster.protocol.actions.json_columns import strict_file_actions
 from cm_delta_dagster.protocol.commits.proposal_checks.content import check_content
-from cm_delta_dagster.protocol.commits.proposal_checks.file_columns import suspect_statistics
+from cm_delta_dagster.protocol.commits.proposal_checks.file_columns import (
+    flaw_of_files,
+    suspect_statistics,
+    suspect_vectors,
+)
+from cm_delta_dagster.protocol.commits.proposal_rules import FOREIGN_RULES
+from cm_delta_dagster.protocol.features.deletion_vectors import encode_relative_name
 from tests.support.unreadable_commits import CASES, REFUSED, Reading, UnreadableCommit, line_of, vector_of
 
 GOOD = UnreadableCommit(name="", action="", field="", reading=Reading.WORKS)
@@ -102,6 +111,54 @@ def test_only_odd_lines_and_few_others_are_parsed_one_by_one(odd: tuple[str, ...
     assert len(files.others) - 2 <= 64 * len(odd)
     assert files.adds.num_rows + files.removes.num_rows + len(files.others) == len(lines) + 2
     assert check_content(_data(line_of("txn"), good=tuple(lines))).absolute_paths == ()
+
+
+_NAME = encode_relative_name(uuid.UUID(int=7))
+_TEXTS = (
+    "",
+    "a",
+    _NAME,
+    f"ab{_NAME}",
+    f"../{_NAME}",
+    f"a/{_NAME}",
+    "%$#00" * 4,
+    "a\u00e9" + _NAME,
+    _NAME[:-1] + " ",
+    "s3://b/v.bin",
+)
+
+
+def test_vectors_in_columns_have_the_flaws_of_each() -> None:
+    rule = FOREIGN_RULES["add"]["deletionVector"][1]
+    num_flaws = 0
+    for kind, text, offset, size, cardinality in itertools.product(
+        ("u", "i", "p", "x", None), (*_TEXTS, None), (None, 1, -1), (40, -1, None), (2, -1, None)
+    ):
+        vector = {
+            "storageType": kind,
+            "pathOrInlineDv": text,
+            "offset": offset,
+            "sizeInBytes": size,
+            "cardinality": cardinality,
+        }
+        row = {"path": "a", "partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
+        files = pa.Table.from_pylist([row | {"deletionVector": vector}], schema=ADD_SCHEMA)
+        why = rule(vector)
+        assert flaw_of_files("add", files) == (None if why is None else ("deletionVector", why)), vector
+        num_flaws += why is not None
+    assert 0 < num_flaws < 5 * (len(_TEXTS) + 1) * 27
+
+
+def test_usual_vectors_are_not_checked_one_by_one() -> None:
+    usual = [
+        {"storageType": kind, "pathOrInlineDv": text, "offset": offset, "sizeInBytes": 40, "cardinality": 2}
+        for kind, text, offset in (
+            ("u", _NAME, 1),
+            ("u", f"aB3{_NAME}", None),
+            ("i", "wi5b=000010000siXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L", None),
+        )
+    ]
+    assert suspect_vectors(pa.array(usual, DELETION_VECTOR_TYPE)).to_pylist() == []
 
 
 def test_only_odd_statistics_and_few_others_are_parsed_one_by_one() -> None:

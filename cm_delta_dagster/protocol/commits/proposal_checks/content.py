@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cm_delta_dagster.errors import CorruptLogError, IllegalCommitError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.actions.action_fields import domain_of, metadata_of, protocol_of
@@ -243,8 +244,10 @@ def _absolute_paths(content: ProposedContent) -> tuple[str, ...]:
             paths += _vector_path(fields.get("deletionVector"))
     for action, files in content.files.items():
         paths += absolute_paths_of(files["path"]).to_pylist()
-        for vector in files["deletionVector"].drop_null().to_pylist() if action == "add" else ():
-            paths += _vector_path(vector)
+        if action == "add":
+            vectors = files["deletionVector"]
+            of_path = vectors.filter(pc.equal(pc.struct_field(vectors, "storageType"), "p"))
+            paths += pc.struct_field(of_path, "pathOrInlineDv").to_pylist()
     return tuple(dict.fromkeys(paths))
 
 

@@ -20,6 +20,10 @@ _MAX_REFUSED = 64
 """A range of statistics that is not right is divided into ``_RANGES``, so often in one commit."""
 _MAX_BRACKETS = 64
 """Brackets of statistics up to which the parser of columns, which recurses, reads them."""
+# Five characters of Z85, of which the first is below 82: the group has 32 bits, whatever the others are.
+_GROUP = r"[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@][0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{4}"
+_USUAL_VECTORS = {"u": rf"^[0-9A-Za-z]*({_GROUP}){{4}}$", "i": rf"^({_GROUP})+$"}
+"""What ``pathOrInlineDv`` usually is, by the storage type: a prefix and a UUID, or a bitmap. All texts of this form are right."""
 
 
 def flaw_of_files(action: str, files: pa.Table) -> tuple[str, str] | None:
@@ -41,12 +45,27 @@ def _suspects(field: pa.Field, column: pa.ChunkedArray) -> Iterator[object]:
     """The values of a column that decide whether all of its values are right."""
     if pa.types.is_integer(field.type):
         yield from (pc.min(column).as_py(), pc.max(column).as_py())
-    elif pa.types.is_struct(field.type):
-        yield from column.drop_null().to_pylist()
+    elif field.name == "deletionVector":
+        yield from suspect_vectors(_combined(column.drop_null())).to_pylist()
     elif field.name == "path":
         yield from suspect_paths(column).to_pylist()
     elif field.name == "stats":
         yield from suspect_statistics(column.drop_null())
+
+
+def suspect_vectors(vectors: pa.StructArray) -> pa.StructArray:
+    """The deletion vectors that must be checked by themselves: those whose texts or numbers are not of the usual form."""
+    kinds, texts = (pc.struct_field(vectors, name) for name in ("storageType", "pathOrInlineDv"))
+    are_right = pc.or_(
+        *(
+            pc.and_(pc.equal(kinds, kind), pc.match_substring_regex(texts, pattern))
+            for kind, pattern in _USUAL_VECTORS.items()
+        )
+    )
+    for name, is_required in (("offset", False), ("sizeInBytes", True), ("cardinality", True)):
+        is_count = pc.greater_equal(pc.struct_field(vectors, name), 0)
+        are_right = pc.and_(are_right, pc.fill_null(is_count, not is_required))
+    return vectors.filter(pc.invert(pc.fill_null(are_right, False)))
 
 
 def suspect_statistics(texts: pa.ChunkedArray) -> Iterator[str]:
