@@ -24,7 +24,6 @@ from cm_delta_dagster.protocol.schema.types import (
     DecimalType,
     MapType,
     StructType,
-    walk_types,
 )
 
 PRIMITIVE, SHORT_STRING, OBJECT, ARRAY = range(4)
@@ -43,23 +42,6 @@ _WIDTH = {
     NULL: 0, TRUE: 0, FALSE: 0, **_INTEGER_WIDTH, DOUBLE: 8, DECIMAL4: 5, DECIMAL8: 9, DECIMAL16: 17, DATE: 4,
     TIMESTAMP: 8, TIMESTAMP_NTZ: 8, FLOAT: 4, TIME: 8, TIMESTAMP_NANOS: 8, TIMESTAMP_NTZ_NANOS: 8, UUID: 16,
 }  # fmt: skip
-
-
-def variant_columns_to_json(table: pa.Table, schema: StructType) -> pa.Table:
-    """``table``, with every top-level column that holds a variant at any depth as JSON text.
-
-    Args:
-        table: rows of ``schema`` (or of some of its columns) as the readers of this package return them.
-
-    Raises:
-        CorruptLogError: the bytes of a variant are damaged.
-    """
-    for position, name in enumerate(table.column_names):
-        item = schema.field(name)
-        if item is not None and VARIANT in walk_types(item.type):
-            chunks = [pa.array(json_texts(chunk, item.type), pa.string()) for chunk in table.column(position).chunks]
-            table = table.set_column(position, name, pa.chunked_array(chunks, pa.string()))
-    return table
 
 
 def json_texts(array: pa.Array, data_type: DataType) -> list[str | None]:

@@ -218,7 +218,7 @@ def test_files_may_lie_anywhere_below_the_table(data_files: DataFiles) -> None:
         pq.write_table(_ids(4), data_files.root / name)
         vector = DeletionVectorDescriptor(
             storage_type="u",
-            path_or_inline_dv=encode_relative_name(unique, prefix="ab"),
+            path_or_inline_dv="ab" + encode_relative_name(unique),
             offset=offsets[count - 1],
             size_in_bytes=len(bitmaps[count - 1]),
             cardinality=count,

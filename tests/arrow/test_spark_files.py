@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from cm_delta_dagster.arrow.variant import variant_columns_to_json
 from cm_delta_dagster.protocol.schema.types import VARIANT, StructType
 from cm_delta_dagster.spark.expressions.schema import from_spark
 from tests.arrow.data_files import DataFiles, columns
 from tests.support.actions import add_file
+from tests.support.variant_texts import variant_columns_to_json
 
 
 @contextmanager

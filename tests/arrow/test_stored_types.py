@@ -12,7 +12,7 @@ from cm_delta_dagster.arrow.data_files import DataFile
 from cm_delta_dagster.arrow.stored_types import has_filter, plain_list
 from cm_delta_dagster.errors import CorruptLogError, StorageError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.predicates.sql_parser import parse_predicate
-from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_type
+from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema
 from cm_delta_dagster.protocol.schema.types import LONG, STRING, ArrayType, DataType, MapType, StructField, StructType
 from tests.arrow.data_files import DataFiles, columns
 from tests.support.stored_types import STORED_TYPES, StoredType
@@ -20,7 +20,8 @@ from tests.support.stored_types import STORED_TYPES, StoredType
 
 def _places(case: StoredType) -> dict[str, tuple[pa.Array, DataType, list[Any]]]:
     """The column at each place: its array, its type in the table, and its values as they are read."""
-    array, wanted, values = case.array(), from_arrow_type(case.plain), case.expected
+    array, values = case.array(), case.expected
+    wanted = from_arrow_schema(pa.schema([("c", case.plain)])).fields[0].type
     ends = pa.array([0, 1, 2, 3], pa.int32())
     struct = StructType((StructField("x", wanted),))
     places: dict[str, tuple[pa.Array, DataType, list[Any]]] = {

@@ -12,16 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cm_delta_dagster.arrow.shredding import unshredded
-from cm_delta_dagster.arrow.variant import (
-    double_text,
-    float_text,
-    json_texts,
-    variant_columns_to_json,
-    variant_to_json,
-)
+from cm_delta_dagster.arrow.variant import double_text, float_text, json_texts, variant_to_json
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.schema.types import LONG, STRING, VARIANT, ArrayType, MapType, StructField, StructType
 from tests.arrow.data_files import DataFiles, columns
+from tests.support.variant_texts import variant_columns_to_json
 
 EMPTY = b"\x01\x00\x00"
 KEYS = b"\x01\x02\x00\x01\x03abc"

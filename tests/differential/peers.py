@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from cm_delta_dagster.client.snapshots.path_table import load_path_snapshot
 from cm_delta_dagster.operations.reading.read import read_snapshot
 from cm_delta_dagster.protocol.log.log_files import (
     ClassicCheckpointFile,
@@ -27,6 +26,7 @@ from cm_delta_dagster.protocol.log.log_files import (
 )
 from cm_delta_dagster.storage.stores import Stores
 from tests.support.cached_folders import PeerUnavailableError, cached_folder
+from tests.support.path_snapshots import load_path_snapshot
 
 DELTA_VERSION = "4.4.0"
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from cm_delta_dagster.client.snapshots.path_table import load_path_snapshot
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.operations.tables.alter import alter_table
@@ -33,6 +32,7 @@ from cm_delta_dagster.protocol.schema.types import StructField, StructType, walk
 from cm_delta_dagster.storage.stores import Stores
 from tests.differential.peers import DeltaSpark
 from tests.support.lake import Lake
+from tests.support.path_snapshots import load_path_snapshot
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -8,13 +8,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster import Connection, RetentionCheck, connect
-from cm_delta_dagster.client.snapshots.path_table import load_path_snapshot
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.protocol.actions.paths import decode_path
 from cm_delta_dagster.protocol.features.deletion_vectors import vector_files
 from cm_delta_dagster.storage.stores import Stores
 from tests.differential.peers import DeltaSpark, canonical, published_copy
+from tests.support.path_snapshots import load_path_snapshot
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 

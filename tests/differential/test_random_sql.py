@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster import Connection, connect
-from cm_delta_dagster.client.snapshots.path_table import load_path_snapshot
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.protocol.features.table_properties import default_properties
@@ -27,6 +26,7 @@ from tests.differential.random_sql import Shape, Statements, draw_shape
 from tests.differential.test_changes import their_changes
 from tests.differential.test_row_changes import COUNTED
 from tests.golden.check_dml import FREE_PROPERTIES, clean_schema, compare
+from tests.support.path_snapshots import load_path_snapshot
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(20_000)]
 

@@ -9,12 +9,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster import Connection, connect
-from cm_delta_dagster.client.snapshots.path_table import load_path_snapshot
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.storage.stores import Stores
 from tests.differential.peers import DeltaSpark, canonical
 from tests.golden.check_dml import FREE_PROPERTIES, clean_schema
+from tests.support.path_snapshots import load_path_snapshot
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow, pytest.mark.timeout(900)]
 

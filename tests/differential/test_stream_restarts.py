@@ -14,12 +14,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from cm_delta_dagster import Connection, DeltaTable, Idempotency, SchemaMode, connect
-from cm_delta_dagster.client.snapshots.path_table import load_path_snapshot
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.operations.writing.write_result import WriteOutcome, WriteResult
 from cm_delta_dagster.storage.stores import Stores
 from tests.differential.peers import DeltaSpark, canonical
+from tests.support.path_snapshots import load_path_snapshot
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow, pytest.mark.timeout(900)]
 

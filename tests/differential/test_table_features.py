@@ -21,13 +21,13 @@ from cm_delta_dagster import (
     StructType,
     connect,
 )
-from cm_delta_dagster.client.snapshots.path_table import load_path_snapshot
 from cm_delta_dagster.protocol.features.column_mapping import COLUMN_ID, PHYSICAL_NAME
 from cm_delta_dagster.protocol.features.protocol_evolution import with_features
 from cm_delta_dagster.protocol.schema.types import LONG, ArrayType, DataType, MapType, schema_to_json
 from cm_delta_dagster.spark.expressions.schema import from_spark
 from cm_delta_dagster.storage.stores import Stores
 from tests.differential.peers import DeltaSpark, canonical, our_rows, published_copy
+from tests.support.path_snapshots import load_path_snapshot
 
 COLUMNS = (
     Column("key", "bigint", identity=Identity(start=100, step=10)),

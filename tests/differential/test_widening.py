@@ -7,10 +7,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cm_delta_dagster import connect
-from cm_delta_dagster.client.snapshots.path_table import load_path_snapshot
 from cm_delta_dagster.storage.stores import Stores
 from tests.differential.peers import DeltaSpark, canonical
 from tests.golden.check_dml import clean_schema
+from tests.support.path_snapshots import load_path_snapshot
 from tests.support.widenings import COLUMNS, OFFERED, STORED
 
 pytestmark = pytest.mark.peers

@@ -230,7 +230,7 @@ OPERATIONS = {
 def contents(client: DeltaClient, name: str) -> Contents:
     """Return the live files of each readable version."""
     table = client.table(name)
-    first, last = table.version_range()
+    first, last = (table.commit_log().earliest_readable, table.commit_log().latest)
     return {
         version: frozenset(table.snapshot(version=version).files["path"].to_pylist())
         for version in range(first, last + 1)

@@ -200,7 +200,7 @@ def versions(client: DeltaClient, name: str) -> dict[int, tuple[Row, ...]]:
         table = client.table(name)
     except TableNotFoundError:
         return {}
-    first, last = table.version_range()
+    first, last = (table.commit_log().earliest_readable, table.commit_log().latest)
     return {version: rows_at(table, version) for version in range(first, last + 1)}
 
 

@@ -115,8 +115,8 @@ def rowids_arrow(path: str, version: int | None) -> pa.Table:
 
 
 def variant_arrow(path: str, version: int | None) -> pa.Table:
-    from cm_delta_dagster.arrow.variant import variant_columns_to_json
     from cm_delta_dagster.operations.reading.read_arrow import read_arrow as rows
+    from tests.support.variant_texts import variant_columns_to_json
 
     table = _table(path)
     return variant_columns_to_json(rows(table, version=version), table.snapshot(version=version).schema)

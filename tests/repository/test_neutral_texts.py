@@ -15,7 +15,7 @@ from cm_delta_dagster.cli.command_table import MODULES as COMMANDS
 from tests.repository.module_source import read_part
 from tests.repository.requirements import ROOT
 
-LAYERS = ("protocol", "client", "catalog", "storage", "spark", "arrow")
+LAYERS = ("protocol", "client", "catalog", "storage", "spark", "arrow", "operations", "orchestration")
 ALLOWED = {
     "protocol/predicates/sql_functions.py": "lists of functions of SQL",
     "arrow/dataset.py": "names methods of its own class, which stands for a dataset of pyarrow",

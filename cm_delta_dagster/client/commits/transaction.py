@@ -215,15 +215,6 @@ class Transaction:
             )
         self._domains[domain.domain] = domain
 
-    def remove_domain(self, name: str) -> None:
-        """Remove a metadata domain, which keeps its last configuration in the log; nothing if there is none.
-
-        Raises IllegalCommitError as :meth:`set_domain`.
-        """
-        domain = self.snapshot.domains.get(name)
-        if domain is not None:
-            self.set_domain(replace(domain, removed=True))
-
     def remove_all_domains(self) -> None:
         """Remove every metadata domain, of a table that is to lose the feature ``domainMetadata``."""
         self._domains.update({name: replace(domain, removed=True) for name, domain in self.snapshot.domains.items()})

@@ -325,8 +325,3 @@ def open_path_table(stores: StoreRegistry, location: str, *, time_zone: tzinfo |
     """
     root = normalise_location(location)
     return PathTable(location=root, store=stores.store_for(root), time_zone=time_zone)
-
-
-def load_path_snapshot(stores: StoreRegistry, location: str, *, version: int | None = None) -> Snapshot:
-    """:meth:`PathTable.snapshot` of the table at ``location``."""
-    return open_path_table(stores, location).snapshot(version=version)

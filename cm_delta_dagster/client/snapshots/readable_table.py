@@ -68,10 +68,6 @@ class ReadableTable(typing.Protocol):
         """:meth:`commits` without commit times; needs no snapshot. Raises the same errors."""
         ...
 
-    def version_range(self) -> tuple[int, int]:
-        """The oldest version that can be read, and the latest."""
-        ...
-
     def version_at_or_before(self, timestamp_ms: int) -> int:
         """The newest version whose commit time is <= ``timestamp_ms``.
 

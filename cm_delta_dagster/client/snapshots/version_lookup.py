@@ -25,11 +25,6 @@ class VersionLookup(ABC):
     def commit_log(self) -> CommitLog:
         """See :meth:`ReadableTable.commit_log`."""
 
-    def version_range(self) -> tuple[int, int]:
-        """The oldest version that can be read, and the latest."""
-        log = self.commit_log()
-        return log.earliest_readable, log.latest
-
     def version_at_or_before(self, timestamp_ms: int) -> int:
         """See :meth:`ReadableTable.version_at_or_before`."""
         return self.commit_log().version_at_or_before(timestamp_ms)

@@ -30,12 +30,10 @@ class FooterCheck:
     Attributes:
         num_files: data files whose footer was read.
         num_without_row_count: of these, files without a row count in the log.
-        num_vectors: deletion vectors that were read.
     """
 
     num_files: int
     num_without_row_count: int
-    num_vectors: int
     findings: tuple[Finding, ...]
 
 
@@ -87,7 +85,6 @@ def check_footers(
         num_without_row_count=sum(
             result.was_read and file.num_records is None for file, result in zip(files, results, strict=True)
         ),
-        num_vectors=sum(file.vector is not None for file in files),
         findings=tuple(_findings_by_problem(results, version=state.version)),
     )
 

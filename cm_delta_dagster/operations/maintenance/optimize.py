@@ -50,7 +50,6 @@ from cm_delta_dagster.operations.writing.table_files import (
     kept_row_ids,
     named_row_ids,
     scan_files,
-    scan_files_by_name,
 )
 from cm_delta_dagster.protocol.actions.actions import AddFile
 from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, partition_column, removes_of, size_of
@@ -339,7 +338,9 @@ def _shuffle(table: Table, snapshot: Snapshot, bins: Sequence[pa.Table], spark: 
         return _scan(table, snapshot, bins[0], spark).coalesce(1)
     files = pa.concat_tables(bins)
     row_ids = kept_row_ids(snapshot)
-    rows = named_row_ids(scan_files_by_name(table, snapshot, spark, files, snapshot.schema, row_ids=row_ids), row_ids)
+    rows = named_row_ids(
+        scan_files(table, snapshot, spark, files, snapshot.schema, row_ids=row_ids, with_files=True), row_ids
+    )
     locations = [absolute_locations(table.location, members["path"]) for members in bins]
     return together_by_bin(rows, locations, tasks=_num_tasks(bins, stored_partitions(snapshot), size_of(files)))
 

@@ -19,20 +19,19 @@ def aggregate(
     columns: Sequence[str] = (),
     where: Predicate | str | None = None,
     version: int | None = None,
-    timestamp_ms: int | None = None,
 ) -> MetadataAggregates:
     """The row count of the table, and the least and greatest value of ``columns``, as far as the log has them.
 
     Args:
         columns: top-level columns.
         where: condition on partition columns, SQL text or a predicate value; with any other condition all results are unknown.
-        version, timestamp_ms: the table at that version, or as of that time in epoch milliseconds.
+        version: the table at that version; the latest for None.
 
     Raises:
-        VersionNotFoundError: no such version or time.
+        VersionNotFoundError: no such version.
         InvalidArgumentError: an unknown column, or ``where`` is not a condition.
     """
-    snapshot = table.snapshot(version=version, timestamp_ms=timestamp_ms)
+    snapshot = table.snapshot(version=version)
     return metadata_aggregates(
         snapshot.files,
         columns,

@@ -127,9 +127,7 @@ def create_if_missing(
     return attempt.table
 
 
-def open_or_create(
-    client: DeltaClient, *, identifier: TableIdentifier | str, design: TableDesign, context: CommitContext = NO_CONTEXT
-) -> Table:
+def open_or_create(client: DeltaClient, *, identifier: TableIdentifier | str, design: TableDesign) -> Table:
     """Open the table of that name, or create it empty if it does not exist. Several clients may call this concurrently.
 
     Of a table that exists, only the columns and the partition columns of ``design`` are compared.
@@ -139,7 +137,7 @@ def open_or_create(
             columns differ.
         CmDeltaError: as :func:`create_if_missing`.
     """
-    table = create_if_missing(client, identifier=identifier, design=lambda: design, context=context)
+    table = create_if_missing(client, identifier=identifier, design=lambda: design)
     reconcile_schemas(table.snapshot().schema, design.schema, mode=SchemaMode.STRICT)
     check_partitioning(table, design.partition_columns)
     return table

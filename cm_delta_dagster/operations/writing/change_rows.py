@@ -22,7 +22,7 @@ from cm_delta_dagster.operations.writing.table_files import (
     check_row_counts,
     hidden_columns,
     rows_of_files,
-    scan_files_by_name,
+    scan_files,
 )
 from cm_delta_dagster.operations.writing.write_transaction import WriteTransaction
 from cm_delta_dagster.protocol.actions.paths import file_keys
@@ -421,4 +421,4 @@ class RowChangeRun:
         return scan(self.session, store=store, layout=layout, request=request) if rows is None else rows
 
     def _scan_by_name(self, files: pa.Table) -> DataFrame:
-        return scan_files_by_name(self.write.table, self.snapshot, self.session, files, self.query.schema)
+        return scan_files(self.write.table, self.snapshot, self.session, files, self.query.schema, with_files=True)

@@ -33,27 +33,18 @@ def scan_files(
     schema: StructType,
     *,
     row_ids: RowIdColumns | None = None,
+    with_files: bool = False,
 ) -> DataFrame:
-    """Read some files of the table; with ``row_ids`` also the ids and commit versions of rows, last."""
+    """Read some files of the table.
+
+    Args:
+        row_ids: adds the ids and commit versions of rows, last.
+        with_files: adds the file of each row and its position there.
+    """
     layout = replace(snapshot.layout, schema=schema)
     request = ScanRequest(files=files, row_tracking=row_ids)
-    return scan(session, store=table.store, layout=layout, request=request)
-
-
-def scan_files_by_name(
-    table: WriteTarget,
-    snapshot: Snapshot,
-    session: SparkSession,
-    files: pa.Table,
-    schema: StructType,
-    *,
-    row_ids: RowIdColumns | None = None,
-) -> DataFrame:
-    """As :func:`scan_files`, with the file of each row and its position there."""
-    layout = replace(snapshot.layout, schema=schema)
-    return scan_with_files(
-        session, store=table.store, layout=layout, request=ScanRequest(files=files, row_tracking=row_ids)
-    )
+    read = scan_with_files if with_files else scan
+    return read(session, store=table.store, layout=layout, request=request)
 
 
 def kept_row_ids(snapshot: Snapshot) -> RowIdColumns | None:

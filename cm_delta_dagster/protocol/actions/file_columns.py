@@ -91,27 +91,6 @@ def adds_to_table(files: Iterable[AddFile]) -> pa.Table:
     )
 
 
-def removes_to_table(files: Iterable[RemoveFile]) -> pa.Table:
-    """``files`` as columns of ``REMOVE_SCHEMA``."""
-    rows = list(files)
-    return pa.table(
-        {
-            "path": [file.path for file in rows],
-            "deletionTimestamp": [file.deletion_timestamp for file in rows],
-            "dataChange": [file.data_change for file in rows],
-            "extendedFileMetadata": [file.extended_file_metadata for file in rows],
-            "partitionValues": [_items(file.partition_values) for file in rows],
-            "size": [file.size for file in rows],
-            "stats": [file.stats for file in rows],
-            "tags": [_items(file.tags) for file in rows],
-            "deletionVector": [deletion_vector_fields(file.deletion_vector) for file in rows],
-            "baseRowId": [file.base_row_id for file in rows],
-            "defaultRowCommitVersion": [file.default_row_commit_version for file in rows],
-        },
-        schema=REMOVE_SCHEMA,
-    )
-
-
 def table_to_adds(files: pa.Table) -> list[AddFile]:
     """The rows as values; only for the few files that a transaction changes."""
     return [

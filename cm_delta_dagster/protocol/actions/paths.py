@@ -405,13 +405,6 @@ def hive_unescape(value: str) -> str:
     return _HIVE_ESCAPE.sub(lambda match: chr(int(match[1], 16)), value)
 
 
-def partition_directory(values: "list[tuple[str, str | None]]") -> str:
-    """Decoded directory ``a=1/b=x`` of (name, text) pairs; the empty string without pairs. Null becomes Hive's default name."""
-    return "/".join(
-        f"{hive_escape(name)}={HIVE_DEFAULT_PARTITION if not text else hive_escape(text)}" for name, text in values
-    )
-
-
 def _root_of(table_location: str) -> str:
     """Scheme and host of a location, which an absolute path without a scheme is relative to."""
     match = _SCHEME.match(table_location)

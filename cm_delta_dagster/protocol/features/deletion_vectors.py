@@ -21,8 +21,6 @@ from cm_delta_dagster.protocol.actions.paths import resolve_path
 PORTABLE_MAGIC = 1681511377
 LEGACY_MAGIC = 1681511376
 FILE_FORMAT_VERSION = 1
-FIRST_OFFSET = 1
-"""Position of the first deletion vector of a file: after the version byte."""
 
 _Z85_ALPHABET = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _Z85_VALUES = {character: value for value, character in enumerate(_Z85_ALPHABET)}
@@ -125,9 +123,9 @@ def _relative_name(text: str) -> str:
     return f"{prefix}/{name}" if prefix else name
 
 
-def encode_relative_name(file_id: uuid.UUID, *, prefix: str = "") -> str:
-    """``pathOrInlineDv`` of a file ``deletion_vector_<file_id>.bin`` under ``prefix``."""
-    return prefix + z85_encode(file_id.bytes)
+def encode_relative_name(file_id: uuid.UUID) -> str:
+    """``pathOrInlineDv`` of a file ``deletion_vector_<file_id>.bin`` beside the log."""
+    return z85_encode(file_id.bytes)
 
 
 # Bitmaps

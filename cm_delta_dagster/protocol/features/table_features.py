@@ -192,11 +192,6 @@ FEATURES: Mapping[str, Feature] = {
 }
 """The features that this client knows, by name. It refuses tables that list other features."""
 
-SUPPORTED_READER_FEATURES = frozenset(
-    item.name for item in FEATURES.values() if item.kind is FeatureKind.READER_WRITER and item.read is Support.FULL
-)
-SUPPORTED_WRITER_FEATURES = frozenset(item.name for item in FEATURES.values() if item.write is Support.FULL)
-
 
 # --- features of a protocol -------------------------------------------------------------------------------------------
 

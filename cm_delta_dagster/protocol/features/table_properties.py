@@ -103,17 +103,6 @@ class TableProperties:
         return self._interval("delta.deletedFileRetentionDuration", "interval 7 days")
 
     @property
-    def set_transaction_retention_ms(self) -> int | None:
-        """How long ``txn`` actions are kept, in milliseconds; None = forever."""
-        key = "delta.setTransactionRetentionDuration"
-        return self._interval(key, "") if key in self.configuration else None
-
-    @property
-    def enable_expired_log_cleanup(self) -> bool:
-        """Whether writers may delete expired log files; default true."""
-        return self._boolean("delta.enableExpiredLogCleanup", default="true")
-
-    @property
     def data_skipping_num_indexed_cols(self) -> int:
         """Number of leading leaf columns with statistics; -1 = all; default 32."""
         key = "delta.dataSkippingNumIndexedCols"

@@ -100,12 +100,3 @@ OVER_ROWS = words(
     """
 )
 """Built-in functions over several rows, which Spark refuses in a condition."""
-
-RAW_ONLY = words(
-    """
-    collations from_avro from_protobuf from_xml java_method python_worker_logs reflect schema_of_avro
-    schema_of_xml sql_keywords to_avro to_protobuf to_xml try_reflect xpath xpath_boolean xpath_double
-    xpath_float xpath_int xpath_long xpath_number xpath_short xpath_string
-    """
-)
-"""Built-in functions that call Java methods, load files or descriptors, or parse formats that can refer to files."""

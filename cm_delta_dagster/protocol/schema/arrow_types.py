@@ -102,11 +102,6 @@ def from_arrow_schema(schema: pa.Schema) -> StructType:
     return StructType(tuple(_from_arrow_field(item, item.name) for item in schema))
 
 
-def from_arrow_type(data_type: pa.DataType) -> DataType:
-    """The Delta type of an Arrow type. Raises InvalidArgumentError if there is none."""
-    return _from_arrow_type(data_type, str(data_type))
-
-
 def _to_arrow_field(item: StructField, path: str) -> pa.Field:
     return _arrow_field(item.name, _to_arrow_type(item.type, path), item.nullable)
 

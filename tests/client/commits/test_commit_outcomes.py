@@ -549,8 +549,7 @@ def test_every_domain_survives_concurrent_commits(with_domains: Table, store: Me
     first.commit()
     second.commit()
     removing, writing, other = _start(with_domains), _start(with_domains), _start(with_domains, _file("x"))
-    removing.remove_domain("a")
-    removing.remove_domain("never there")
+    removing.set_domain(replace(_domain("a", "old"), removed=True))
     writing.set_domain(_domain("a", "new"))
     version = removing.commit().version
     with pytest.raises(CommitConflictError, match="metadata domain 'a'"):

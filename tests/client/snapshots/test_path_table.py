@@ -57,7 +57,7 @@ def test_every_version_is_read_as_it_was(log: ForeignLog) -> None:
     """LOG-1, TT-1."""
     assert [log.table.snapshot(version=version).num_files for version in range(7)] == list(range(7))
     assert log.table.snapshot().version == 6
-    assert log.table.version_range() == (0, 6)
+    assert (log.table.commit_log().earliest_readable, log.table.commit_log().latest) == (0, 6)
 
 
 def test_a_version_or_time_that_is_not_there_is_refused(log: ForeignLog, times: list[int]) -> None:
@@ -108,7 +108,7 @@ def test_a_cleaned_log_is_readable_from_its_oldest_checkpoint_on(log: ForeignLog
     for version in (0, 1):
         log.delete(log_files.commit_file_name(version))
     table = log.table
-    assert table.version_range() == (3, 6)
+    assert (table.commit_log().earliest_readable, table.commit_log().latest) == (3, 6)
     assert [table.snapshot(version=version).num_files for version in (3, 4, 6)] == [3, 4, 6]
     with pytest.raises(VersionNotFoundError, match="oldest readable version is 3"):
         table.snapshot(version=2)
@@ -128,7 +128,7 @@ def test_a_log_of_which_only_a_checkpoint_is_left_is_a_table(log: ForeignLog) ->
         log.delete(log_files.commit_file_name(version))
     table = log.table
     assert (table.snapshot().version, table.snapshot().num_files) == (6, 6)
-    assert table.version_range() == (6, 6)
+    assert (table.commit_log().earliest_readable, table.commit_log().latest) == (6, 6)
     assert history(table) == ()
 
 
@@ -488,7 +488,8 @@ def test_a_log_that_did_not_change_is_loaded_once(log: ForeignLog, counting: _Co
     table = open_path_table(Stores({"memory": counting}), log.location)
     table.check_readable_by_path()
     assert table.snapshot().num_files == table.in_time_zone(UTC).snapshot().num_files == 6
-    assert table.version_range() == (0, 6)
+    log_of_table = table.commit_log()
+    assert (log_of_table.earliest_readable, log_of_table.latest) == (0, 6)
     assert counting.times_read() == [1] * 7
     assert [commit.version for commit in table.commits(0, 6)] == list(range(7))
     assert counting.times_read() == [2] * 7

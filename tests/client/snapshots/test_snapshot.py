@@ -9,7 +9,6 @@ import pytest
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.snapshots.history import find_transaction, iterate_history
 from cm_delta_dagster.client.snapshots.log_reader import read_checksum
-from cm_delta_dagster.client.snapshots.path_table import load_path_snapshot
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CatalogManagedAccessError, CorruptLogError, TableNotFoundError, VersionNotFoundError
@@ -19,6 +18,7 @@ from cm_delta_dagster.protocol.log import version_checksum
 from cm_delta_dagster.storage.memory_store import MemoryStore
 from cm_delta_dagster.storage.stores import Stores
 from tests.client.commits.test_commit import add_file, append, overwrite_day, start
+from tests.support.path_snapshots import load_path_snapshot
 
 NewTable = Callable[..., Table]
 

@@ -30,15 +30,24 @@ from cm_delta_dagster.protocol.predicates.sql_functions import (
     CLOCK,
     DETERMINISTIC,
     OVER_ROWS,
-    RAW_ONLY,
     SYNTAX,
     VARYING,
+    words,
 )
 from cm_delta_dagster.spark.expressions.conditions import column_predicate
 from cm_delta_dagster.spark.expressions.schema import from_spark
 from tests.support.builders import TableBuilder
 
 ROWS = ((1, "a"), (2, "b"), (3, "c"))
+
+RAW_ONLY = words(
+    """
+    collations from_avro from_protobuf from_xml java_method python_worker_logs reflect schema_of_avro
+    schema_of_xml sql_keywords to_avro to_protobuf to_xml try_reflect xpath xpath_boolean xpath_double
+    xpath_float xpath_int xpath_long xpath_number xpath_short xpath_string
+    """
+)
+"""Built-in functions that call Java methods, load files or descriptors, or parse formats that can refer to files."""
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ from cm_delta_dagster.protocol.actions.file_columns import (
     partition_column,
     remove_of,
     removes_of,
-    removes_to_table,
     table_to_adds,
     table_to_new_adds,
     table_to_removes,
 )
 from cm_delta_dagster.protocol.commits.commit_validation import checked_line
 from tests.support.actions import add_file as _add
+from tests.support.file_columns import removes_to_table
 
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=6)
 _LONG = st.integers(-(2**63), 2**63 - 1)

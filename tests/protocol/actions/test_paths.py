@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cm_delta_dagster.errors import CorruptLogError
 from cm_delta_dagster.protocol.actions.paths import (
+    HIVE_DEFAULT_PARTITION,
     canonical_location,
     decode_path,
     encode_path,
@@ -19,9 +20,9 @@ from cm_delta_dagster.protocol.actions.paths import (
     flaw_of_log_path,
     folded_name,
     folded_names,
+    hive_escape,
     hive_unescape,
     normalise_location,
-    partition_directory,
     relative_file_keys,
     resolve_path,
     suspect_paths,
@@ -56,11 +57,15 @@ def test_a_file_is_found_again_under_its_own_name(relative: str) -> None:
     assert resolve_path("s3://bucket/t/", encode_path(relative)) == f"s3://bucket/t/{relative}"
 
 
+def directory_of(value: str | None) -> str:
+    return f"p={hive_escape(value) if value else HIVE_DEFAULT_PARTITION}"
+
+
 @settings(deadline=None)
 @given(relative_paths)
 def test_a_path_of_any_partition_value_decodes_to_its_directory(value: str) -> None:
     """PART-9, PATH-4."""
-    directory = partition_directory([("p", value)])
+    directory = directory_of(value)
 
     assert directory.count("/") == 0
     assert hive_unescape(directory.removeprefix("p=")) == value
@@ -86,7 +91,7 @@ def test_a_path_of_any_partition_value_decodes_to_its_directory(value: str) -> N
 )
 def test_directories_are_escaped_as_hive_does_and_then_as_a_uri(value: str | None, directory: str, path: str) -> None:
     """PART-9, PATH-2, PATH-4."""
-    assert partition_directory([("p", value)]) == directory
+    assert directory_of(value) == directory
     assert encode_path(directory) == path
 
 

@@ -17,7 +17,7 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.protocol.actions.actions import AddFile, CommitInfo, Metadata, Protocol, RemoveFile
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
-from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, removes_to_table
+from cm_delta_dagster.protocol.actions.file_columns import adds_to_table
 from cm_delta_dagster.protocol.changes.batch_planning import (
     UNBOUNDED,
     AdmissionLimits,
@@ -32,6 +32,7 @@ from cm_delta_dagster.protocol.changes.stream_offset import StreamOffset
 from cm_delta_dagster.protocol.features.column_mapping import COLUMN_ID, PHYSICAL_NAME
 from cm_delta_dagster.protocol.schema.types import INTEGER, LONG, STRING, StructField, StructType, schema_to_json
 from tests.support.actions import add_file, remove_file
+from tests.support.file_columns import removes_to_table
 
 PROTOCOL = Protocol(min_reader_version=1, min_writer_version=2)
 MAPPED = Protocol(min_reader_version=2, min_writer_version=5)

@@ -21,7 +21,7 @@ from cm_delta_dagster.protocol.actions.actions import (
     RemoveFile,
 )
 from cm_delta_dagster.protocol.actions.commit_json import CommitActions
-from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, adds_to_table, removes_to_table
+from cm_delta_dagster.protocol.actions.file_columns import ADD_SCHEMA, adds_to_table
 from cm_delta_dagster.protocol.changes.change_data_feed import (
     ChangePart,
     ChangePlan,
@@ -59,6 +59,7 @@ from cm_delta_dagster.protocol.schema.types import (
 )
 from cm_delta_dagster.remedies import SetTableProperty
 from tests.support.actions import add_file, remove_file
+from tests.support.file_columns import removes_to_table
 
 LOCATION = "file:///t"
 PROTOCOL = Protocol(min_reader_version=1, min_writer_version=4)

@@ -45,7 +45,7 @@ def test_z85_golden_vectors() -> None:
     """DV-14, GV-7."""
     assert z85_encode(bytes.fromhex("864FD26FB559F75B")) == "HelloWorld"
     assert z85_decode("HelloWorld").hex() == "864fd26fb559f75b"
-    assert encode_relative_name(FILE_ID, prefix="ab") == "ab^-aqEH.-t@S}K{vb[*k^"
+    assert encode_relative_name(FILE_ID) == "^-aqEH.-t@S}K{vb[*k^"
 
 
 @given(st.binary(max_size=40))

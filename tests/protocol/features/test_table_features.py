@@ -13,9 +13,8 @@ from cm_delta_dagster.protocol.features.protocol_evolution import (
 )
 from cm_delta_dagster.protocol.features.table_features import (
     FEATURES,
-    SUPPORTED_READER_FEATURES,
-    SUPPORTED_WRITER_FEATURES,
     FeatureKind,
+    Support,
     check_protocol_shape,
     check_readable,
     check_writable,
@@ -39,6 +38,11 @@ READER_WRITER = [
     "vacuumProtocolCheck",
     "catalogManaged",
 ]
+
+SUPPORTED_READER_FEATURES = frozenset(
+    item.name for item in FEATURES.values() if item.kind is FeatureKind.READER_WRITER and item.read is Support.FULL
+)
+SUPPORTED_WRITER_FEATURES = frozenset(item.name for item in FEATURES.values() if item.write is Support.FULL)
 
 
 @pytest.mark.parametrize("name", WRITER_ONLY + READER_WRITER)

@@ -60,8 +60,6 @@ def test_an_empty_configuration_has_the_documented_defaults() -> None:
     assert properties.checkpoint_interval == 10
     assert properties.log_retention_ms == 30 * DAY
     assert properties.deleted_file_retention_ms == 7 * DAY
-    assert properties.set_transaction_retention_ms is None
-    assert properties.enable_expired_log_cleanup
     assert properties.data_skipping_num_indexed_cols == 32
     assert properties.data_skipping_stats_columns is None
     assert properties.isolation_level == "WriteSerializable"
@@ -96,7 +94,6 @@ def test_set_values_are_read() -> None:
             "delta.isolationLevel": "serializable",
             "delta.targetFileSize": "128mb",
             "delta.dataSkippingNumIndexedCols": "-1",
-            "delta.setTransactionRetentionDuration": "interval 1 day",
             "io.unitycatalog.tableId": "id",
         }
     )
@@ -108,7 +105,6 @@ def test_set_values_are_read() -> None:
     assert properties.isolation_level == "Serializable"
     assert properties.target_file_size == 128 * 1024 * 1024
     assert properties.data_skipping_num_indexed_cols == -1
-    assert properties.set_transaction_retention_ms == DAY
     assert properties.table_id == "id"
 
 

@@ -4,10 +4,11 @@ import pyarrow as pa
 import pytest
 
 from cm_delta_dagster.protocol.actions.actions import RemoveFile
-from cm_delta_dagster.protocol.actions.file_columns import adds_to_table, removes_to_table
+from cm_delta_dagster.protocol.actions.file_columns import adds_to_table
 from cm_delta_dagster.protocol.log import cleanup
 from cm_delta_dagster.protocol.log.cleanup import FILES_SCHEMA, UnreferencedFiles
 from tests.support.actions import add_file
+from tests.support.file_columns import removes_to_table
 
 _DAY = 24 * 60 * 60 * 1000
 _NOW = 20_000 * _DAY + 5_000_000

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 from cm_delta_dagster.errors import InvalidArgumentError, UnsupportedFeatureError
-from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema, from_arrow_type, to_arrow_schema
+from cm_delta_dagster.protocol.schema.arrow_types import from_arrow_schema, to_arrow_schema
 from cm_delta_dagster.protocol.schema.types import (
     LONG,
     STRING,
@@ -57,7 +57,7 @@ def test_types_survive_the_conversion_to_arrow_and_back(schema: StructType) -> N
 )
 def test_foreign_arrow_types_become_a_type_that_holds_every_value(arrow: pa.DataType, expected: DataType) -> None:
     """PQ-3."""
-    assert from_arrow_type(arrow) == expected
+    assert from_arrow_schema(pa.schema([("c", arrow)])).fields[0].type == expected
 
 
 def test_void_columns_are_nullable_in_arrow_even_if_declared_not_null() -> None:
@@ -75,6 +75,6 @@ def test_types_without_a_counterpart_are_refused_by_column() -> None:
     with pytest.raises(InvalidArgumentError, match=r"'s\.t'"):
         from_arrow_schema(pa.schema([("s", pa.struct([("t", pa.time64("us"))]))]))
     with pytest.raises(InvalidArgumentError):
-        from_arrow_type(pa.decimal256(39, 0))
+        from_arrow_schema(pa.schema([("c", pa.decimal256(39, 0))]))
     with pytest.raises(UnsupportedFeatureError, match="'v' has the type 'variant'"):
         to_arrow_schema(StructType((StructField("v", VARIANT),)))

@@ -18,7 +18,6 @@ from cm_delta_dagster.protocol.actions.file_columns import (
     adds_to_table,
     partition_column,
     removes_of,
-    removes_to_table,
 )
 from cm_delta_dagster.protocol.log.action_reconciliation import FileState
 from cm_delta_dagster.protocol.predicates.predicates import And, Comparison, ComparisonOperator
@@ -28,6 +27,7 @@ from cm_delta_dagster.protocol.statistics.data_skipping import keep_mask
 from cm_delta_dagster.protocol.statistics.file_index import CHUNK_ROWS, MAX_COLUMNS, FileIndex
 from cm_delta_dagster.protocol.statistics.stats_json import parse_statistics
 from tests.support.actions import add_file
+from tests.support.file_columns import removes_to_table
 
 LOCATION = "file:///t"
 WANTED = {("i",): LONG, ("s",): STRING}
