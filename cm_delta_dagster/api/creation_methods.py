@@ -132,13 +132,7 @@ class CreationMethods(ClientSession):
             InvalidArgumentError, SchemaMismatchError, UnsupportedFeatureError: as :meth:`create_table`.
             InvalidDataError: a row violates a constraint of the table; no table was created.
         """
-        design = _Design(
-            frame=frame,
-            partition_by=partition_by,
-            properties=properties,
-            description=description,
-            cluster_by=cluster_by,
-        )
+        design = _Design(frame, partition_by, properties, description, cluster_by)
         options = CommitOptions(idempotency=idempotency, context=context)
         table = create_or_replace(
             self.client,
@@ -209,13 +203,7 @@ class CreationMethods(ClientSession):
             SchemaMismatchError: the table exists and has other partition columns.
             CmDeltaError: as :meth:`create_table_as` and :meth:`DeltaTable.append`.
         """
-        design = _Design(
-            frame=frame,
-            partition_by=partition_by,
-            properties=properties,
-            description=description,
-            cluster_by=cluster_by,
-        )
+        design = _Design(frame, partition_by, properties, description, cluster_by)
         for attempt in self._attempts(name, design):
             with attempt as target:
                 result = append(
@@ -246,13 +234,7 @@ class CreationMethods(ClientSession):
         replaces the partition columns of an existing table.
         """
         replaced = _columns(partition_by) if partition_by is not None and schema_mode == SchemaMode.OVERWRITE else None
-        design = _Design(
-            frame=frame,
-            partition_by=partition_by,
-            properties=properties,
-            description=description,
-            cluster_by=cluster_by,
-        )
+        design = _Design(frame, partition_by, properties, description, cluster_by)
         for attempt in self._attempts(name, design, same_partitions=replaced is None):
             with attempt as target:
                 result = overwrite(
@@ -285,13 +267,7 @@ class CreationMethods(ClientSession):
 
         Arguments and errors as in :meth:`append` and :meth:`DeltaTable.merge`.
         """
-        design = _Design(
-            frame=frame,
-            partition_by=partition_by,
-            properties=properties,
-            description=description,
-            cluster_by=cluster_by,
-        )
+        design = _Design(frame, partition_by, properties, description, cluster_by)
         for attempt in self._attempts(name, design):
             with attempt as target:
                 result = merge(
@@ -344,7 +320,7 @@ def _target(attempt: WriteAttempt, design: "_Design", *, same_partitions: bool) 
         yield target
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Design:
     """Columns, partitioning and properties of a table that a write may create."""
 

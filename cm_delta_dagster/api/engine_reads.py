@@ -1,8 +1,9 @@
 """Methods that hand one table to pyarrow, DuckDB or polars, which pass on the columns and rows that a query needs."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import tzinfo
+from typing import TypeVar
 
 from cm_delta_dagster.arrow.dataset import DeltaDataset
 from cm_delta_dagster.client.snapshots.readable_table import ReadableTable
@@ -15,7 +16,10 @@ from cm_delta_dagster.operations.reading.duckdb_connection import (
 )
 from cm_delta_dagster.operations.reading.read_dataset import read_dataset
 from cm_delta_dagster.operations.reading.read_polars import PolarsDataFrame, PolarsLazyFrame, scan_polars
+from cm_delta_dagster.operations.writing.conditions import Condition
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
+
+_Result = TypeVar("_Result")
 
 
 class EngineReads(ABC):
@@ -33,6 +37,24 @@ class EngineReads(ABC):
     def _epoch_ms(self, timestamp: Timestamp | None, zone: tzinfo | str | None = None) -> int | None:
         """The time of a call in epoch milliseconds; None for None."""
 
+    def _read_version(
+        self,
+        read: Callable[..., _Result],
+        columns: Sequence[str] | None,
+        where: Condition | None,
+        version: int | None,
+        timestamp: Timestamp | None,
+        zone: tzinfo | str | None,
+    ) -> _Result:
+        """The result of an operation that reads one version without Spark."""
+        return read(
+            self._in_known_zone(zone),
+            columns=columns,
+            where=where,
+            version=version,
+            timestamp_ms=self._epoch_ms(timestamp, zone),
+        )
+
     def to_pyarrow_dataset(
         self,
         columns: Sequence[str] | None = None,
@@ -45,13 +67,7 @@ class EngineReads(ABC):
 
         A scan reads the columns that it names, and skips files by its filter.
         """
-        return read_dataset(
-            self._in_known_zone(time_zone),
-            columns=columns,
-            where=where,
-            version=version,
-            timestamp_ms=self._epoch_ms(timestamp, time_zone),
-        )
+        return self._read_version(read_dataset, columns, where, version, timestamp, time_zone)
 
     def to_duckdb(
         self,
@@ -86,13 +102,7 @@ class EngineReads(ABC):
             EngineError: polars is not installed.
             UnsupportedFeatureError: a column has a type that polars does not have.
         """
-        return scan_polars(
-            self._in_known_zone(time_zone),
-            columns=columns,
-            where=where,
-            version=version,
-            timestamp_ms=self._epoch_ms(timestamp, time_zone),
-        )
+        return self._read_version(scan_polars, columns, where, version, timestamp, time_zone)
 
     def to_polars(
         self,

@@ -217,13 +217,7 @@ class TableReads(EngineReads, typing.Generic[TableT]):
         time_zone: TimeZone = None,
     ) -> ReadPlan:
         """Return the files that :meth:`to_df` would read, and how many files and bytes it would skip."""
-        return plan_read(
-            self._in_known_zone(time_zone),
-            columns=columns,
-            where=where,
-            version=version,
-            timestamp_ms=self._epoch_ms(timestamp, time_zone),
-        )
+        return self._read_version(plan_read, columns, where, version, timestamp, time_zone)
 
     def to_arrow(
         self,
@@ -238,13 +232,7 @@ class TableReads(EngineReads, typing.Generic[TableT]):
         Raises:
             InvalidArgumentError: as in :meth:`to_df`, or ``where`` is SQL that only Spark can evaluate.
         """
-        return read_arrow(
-            self._in_known_zone(time_zone),
-            columns=columns,
-            where=where,
-            version=version,
-            timestamp_ms=self._epoch_ms(timestamp, time_zone),
-        )
+        return self._read_version(read_arrow, columns, where, version, timestamp, time_zone)
 
     def to_arrow_batches(
         self,
@@ -255,13 +243,7 @@ class TableReads(EngineReads, typing.Generic[TableT]):
         time_zone: TimeZone = None,
     ) -> pa.RecordBatchReader:
         """Like :meth:`to_arrow`, in batches, for tables larger than memory. Close the reader to stop early."""
-        return read_batches(
-            self._in_known_zone(time_zone),
-            columns=columns,
-            where=where,
-            version=version,
-            timestamp_ms=self._epoch_ms(timestamp, time_zone),
-        )
+        return self._read_version(read_batches, columns, where, version, timestamp, time_zone)
 
     def count_rows(self, where: Predicate | str | None = None, *, time_zone: TimeZone = None) -> int:
         """Count the rows of the latest version, from statistics in the log if they are exact, else by reading one column."""

@@ -4,15 +4,13 @@ Protocol heading "Deletion Vectors". ``protocol.features.deletion_vectors`` deco
 """
 
 import json
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pyarrow as pa
 from pyroaring import BitMap64
 
 from cm_delta_dagster.errors import CorruptLogError, ObjectNotFoundError
-from cm_delta_dagster.protocol.actions.actions import DeletionVectorDescriptor
+from cm_delta_dagster.protocol.actions.action_fields import deletion_vector_of
 from cm_delta_dagster.protocol.features.deletion_vectors import decode_from_file, decode_inline, dv_location
 from cm_delta_dagster.storage.store import Store
 
@@ -30,7 +28,7 @@ def read_deletion_vectors(store: Store, *, location: str, files: pa.Table) -> li
         CorruptLogError: a deletion vector contradicts its descriptor or deletes a row that the file does not have.
         ObjectNotFoundError: the file of a deletion vector does not exist.
     """
-    descriptors = [_descriptor(value) for value in files["deletionVector"].to_pylist()]
+    descriptors = [deletion_vector_of(value) for value in files["deletionVector"].to_pylist()]
     places = [dv_location(location, descriptor) for descriptor in descriptors]
     locations = sorted({place for place in places if place is not None})
     with ThreadPoolExecutor(max_workers=_THREADS) as pool:
@@ -59,16 +57,6 @@ def _fetch(store: Store, place: str) -> bytes:
             f"The deletion vector file {place} does not exist, although the table's log refers to it. Without it deleted rows "
             "would be read. Restore the file, or read a version of the table without it."
         ) from error
-
-
-def _descriptor(value: Mapping[str, Any]) -> DeletionVectorDescriptor:
-    return DeletionVectorDescriptor(
-        storage_type=value["storageType"],
-        path_or_inline_dv=value["pathOrInlineDv"],
-        size_in_bytes=value["sizeInBytes"],
-        cardinality=value["cardinality"],
-        offset=value.get("offset"),
-    )
 
 
 def _check_range(bitmap: BitMap64, stats: str | None, path: str) -> None:

@@ -1,7 +1,6 @@
 """Checks that the files of a table exist and lists files that clean-up may delete, for ``doctor``. Changes nothing."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
@@ -12,7 +11,7 @@ from cm_delta_dagster.operations.maintenance.clean_staged_commits import plan_cl
 from cm_delta_dagster.operations.maintenance.sizes import size_text
 from cm_delta_dagster.operations.maintenance.vacuum import plan_vacuum
 from cm_delta_dagster.operations.recovery.display_text import counted
-from cm_delta_dagster.protocol.actions.actions import DeletionVectorDescriptor
+from cm_delta_dagster.protocol.actions.action_fields import deletion_vector_of
 from cm_delta_dagster.protocol.actions.paths import file_keys, normalise_location
 from cm_delta_dagster.protocol.features.deletion_vectors import dv_location, vector_files
 from cm_delta_dagster.protocol.log import log_files
@@ -85,7 +84,7 @@ def _vector_sizes(location: str, adds: pa.Table) -> dict[str, int]:
     """Locations of the deletion vector files, and the bytes that each must have at least for the vectors in it."""
     needed_sizes: dict[str, int] = {}
     for row in adds["deletionVector"].drop_null().to_pylist():
-        vector = descriptor_of(row)
+        vector = deletion_vector_of(row)
         at = dv_location(location, vector)
         if at is not None:
             key = normalise_location(at)
@@ -93,17 +92,6 @@ def _vector_sizes(location: str, adds: pa.Table) -> dict[str, int]:
                 needed_sizes.get(key, 0), (vector.offset or 0) + vector.size_in_bytes + _AROUND_VECTOR
             )
     return needed_sizes
-
-
-def descriptor_of(row: Mapping[str, Any]) -> DeletionVectorDescriptor:
-    """The deletion vector in a row of a table of files."""
-    return DeletionVectorDescriptor(
-        storage_type=row["storageType"],
-        path_or_inline_dv=row["pathOrInlineDv"],
-        offset=row["offset"],
-        size_in_bytes=row["sizeInBytes"],
-        cardinality=row["cardinality"],
-    )
 
 
 def first_names(keys: list[str]) -> str:

@@ -12,9 +12,10 @@ from typing import Any
 
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import CorruptLogError, InvalidDataError, ObjectNotFoundError
-from cm_delta_dagster.operations.doctor.check_files import descriptor_of, first_names
+from cm_delta_dagster.operations.doctor.check_files import first_names
 from cm_delta_dagster.operations.doctor.findings import Finding, Problem, Severity
 from cm_delta_dagster.operations.recovery.display_text import counted
+from cm_delta_dagster.protocol.actions.action_fields import deletion_vector_of
 from cm_delta_dagster.protocol.actions.actions import DeletionVectorDescriptor
 from cm_delta_dagster.protocol.actions.paths import file_keys
 from cm_delta_dagster.protocol.features import deletion_vectors
@@ -170,6 +171,6 @@ def _live_files(table: Table, state: TableState) -> list[_LiveFile]:
     keys = file_keys(table.location, adds["path"]).to_pylist()
     records = num_records(adds["stats"]).to_pylist()
     return [
-        _LiveFile(location=key, num_records=rows, vector=None if vector is None else descriptor_of(vector))
+        _LiveFile(location=key, num_records=rows, vector=None if vector is None else deletion_vector_of(vector))
         for key, rows, vector in zip(keys, records, adds["deletionVector"].to_pylist(), strict=True)
     ]

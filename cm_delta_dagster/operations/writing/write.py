@@ -28,6 +28,7 @@ from cm_delta_dagster.operations.writing.write_transaction import (
 from cm_delta_dagster.protocol.actions.file_columns import size_of
 from cm_delta_dagster.protocol.predicates.predicates import AlwaysTrue, Predicate, to_sql
 from cm_delta_dagster.protocol.schema.evolution import SchemaMode
+from cm_delta_dagster.remedies import OverwriteWithSchema
 from cm_delta_dagster.spark.expressions.schema import schema_of
 from cm_delta_dagster.spark.rules.fill import computed_columns
 from cm_delta_dagster.spark.session.errors import spark_errors
@@ -83,10 +84,9 @@ def append(
         raise InvalidArgumentError(
             "An append cannot replace the schema, because old rows stay. Use overwrite, or merge."
         )
-    _check_expected_partitions(table, partition_by)
     for _ in range(_MAX_RENUMBERINGS):
         try:
-            return _append(table, frame, schema_mode, options)
+            return _append(table, frame, schema_mode, partition_by, options)
         except _RenumberedError as error:
             _log.info("Another writer numbered rows of %s; these rows are numbered and written again", table.identifier)
             conflict = error.conflict
@@ -101,9 +101,16 @@ class _RenumberedError(Exception):
         self.conflict = conflict
 
 
-def _append(table: WriteTarget, frame: DataFrame, schema_mode: SchemaMode, options: CommitOptions) -> WriteResult:
+def _append(
+    table: WriteTarget,
+    frame: DataFrame,
+    schema_mode: SchemaMode,
+    partition_by: Sequence[str] | None,
+    options: CommitOptions,
+) -> WriteResult:
     """One attempt of an append. Raises _RenumberedError after a conflict if the rows have generated identity values."""
     snapshot = table.snapshot()
+    _check_partitions(snapshot, partition_by)
     earlier = earlier_write(table, snapshot, options.idempotency)
     if earlier is not None:
         return earlier
@@ -162,7 +169,8 @@ def overwrite(
     if schema_mode is SchemaMode.OVERWRITE and not after:
         dynamic = False
     _check_one_slice(where, keys, schema_mode, dynamic=dynamic)
-    _check_partition_change(snapshot, schema_mode, partition_by)
+    if schema_mode is not SchemaMode.OVERWRITE:
+        _check_partitions(snapshot, partition_by)
     earlier = earlier_write(table, snapshot, options.idempotency)
     if earlier is not None:
         return earlier
@@ -215,26 +223,15 @@ def _check_one_slice(where: Condition | None, keys: Sequence[str], schema_mode: 
         )
 
 
-def _check_expected_partitions(table: WriteTarget, partition_by: Sequence[str] | None) -> None:
+def _check_partitions(snapshot: Snapshot, partition_by: Sequence[str] | None) -> None:
+    """Refuse other partition columns than those of the table, whose other rows stay."""
     if partition_by is None:
         return
-    snapshot = table.snapshot()
     if [name.lower() for name in partition_by] != [name.lower() for name in snapshot.partition_columns]:
         raise InvalidArgumentError(
-            f"{snapshot.identifier} is partitioned by {list(snapshot.partition_columns)}, not by {list(partition_by)}, and an "
-            "append cannot change that, because the rows that are there stay. Nothing was written. Leave out `partition_by`, or "
-            "replace the table: overwrite(frame, schema_mode=SchemaMode.OVERWRITE, partition_by=...)."
-        )
-
-
-def _check_partition_change(snapshot: Snapshot, schema_mode: SchemaMode, partition_by: Sequence[str] | None) -> None:
-    if partition_by is None or schema_mode is SchemaMode.OVERWRITE:
-        return
-    if [name.lower() for name in partition_by] != [name.lower() for name in snapshot.partition_columns]:
-        raise InvalidArgumentError(
-            f"{snapshot.identifier} is partitioned by {list(snapshot.partition_columns)}, not by {list(partition_by)}. Nothing was "
-            "written. Leave out `partition_by`, or replace the schema too: schema_mode=SchemaMode.OVERWRITE."
-        )
+            f"{snapshot.identifier} is partitioned by {list(snapshot.partition_columns)}, not by {list(partition_by)}. This write "
+            "does not change that. Nothing was written. Leave out `partition_by`."
+        ).with_remedy(OverwriteWithSchema())
 
 
 def _replace_all(write: WriteTransaction, frame: DataFrame, options: CommitOptions) -> WriteResult:

@@ -131,6 +131,17 @@ def deletion_vector_fields(vector: DeletionVectorDescriptor | None) -> dict[str,
     }
 
 
+def deletion_vector_of(fields: Mapping[str, Any]) -> DeletionVectorDescriptor:
+    """The inverse of :func:`deletion_vector_fields`."""
+    return DeletionVectorDescriptor(
+        storage_type=fields["storageType"],
+        path_or_inline_dv=fields["pathOrInlineDv"],
+        size_in_bytes=fields["sizeInBytes"],
+        cardinality=fields["cardinality"],
+        offset=fields.get("offset"),
+    )
+
+
 def _present_vector_fields(vector: DeletionVectorDescriptor | None) -> dict[str, Any] | None:
     fields = deletion_vector_fields(vector)
     return None if fields is None else _without_nulls(fields)

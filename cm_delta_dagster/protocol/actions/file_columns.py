@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cm_delta_dagster.protocol.actions.action_fields import deletion_vector_fields, optional_dict
+from cm_delta_dagster.protocol.actions.action_fields import deletion_vector_fields, deletion_vector_of, optional_dict
 from cm_delta_dagster.protocol.actions.actions import AddFile, DeletionVectorDescriptor, RemoveFile
 from cm_delta_dagster.protocol.actions.stats_text import repeatable_stats
 
@@ -102,7 +102,7 @@ def table_to_adds(files: pa.Table) -> list[AddFile]:
             data_change=row["dataChange"],
             stats=row["stats"],
             tags=optional_dict(row["tags"]),
-            deletion_vector=_dv_from_dict(row["deletionVector"]),
+            deletion_vector=_vector(row["deletionVector"]),
             base_row_id=row["baseRowId"],
             default_row_commit_version=row["defaultRowCommitVersion"],
             clustering_provider=row["clusteringProvider"],
@@ -144,7 +144,7 @@ def table_to_removes(files: pa.Table) -> list[RemoveFile]:
             size=row["size"],
             stats=row["stats"],
             tags=optional_dict(row["tags"]),
-            deletion_vector=_dv_from_dict(row["deletionVector"]),
+            deletion_vector=_vector(row["deletionVector"]),
             base_row_id=row["baseRowId"],
             default_row_commit_version=row["defaultRowCommitVersion"],
         )
@@ -237,20 +237,12 @@ def refuse_incomplete(files: pa.Table) -> None:
             raise ValueError(f"a deletion vector without {name}")
 
 
+def _vector(fields: Mapping[str, Any] | None) -> DeletionVectorDescriptor | None:
+    return None if fields is None else deletion_vector_of(fields)
+
+
 def _items(values: Mapping[str, str | None] | None) -> list[tuple[str, str | None]] | None:
     return None if values is None else list(values.items())
-
-
-def _dv_from_dict(value: Mapping[str, Any] | None) -> DeletionVectorDescriptor | None:
-    if value is None:
-        return None
-    return DeletionVectorDescriptor(
-        storage_type=value["storageType"],
-        path_or_inline_dv=value["pathOrInlineDv"],
-        size_in_bytes=value["sizeInBytes"],
-        cardinality=value["cardinality"],
-        offset=value["offset"],
-    )
 
 
 def with_data_change(files: pa.Table) -> pa.Table:

@@ -11,8 +11,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from cm_delta_dagster.errors import CorruptLogError, UnsupportedFeatureError
-from cm_delta_dagster.protocol.actions.action_fields import domain_of, metadata_of
-from cm_delta_dagster.protocol.actions.actions import DeletionVectorDescriptor
+from cm_delta_dagster.protocol.actions.action_fields import deletion_vector_of, domain_of, metadata_of
 from cm_delta_dagster.protocol.actions.file_columns import LAST_MS
 from cm_delta_dagster.protocol.actions.json_fields import FieldError
 from cm_delta_dagster.protocol.actions.json_text import MAX_DEPTH
@@ -172,12 +171,7 @@ def _members(fields: Mapping[str, tuple[bool, ValueRule]]) -> ValueRule:
 def _vector(value: Any) -> str | None:
     if (wrong := _vector_fields(value)) is not None:
         return wrong
-    vector = DeletionVectorDescriptor(
-        storage_type=value["storageType"],
-        path_or_inline_dv=value["pathOrInlineDv"],
-        size_in_bytes=value["sizeInBytes"],
-        cardinality=value["cardinality"],
-    )
+    vector = deletion_vector_of(value)
     try:
         if dv_location("file:///table", vector) is None:
             z85_decode(vector.path_or_inline_dv)
