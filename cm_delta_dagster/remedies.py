@@ -124,13 +124,48 @@ class RelocateTables(Remedy):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoverWarehouse(Remedy):
-    """Adopt the tables of a warehouse whose catalog was lost."""
+    """Adopt the tables of a warehouse whose catalog was lost.
 
-    warehouse: str
+    Attributes:
+        warehouse: its location; None where it is not known.
+    """
+
+    warehouse: str | None = None
 
     @property
     def purpose(self) -> str:
         return "To bring the tables of a lost catalog into this one, plan their adoption and carry it out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllowMaintenance(Remedy):
+    """Set a rule that allows a kind of maintenance.
+
+    Attributes:
+        kind: name of the kind of maintenance.
+    """
+
+    scope: str
+    kind: str
+
+    @property
+    def purpose(self) -> str:
+        return "The owner of the policy can allow it, here or in a wider scope"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptTable(Remedy):
+    """Bring files that exist under the catalog.
+
+    Attributes:
+        location: where they are; None where it is not known.
+    """
+
+    location: str | None = None
+
+    @property
+    def purpose(self) -> str:
+        return "Bring a Delta table or a folder of Parquet files that exists under the catalog"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,6 +369,44 @@ class DropOrRenameColumn(TableRemedy):
         return f"Drop or rename the column {self.column!r} before the write"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddConstraint(TableRemedy):
+    """Add a CHECK constraint, which the rows that exist must satisfy."""
+
+    @property
+    def purpose(self) -> str:
+        return "Add the constraint, for which Spark checks the rows"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceByOwnRows(TableRemedy):
+    """Write all rows of the table again."""
+
+    @property
+    def purpose(self) -> str:
+        return "Replace the table by its own rows"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteFiles(TableRemedy):
+    """Rewrite files with deletion vectors or dropped columns."""
+
+    @property
+    def purpose(self) -> str:
+        return "Rewrite these files first"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderRows(TableRemedy):
+    """Rewrite files in the order of a column, with statistics of it."""
+
+    column: str
+
+    @property
+    def purpose(self) -> str:
+        return "Rewrite the files with statistics of the column first"
+
+
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
@@ -377,6 +450,15 @@ class ResumeArrowStream(TableRemedy):
     @property
     def purpose(self) -> str:
         return "To lose no row, read the rows before that change without Spark"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamWithoutSpark(TableRemedy):
+    """Read a stream without Spark."""
+
+    @property
+    def purpose(self) -> str:
+        return "Read the stream without Spark"
 
 
 # --- words ------------------------------------------------------------------------------------------------------------

@@ -30,6 +30,11 @@ from cm_delta_dagster.remedies import EntryPoint, Remedy, advice, calls, process
 TABLE = "main.sales.orders"
 
 EXAMPLES: tuple[Remedy, ...] = (
+    remedies.AddConstraint(),
+    remedies.AddConstraint(table=TABLE),
+    remedies.AdoptTable(),
+    remedies.AdoptTable(location="/data/with space"),
+    remedies.AllowMaintenance(scope=TABLE, kind="data_cleanup"),
     remedies.CheckTable(),
     remedies.CheckTable(table=TABLE),
     remedies.ChooseHistory(),
@@ -48,6 +53,8 @@ EXAMPLES: tuple[Remedy, ...] = (
     remedies.ListApprovals(),
     remedies.ListLeases(),
     remedies.OpenCatalog(),
+    remedies.OrderRows(column="day"),
+    remedies.OrderRows(column="the day", table=TABLE),
     remedies.OverwriteWithSchema(),
     remedies.OverwriteWithSchema(table=TABLE),
     remedies.PassUncheckedCondition(),
@@ -55,6 +62,7 @@ EXAMPLES: tuple[Remedy, ...] = (
     remedies.ReadWithoutSpark(table=TABLE),
     remedies.RecoverTable(),
     remedies.RecoverTable(table=TABLE),
+    remedies.RecoverWarehouse(),
     remedies.RecoverWarehouse(warehouse="s3://bucket/with space"),
     remedies.RelocateTables(),
     remedies.RelocateTables(moved_from="file:///old", moved_to="file:///new"),
@@ -64,7 +72,14 @@ EXAMPLES: tuple[Remedy, ...] = (
     remedies.RenameTable(table=TABLE),
     remedies.RepairTable(),
     remedies.RepairTable(table=TABLE),
+    remedies.ReplaceByOwnRows(),
+    remedies.ReplaceByOwnRows(table=TABLE),
+    remedies.RewriteFiles(),
+    remedies.RewriteFiles(table=TABLE),
+    remedies.StreamWithoutSpark(),
+    remedies.StreamWithoutSpark(table=TABLE),
     remedies.RepeatWithOption(option="confirm"),
+    remedies.RepeatWithOption(option="future"),
     remedies.RepeatWithOption(option="lock_out"),
     remedies.RepeatWithOption(option="name", value="at most"),
     remedies.ResetApplicationId(app_id="it's -x"),
@@ -81,6 +96,8 @@ EXAMPLES: tuple[Remedy, ...] = (
     remedies.SetTableProperty(key="owner", value="it's \\ 1", table=TABLE),
 )
 WITHOUT_STATEMENT = {
+    remedies.AdoptTable,
+    remedies.AllowMaintenance,
     remedies.CheckTable,
     remedies.ChooseHistory,
     remedies.ConnectWithWarehouse,
@@ -102,6 +119,7 @@ WITHOUT_STATEMENT = {
     remedies.ResumeArrowStream,
     remedies.SetTags,
     remedies.SetUserMetadata,
+    remedies.StreamWithoutSpark,
     remedies.TakeBackCommit,
 }
 """Kinds for which there is no statement of SQL."""
@@ -111,6 +129,7 @@ WITHOUT_COMMAND: set[type[Remedy]] = {
     remedies.OverwriteWithSchema,
     remedies.PassUncheckedCondition,
     remedies.ResumeArrowStream,
+    remedies.StreamWithoutSpark,
 }
 """Kinds for which there is no command."""
 

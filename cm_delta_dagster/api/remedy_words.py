@@ -27,7 +27,8 @@ def _relocate(remedy: remedies.RelocateTables) -> tuple[str, ...]:
 
 
 def _recover_warehouse(remedy: remedies.RecoverWarehouse) -> tuple[str, ...]:
-    return f"plan = lake.plan_recover_warehouse({remedy.warehouse!r})", "lake.recover_warehouse(plan)"
+    warehouse = "warehouse" if remedy.warehouse is None else repr(remedy.warehouse)
+    return f"plan = lake.plan_recover_warehouse({warehouse})", "lake.recover_warehouse(plan)"
 
 
 def _set_property(remedy: remedies.SetTableProperty) -> tuple[str, ...]:
@@ -72,6 +73,15 @@ WORDS: RemedyWords = {
     remedies.DropOrRenameColumn: _drop_or_rename,
     remedies.OverwriteWithSchema: lambda remedy: (f"{_table(remedy)}.overwrite(rows, schema_mode='overwrite')",),
     remedies.PassUncheckedCondition: lambda remedy: ("raw_sql(text)",),
+    remedies.AllowMaintenance: lambda remedy: (f"lake.allow({remedy.scope!r}, {remedy.kind!r}, reason)",),
+    remedies.AdoptTable: lambda remedy: (
+        f"lake.adopt({'path' if remedy.location is None else repr(remedy.location)}, name)",
+    ),
+    remedies.AddConstraint: lambda remedy: (f"{_table(remedy)}.alter.add_constraint(name, condition)",),
+    remedies.ReplaceByOwnRows: lambda remedy: (f"lake.create_table_as({_name(remedy)}, rows, mode='replace')",),
+    remedies.RewriteFiles: lambda remedy: (f"{_table(remedy)}.reorg()",),
+    remedies.OrderRows: lambda remedy: (f"{_table(remedy)}.optimize(z_order_by={remedy.column!r})",),
+    remedies.StreamWithoutSpark: lambda remedy: (f"{_table(remedy)}.stream_arrow()",),
     remedies.ResumeArrowStream: lambda remedy: (f"{_table(remedy)}.stream_arrow({remedy.offset!r})",),
 }
 """The calls for each kind of remedy."""

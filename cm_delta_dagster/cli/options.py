@@ -72,7 +72,6 @@ class Pair(click.ParamType):  # type: ignore[type-arg]  # Generic since a recent
 
 
 future_option = click.option("--future", is_flag=True, help="Also if the scope has no table yet.")
-IF_MEANT = "If its tables are still to come, repeat the command with --future."
 
 PROPERTY = Pair("KEY=VALUE", may_be_empty=True)
 

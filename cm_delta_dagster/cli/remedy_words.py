@@ -31,7 +31,7 @@ def _relocate(remedy: remedies.RelocateTables) -> tuple[str, ...]:
 
 
 def _recover_warehouse(remedy: remedies.RecoverWarehouse) -> tuple[str, ...]:
-    command = _command("recover", "--warehouse", remedy.warehouse)
+    command = _command("recover", "--warehouse", remedy.warehouse or "WAREHOUSE")
     return command, f"{command} --apply"
 
 
@@ -94,5 +94,13 @@ WORDS: RemedyWords = {
     remedies.DropTableFeature: _by_spark,
     remedies.SetTableProperty: _set_property,
     remedies.DropOrRenameColumn: _drop_or_rename,
+    remedies.AllowMaintenance: lambda remedy: (
+        _command("policy", "allow", remedy.scope, remedy.kind, "--reason", "TEXT"),
+    ),
+    remedies.AdoptTable: lambda remedy: (_command("adopt", remedy.location or "PATH", _PLACEHOLDER),),
+    remedies.AddConstraint: _by_spark,
+    remedies.ReplaceByOwnRows: _by_spark,
+    remedies.RewriteFiles: _by_spark,
+    remedies.OrderRows: _by_spark,
 }
 """The commands for each kind of remedy."""

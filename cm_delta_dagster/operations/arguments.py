@@ -166,9 +166,7 @@ def duration_ms(value: timedelta, *, name: str) -> int:
         InvalidArgumentError: ``value`` is negative, longer than a hundred years, or not a timedelta.
     """
     if not isinstance(value, timedelta):
-        raise InvalidArgumentError(
-            f"{name} is {value!r}, which has no unit. Give a datetime.timedelta, such as timedelta(days=7)."
-        )
+        raise InvalidArgumentError(f"{name} is {value!r}, which has no unit. Give a datetime.timedelta.")
     if value < timedelta(0):
         raise InvalidArgumentError(f"{name} is negative ({value!r}). Give a datetime.timedelta of at least 0.")
     return check_milliseconds(value // timedelta(milliseconds=1), name=name)

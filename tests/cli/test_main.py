@@ -94,7 +94,7 @@ def test_a_rule_for_a_scope_that_does_not_exist_is_refused_unless_its_tables_are
         command = tuple(word.format(scope) for word in words)
         refused = run(url, *command)
         assert refused.exit_code == 1 and f" {scope}. Did you mean main" in refused.output
-        assert "repeat the command with --future" in refused.output
+        assert "repeat the call with this argument: `--future`" in refused.output
         assert run(url, *command, "--future").exit_code == 0
     assert run(url, *(word.format("main.sales") for word in words)).exit_code == 0
     assert run(url, *(word.format("main.sales.ordres") for word in words)).exit_code == 1

@@ -145,7 +145,7 @@ BAD: list[tuple[str, type[CmDeltaError], str]] = [
     ),
     ("WITH q AS (SELECT 1) DELETE FROM {t}", InvalidArgumentError, "begins with that word"),
     ("FROM {t} INSERT INTO {t} SELECT *", InvalidArgumentError, "Nothing was changed"),
-    ("GENERATE symlink_format_manifest FOR TABLE {t}", InvalidArgumentError, "lake.export"),
+    ("GENERATE symlink_format_manifest FOR TABLE {t}", InvalidArgumentError, "export"),
     ("CONVERT TO DELTA parquet.`/x`", InvalidArgumentError, "lake.adopt"),
     ("ALTER TABLE {t} DROP FEATURE deletionVectors TRUNCATE HISTORY", InvalidArgumentError, "TRUNCATE HISTORY"),
     ("REORG TABLE {t} APPLY (UPGRADE UNIFORM (ICEBERG_COMPAT_VERSION = 2))", InvalidArgumentError, "APPLY .PURGE."),
@@ -169,7 +169,7 @@ BAD: list[tuple[str, type[CmDeltaError], str]] = [
         )
     ),
     ("INSERT INTO {t} REPLACE ON id = 1 SELECT 1", InvalidArgumentError, "REPLACE WHERE"),
-    ("INSERT OVERWRITE DIRECTORY '/x' SELECT 1", InvalidArgumentError, "lake.sql"),
+    ("INSERT OVERWRITE DIRECTORY '/x' SELECT 1", InvalidArgumentError, "DataFrameWriter"),
     ("CREATE OR REPLACE TABLE IF NOT EXISTS {t} (a int)", InvalidArgumentError, "IF NOT EXISTS with REPLACE"),
     ("REPLACE TABLE main.sales.nothing (a int)", TableNotFoundError, "main.sales.nothing"),
     ("TRUNCATE TABLE {t} PARTITION (day = 1)", InvalidArgumentError, "DELETE FROM"),

@@ -5,9 +5,9 @@ import click
 from cm_delta_dagster.catalog.access import Privilege
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.cli.catalog import open_catalog
-from cm_delta_dagster.cli.options import IF_MEANT, future_option
+from cm_delta_dagster.cli.options import future_option
 from cm_delta_dagster.cli.printer import output, show, show_records
-from cm_delta_dagster.operations.tables.scopes import check_scope
+from cm_delta_dagster.operations.tables.scopes import IF_MEANT, check_scope
 
 _reason = click.option("--reason", default="", help="Reason, for the audit.")
 _lock_out = click.option("--lock-out", is_flag=True, help="Also if no principal owns all tables afterwards.")

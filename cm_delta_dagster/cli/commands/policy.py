@@ -16,9 +16,9 @@ from cm_delta_dagster.catalog.maintenance_windows import MaintenanceWindow
 from cm_delta_dagster.catalog.sql.rows.names import scope_parts
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.cli.catalog import open_catalog
-from cm_delta_dagster.cli.options import DAYS, IF_MEANT, future_option
+from cm_delta_dagster.cli.options import DAYS, future_option
 from cm_delta_dagster.cli.printer import aligned, output, show, show_records, warn
-from cm_delta_dagster.operations.tables.scopes import check_scope
+from cm_delta_dagster.operations.tables.scopes import IF_MEANT, check_scope
 
 _KINDS = ", ".join(kind.value for kind in MaintenanceKind)
 _EXEMPT = ", ".join(kind.value for kind in MaintenanceKind if kind.allowed_by_default)

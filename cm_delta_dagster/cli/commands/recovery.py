@@ -72,6 +72,8 @@ def _recover_tables(name: str, keep: KeptHistory | None, take_staged: tuple[str,
         is_damaged = any(table.problem is not None for table in plan.tables)
         if not apply_it:
             advice = " --apply carries out the plan." if any(table.changes_anything for table in plan.tables) else ""
+            advice += " --keep chooses a history." if plan.undecided else ""
+            advice += " --take-staged records a staged file." if any(table.staged for table in plan.tables) else ""
             show(plan, f"{counted(plan.num_commits, 'commit')} would be recorded; nothing was changed.{advice}")
             click.get_current_context().exit(1 if is_damaged else 0)
         if plan.undecided:
@@ -104,7 +106,7 @@ def _recover_warehouse(warehouse: str, names: dict[str, str], take_staged: tuple
             if plan.conflicts:
                 done = (
                     f"{len(plan.conflicts)} of {counted(len(plan.tables), 'table')} undecided; nothing was changed, and --apply "
-                    "adopts no table until all are decided."
+                    "adopts no table until all are decided: --name LOCATION=catalog.schema.table gives a name."
                 )
             show(plan, done)
             click.get_current_context().exit(1 if plan.conflicts else 0)

@@ -9,10 +9,10 @@ from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind, On
 from cm_delta_dagster.catalog.rules.kinds import KINDS
 from cm_delta_dagster.cli.catalog import open_catalog
 from cm_delta_dagster.cli.client import open_client
-from cm_delta_dagster.cli.options import IF_MEANT, Pair, future_option
+from cm_delta_dagster.cli.options import Pair, future_option
 from cm_delta_dagster.cli.printer import output, show, show_records
 from cm_delta_dagster.operations.tables.approve_commit import approve_commit
-from cm_delta_dagster.operations.tables.scopes import check_scope
+from cm_delta_dagster.operations.tables.scopes import IF_MEANT, check_scope
 
 _KINDS = "\b\n" + "\n".join(f"{kind.kind.value}({', '.join(kind.takes)}): {kind.summary}" for kind in KINDS.values())
 _NUMBERS = {"rows": int, "files": int, "fraction": float}

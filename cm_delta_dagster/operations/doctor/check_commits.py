@@ -142,7 +142,7 @@ class CommitCheck:
                 Problem.STRAY_COMMIT,
                 name,
                 f"it is not the ratified commit, which log cleanup removed with all versions below {kept}. A writer created "
-                "it too late; no reader uses it, and clean_log deletes it.",
+                "it too late; no reader uses it, and log cleanup deletes it.",
                 version,
             )
 

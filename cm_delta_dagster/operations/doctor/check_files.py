@@ -143,5 +143,5 @@ def leftovers(table: Table) -> Iterable[Finding]:
             problem=Problem.STAGED_LEFTOVERS,
             where=log_files.staged_commits_directory(table.location),
             message=f"{counted(staged.num_files, 'staged commit')} ({size_text(staged.num_bytes)}) of published versions; "
-            "clean_staged_commits deletes them.",
+            "the cleanup of staged commits deletes them.",
         )

@@ -16,6 +16,7 @@ from cm_delta_dagster.operations.doctor.check_table import CheckedTable, check_t
 from cm_delta_dagster.operations.doctor.findings import Depth, Finding, Repair, Severity, text_of
 from cm_delta_dagster.operations.doctor.repair_plan import RepairPlan, RepairStep, make_plan
 from cm_delta_dagster.operations.doctor.repairs import Repairs
+from cm_delta_dagster.remedies import RepeatWithOption
 
 _RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
 
@@ -131,8 +132,8 @@ def _check_consent(table: Table, plan: RepairPlan, take_back: Collection[int], *
     """Refuse a consent that does not match a finding."""
     if take_back and not repair:
         raise InvalidArgumentError(
-            "take_back is a repair: give repair=True with it, or plan_repair for the plan alone."
-        )
+            "To take back a version is a repair, and no repair was asked for. Nothing was changed."
+        ).with_remedy(RepeatWithOption(option="repair"))
     planned = {step.finding.version for step in plan.steps if step.repair is Repair.TAKE_BACK}
     wrong = sorted(version for version in take_back if version not in planned)
     if wrong:

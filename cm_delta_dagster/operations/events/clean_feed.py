@@ -8,6 +8,7 @@ from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.errors import MaintenanceNotPermittedError, RetentionTooShortError
 from cm_delta_dagster.operations.arguments import check_milliseconds
+from cm_delta_dagster.remedies import AllowMaintenance
 
 FEED_RETENTION_MS = 30 * 24 * 60 * 60 * 1000
 """Milliseconds for which entries stay in the feed by default."""
@@ -56,9 +57,8 @@ def _decisions(client: DeltaClient) -> Iterator[tuple[str, MaintenanceDecision]]
 def _check(scope: str, decision: MaintenanceDecision, retention_ms: int) -> None:
     if decision.kind is not _KIND or decision.allowed is not True:
         raise MaintenanceNotPermittedError(
-            f"{_KIND.value} is not permitted in {scope} ({decision.reason}). No entry was deleted. The owner of the policy can "
-            f"allow it with `cm-delta policy allow {scope} {_KIND.value} --reason ...`."
-        )
+            f"{_KIND.value} is not permitted in {scope} ({decision.reason}). No entry was deleted."
+        ).with_remedy(AllowMaintenance(scope=scope, kind=_KIND.value))
     least_ms = decision.min_retention_ms
     if least_ms is not None and retention_ms < least_ms:
         raise RetentionTooShortError(

@@ -24,6 +24,7 @@ from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import DataType, StructType
 from cm_delta_dagster.protocol.statistics.layout_columns import check_layout_columns
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
+from cm_delta_dagster.remedies import SetClusteringColumns
 from cm_delta_dagster.spark.write.clustering import MAX_Z_ORDER_COLUMNS, LayoutColumn, along_curve, curve_for
 
 RUN_TAG = "ZCUBE_ID"
@@ -70,9 +71,8 @@ def arrangement_of(snapshot: Snapshot, z_order_by: Sequence[str], *, full: bool)
     clustering = snapshot.clustering_columns
     if full and not clustering:
         raise InvalidArgumentError(
-            f"{snapshot.identifier} has no clustering columns, so that full=True has no meaning. Nothing was done. Leave it out, "
-            "or set the columns: table.alter.cluster_by(...)."
-        )
+            f"{snapshot.identifier} has no clustering columns, so that its files cannot be clustered in full. Nothing was done."
+        ).with_remedy(SetClusteringColumns())
     if z_order_by and is_clustered(snapshot.protocol):
         raise InvalidArgumentError(
             f"{snapshot.identifier} is a clustered table and cannot be Z-ordered. Nothing was done. Leave out z_order_by: OPTIMIZE "

@@ -38,6 +38,7 @@ from cm_delta_dagster.errors import (
 )
 from cm_delta_dagster.operations.maintenance.sizes import span_text
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
+from cm_delta_dagster.remedies import AllowMaintenance
 
 _log = logging.getLogger(__name__)
 
@@ -69,10 +70,8 @@ def require_permission(table: Table, kind: MaintenanceKind) -> MaintenanceDecisi
     else:
         rule = f"the rule for {decision.decided_by!r} denies it{because}"
     raise MaintenanceNotPermittedError(
-        f"{kind.value} on {table.identifier} is not permitted: {rule}. Nothing was done. The owner of the policy can "
-        f"allow it with `cm-delta policy allow {table.identifier} {kind.value} --reason ...`, for this table, or with "
-        "its schema or catalog in place of the table's name."
-    )
+        f"{kind.value} on {table.identifier} is not permitted: {rule}. Nothing was done."
+    ).with_remedy(AllowMaintenance(scope=str(table.identifier), kind=kind.value))
 
 
 def check_retention(table: Table, decision: MaintenanceDecision, retention_ms: int) -> None:

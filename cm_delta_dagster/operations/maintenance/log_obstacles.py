@@ -7,6 +7,7 @@ from enum import StrEnum
 from cm_delta_dagster.operations.maintenance.sizes import span_text
 from cm_delta_dagster.protocol.log.cleanup import next_cut_off
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
+from cm_delta_dagster.remedies import CheckTable, advice
 
 
 class LogObstacle(StrEnum):
@@ -62,7 +63,7 @@ def kept_by_checkpoints(*, newest_expired: int, unusable: Sequence[str]) -> Kept
     if unusable:
         text = (
             f"The commits up to version {newest_expired} have expired, and no checkpoint up to this version can be read, so that "
-            f"they are needed: {', '.join(unusable)} cannot be used. Check the table with `cm-delta doctor`."
+            f"they are needed: {', '.join(unusable)} cannot be used. {advice(CheckTable())}"
         )
         return KeptLog(obstacle=LogObstacle.UNREADABLE_CHECKPOINT, text=text)
     text = (

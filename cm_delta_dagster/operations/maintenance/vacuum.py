@@ -38,6 +38,7 @@ from cm_delta_dagster.protocol.actions.paths import file_keys, normalise_locatio
 from cm_delta_dagster.protocol.features.deletion_vectors import vector_files
 from cm_delta_dagster.protocol.features.table_features import check_writable
 from cm_delta_dagster.protocol.log import cleanup, log_files
+from cm_delta_dagster.remedies import RepeatWithOption
 from cm_delta_dagster.storage.other_names import named_otherwise
 from cm_delta_dagster.storage.store import Store, StoreRegistry
 
@@ -226,8 +227,8 @@ def _retention(snapshot: Snapshot, requested_ms: int | None, check: RetentionChe
             f"VACUUM of {snapshot.identifier} with a retention of {requested_ms / _DAY_MS:g} days was refused: the table "
             f"keeps removed files for {of_table_ms / _DAY_MS:g} days (delta.deletedFileRetentionDuration), and a shorter "
             "retention may break running readers and writers and time travel. Nothing was deleted. Use at least that "
-            "retention, change the table property, or pass retention_check=RetentionCheck.OFF if no client uses the table."
-        )
+            "retention, or change the table property. If no client uses the table, the retention need not be checked."
+        ).with_remedy(RepeatWithOption(option="retention_check", value=RetentionCheck.OFF.value))
     return requested_ms
 
 

@@ -46,6 +46,7 @@ from cm_delta_dagster.protocol.features.table_features import (
 from cm_delta_dagster.protocol.features.table_properties import TABLE_ID_KEY, TableProperties, required_properties
 from cm_delta_dagster.protocol.log import log_files, version_checksum
 from cm_delta_dagster.protocol.log.action_reconciliation import TableState
+from cm_delta_dagster.remedies import RecoverWarehouse, RelocateTables
 
 ADOPTED_BY_TAG = "cm_delta/adopted_by"
 """Tag of the commit that adopts a table: the id of the catalog."""
@@ -322,9 +323,9 @@ def _managed_draft(
     if entry is None and (table_id is None or not _is_interrupted(client, table, version)):
         raise CatalogManagedAccessError(
             f"{table.location} was not adopted: its protocol lists catalogManaged, and this catalog does not have the table "
-            f"(table id {table_id or 'unknown'}). Another catalog manages it. Nothing was changed. Release it there; if that "
-            "catalog is lost, run `cm-delta recover --warehouse DIR`."
-        ) from refusal
+            f"(table id {table_id or 'unknown'}). Another catalog manages it. Nothing was changed. Release it there, unless "
+            "that catalog is lost."
+        ).with_remedy(RecoverWarehouse()) from refusal
     if entry is None:
         _refuse_taken(client, name, table.location)
     plan = AdoptPlan(
@@ -354,8 +355,8 @@ def _entry(client: DeltaClient, table_id: str, location: str) -> TableEntry | No
     if entry.location != location:
         raise RecoveryError(
             f"{location} was not adopted: table {table_id} is {entry.identifier} of this catalog, at {entry.location}. Nothing was "
-            "changed. If the table was moved, run `cm-delta relocate`; if this is a copy, clone the table instead."
-        )
+            "changed. If this is a copy, clone the table instead."
+        ).with_remedy(RelocateTables(moved_from=entry.location, moved_to=location))
     return entry
 
 

@@ -264,7 +264,7 @@ class _FolderReader:
         if [key for key, _ in named] != partition_names or (partition_names and len(named) != len(pairs)):
             directory_names = [key for key, _ in named]
             shown = ", ".join(f'"{key}": "string"' for key in directory_names)
-            give = f"Give partition_by={{{shown}}}, with the types"
+            give = f"Give the partition columns {{{shown}}}, with their types"
             if not partition_names:
                 hint = give
             elif directory_names and directory_names != partition_names and len(named) == len(pairs):

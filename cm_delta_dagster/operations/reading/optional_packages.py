@@ -4,6 +4,7 @@ import importlib
 from types import ModuleType
 
 from cm_delta_dagster.errors import EngineError
+from cm_delta_dagster.remedies import ReadWithoutSpark
 
 
 def import_engine(package: str, *, module: str | None = None) -> ModuleType:
@@ -17,5 +18,5 @@ def import_engine(package: str, *, module: str | None = None) -> ModuleType:
     except ImportError as error:
         raise EngineError(
             f"Reading with {package} requires the Python package {package!r}, which cannot be imported: {error}. Install it with "
-            f"pip install '<path of the clone>[{package}]', or read with to_arrow() or to_df()."
-        ) from error
+            f"pip install '<path of the clone>[{package}]', or read the table without it."
+        ).with_remedy(ReadWithoutSpark()) from error

@@ -21,6 +21,7 @@ from cm_delta_dagster.operations.reading.optional_packages import import_engine
 from cm_delta_dagster.operations.reading.polars_expressions import PolarsPredicate
 from cm_delta_dagster.operations.reading.read_arrow import read_snapshot_batches, snapshot_to_read
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
+from cm_delta_dagster.remedies import ReadWithoutSpark
 from cm_delta_dagster.storage.store import Store
 
 if TYPE_CHECKING:
@@ -137,6 +138,6 @@ def _check_types(schema: pa.Schema) -> None:
             pending.extend(kind.field(position).type for position in range(kind.num_fields))
             if kind == pa.month_day_nano_interval():
                 raise UnsupportedFeatureError(
-                    f"Column {item.name!r} has an interval of years and months, for which polars has no type. Leave the column out "
-                    "with columns=[...], or read with to_arrow()."
-                )
+                    f"Column {item.name!r} has an interval of years and months, for which polars has no type. Leave the column "
+                    "out, or read the table without polars."
+                ).with_remedy(ReadWithoutSpark())

@@ -32,6 +32,7 @@ from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefini
 from cm_delta_dagster.protocol.predicates.predicates import Predicate
 from cm_delta_dagster.protocol.predicates.timestamps import DeferredZone
 from cm_delta_dagster.protocol.schema.types import TIMESTAMP, StructType, data_type_text
+from cm_delta_dagster.remedies import StreamWithoutSpark
 from cm_delta_dagster.spark.expressions.schema import to_spark
 from cm_delta_dagster.spark.session.session import default_zone
 
@@ -64,9 +65,8 @@ def stream(
     except PySparkException as error:
         raise EngineError(
             f"Spark cannot open {table.identifier} as a stream in a Python process of its own: {_last_error(str(error))} That "
-            "process needs the same version of this package as the driver, and access to catalog and storage. Or read the table "
-            "with stream_arrow."
-        ) from error
+            "process needs the same version of this package as the driver, and access to catalog and storage."
+        ).with_remedy(StreamWithoutSpark()) from error
 
 
 def _last_error(trace: str) -> str:
@@ -131,8 +131,8 @@ def _check_types(spec: StreamSpec) -> None:
         except PySparkTypeError as error:
             raise InvalidArgumentError(
                 f"Column {item.name!r} has the type {data_type_text(item.type)}, which Spark does not accept from a source in "
-                "Python. Omit it (columns=...), or read the table with stream_arrow."
-            ) from error
+                "Python. Leave it out of the columns to read, or do without Spark."
+            ).with_remedy(StreamWithoutSpark()) from error
 
 
 def _check_portable(spec: StreamSpec) -> None:
@@ -141,5 +141,5 @@ def _check_portable(spec: StreamSpec) -> None:
     except Exception as error:  # Objects that cannot be pickled may raise any error.
         raise InvalidArgumentError(
             f"Spark cannot stream the table, because its other processes have to open it ({error}): this needs a catalog in a "
-            "database and tables on storage outside of this process. Read it with stream_arrow instead."
-        ) from error
+            "database and tables on storage outside of this process."
+        ).with_remedy(StreamWithoutSpark()) from error

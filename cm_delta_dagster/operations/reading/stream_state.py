@@ -27,6 +27,7 @@ from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefini
 from cm_delta_dagster.protocol.changes.stream_offset import BEFORE_FIRST, StreamOffset
 from cm_delta_dagster.protocol.schema.selection import select_fields
 from cm_delta_dagster.protocol.schema.types import StructType
+from cm_delta_dagster.remedies import RepeatWithOption
 
 LATEST = "latest"
 """Starting version of a stream that begins after the latest version."""
@@ -248,8 +249,8 @@ def _after_loss(
         raise VersionNotFoundError(
             f"The stream of {table.identifier} needs version {offset.version} for its {what}, and metadata cleanup removed it: "
             f"{error} Rows that were added and not read yet may be lost. Start a new stream, or continue this one at version "
-            f"{oldest} with fail_on_data_loss=False."
-        ) from error
+            f"{oldest}, without these rows."
+        ).with_remedy(RepeatWithOption(option="fail_on_data_loss", value=False)) from error
     return current
 
 

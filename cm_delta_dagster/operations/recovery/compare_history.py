@@ -28,6 +28,7 @@ from cm_delta_dagster.operations.recovery.start_after_cleanup import (
     start_after_cleanup,
 )
 from cm_delta_dagster.protocol.actions import commit_json
+from cm_delta_dagster.remedies import RelocateTables, RepairTable, advice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +91,8 @@ class _LogComparison:
         if not self._listing.published:
             raise _NotComparableError(
                 f"there is no published commit at {self._plan.location}, and the catalog has published versions up to "
-                f"{self._ratified.published_version}. Check that the storage is mounted. If the "
-                "warehouse moved, use `cm-delta relocate`."
+                f"{self._ratified.published_version}. Check that the storage is mounted. "
+                f"{advice(RelocateTables())}"
             )
         fork = self._first_difference()
         common = self._ratified.latest_version if fork is None else fork - 1
@@ -101,7 +102,7 @@ class _LogComparison:
             if keep is KeptHistory.CATALOG:
                 raise _NotComparableError(
                     f"the history of the catalog cannot be kept: its version {common} cannot be rebuilt, because log cleanup has "
-                    "removed commits that it needs. Keep the history of storage (--keep storage)."
+                    "removed commits that it needs. Keep the history of storage."
                 )
         chain = self._chain_after(common) if start is None else start.chain
         rejected = self._extend(chain)
@@ -176,8 +177,8 @@ class _LogComparison:
                 continue
             if version <= self._ratified.published_version or _txn_id(data) == record.txn_id:
                 raise _NotComparableError(
-                    f"{status.location} is not what the catalog ratified as version {version}: it was altered or damaged. Run "
-                    f"`cm-delta doctor {self._plan.identifier} --repair` first."
+                    f"{status.location} is not what the catalog ratified as version {version}: it was altered or damaged. "
+                    f"{advice(RepairTable(table=str(self._plan.identifier)))}"
                 )
             return version
         return None

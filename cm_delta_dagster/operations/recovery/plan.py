@@ -249,7 +249,8 @@ def explain(plan: TableRecoveryPlan) -> tuple[str, ...]:
         lines.append(
             f"Lost by a fork: {overtaken.commit}. It was ratified, as {overtaken.known_from} proves, and never published; then the "
             f"catalog was restored and ratified another commit as version {overtaken.commit.version}. Readers do not see its rows. "
-            f"--apply sets its staged file {overtaken.name} aside, and vacuum keeps its data files, so that they can be appended."
+            f"The recovery sets its staged file {overtaken.name} aside, and vacuum keeps its data files, so that they can be "
+            "appended."
         )
     return tuple(lines) or (f"{plan.identifier}: catalog and storage agree up to version {plan.catalog_version}.",)
 
@@ -268,8 +269,8 @@ def _explain_fork(plan: TableRecoveryPlan) -> list[str]:
     lines += _listed("Only storage has", plan.in_storage)
     if plan.keep is None:
         lines.append(
-            "Nothing is changed until you choose the history to keep (--keep catalog or --keep storage). The commits of the "
-            "other history are set aside and their data files are kept."
+            "Nothing is changed until you choose the history to keep, that of the catalog or that of the storage. The commits of "
+            "the other history are set aside and their data files are kept."
         )
     return lines
 
@@ -293,5 +294,5 @@ def staged_line(staged: StagedCandidate) -> str:
         return f"Staged and not usable: {what}: {staged.problem}"
     return (
         f"Staged and never published: {what}. {staged.evidence or 'It is not known whether it was ratified.'} "
-        f"--take-staged {staged.name} records it."
+        "It is recorded if you give its name to the recovery."
     )

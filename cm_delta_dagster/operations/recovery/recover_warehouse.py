@@ -345,10 +345,10 @@ def _with_conflicts(client: DeltaClient, tables: Collection[_FoundTable]) -> lis
                 f"several directories hold table {plan.table_id}: one is a copy. Move the copy out of the warehouse."
             )
         elif plan.identifier is None:
-            conflict = f"its name is not known. Give a name: --name {plan.location}=catalog.schema.table."
+            conflict = f"its name is not known. Give a name to the table at {plan.location}."
         elif plan.state is AdoptedState.ACTIVE and (others or plan.identifier in taken):
             owner = others[0] if others else taken[plan.identifier]
-            conflict = f"{owner} also has the name {plan.identifier}. Choose a name: --name {plan.location}=catalog.schema.table."
+            conflict = f"{owner} also has the name {plan.identifier}. Choose a name for the table at {plan.location}."
         decided.append(replace(table, plan=replace(plan, conflict=conflict)))
     return decided
 

@@ -76,8 +76,8 @@ def explain_adoption(plan: WarehousePlan) -> Iterator[str]:
     former = plan.former_catalog_id
     if former not in (None, plan.catalog_id):
         yield (
-            f"The warehouse {plan.warehouse} belongs to the catalog {former}; --apply assigns it to the catalog of this command. "
-            "Continue only if the former catalog is lost: two catalogs on one warehouse lose commits."
+            f"The warehouse {plan.warehouse} belongs to the catalog {former}; the adoption assigns it to the catalog "
+            "of this connection. Continue only if the former catalog is lost: two catalogs on one warehouse lose commits."
         )
     for table in plan.tables:
         kept = "" if table.state is AdoptedState.ACTIVE else ", dropped (undrop brings it back)"

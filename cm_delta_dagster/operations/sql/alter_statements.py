@@ -279,7 +279,7 @@ _CHANGES: Mapping[str, Callable[[Words], _Change]] = {
     "CHANGE": _alter_columns,
     "SET TBLPROPERTIES": _set_properties,
     "UNSET TBLPROPERTIES": _unset_properties,
-    "SET LOCATION": _refused("Use cm-delta relocate after the files were moved."),
+    "SET LOCATION": _refused("The location of tables that were moved is recorded for all of a warehouse."),
     "REPLACE COLUMNS": _refused("Write ADD COLUMNS and DROP COLUMN, or overwrite the table with another schema."),
     "CLUSTER BY": _cluster_by,
 }

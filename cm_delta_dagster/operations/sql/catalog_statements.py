@@ -21,7 +21,7 @@ def drop(session: SqlSession, statement: Statement) -> Answer:
     if_exists = words.takes("IF EXISTS")
     name = words.table()
     if words.peek() == "PURGE":
-        raise words.refusal("PURGE", "Drop the table, then delete its files with lake.purge(lake.plan_purge(name)).")
+        raise words.refusal("PURGE", "Drop the table; a purge of dropped tables deletes its files later.")
     words.done()
     identifier_of(name)
     tables = resolve(session.client, (name,))

@@ -197,7 +197,7 @@ _LIKE_CLAUSES: Mapping[str, _ReadClause] = {"USING": _using, "TBLPROPERTIES": _w
 """The clauses after LIKE and the name of a table."""
 _NO_LOCATION = (
     "Leave the clause out: the catalog chooses a location in the warehouse of the connection. CREATE TABLE with columns or a query "
-    "takes a location. A table that is at another location already comes under the catalog with lake.adopt."
+    "takes a location. A table that is at another location already comes under the catalog by an adoption."
 )
 _REFUSED_CLAUSES: Mapping[str, str] = {
     "LOCATION": _NO_LOCATION,

@@ -18,6 +18,7 @@ from cm_delta_dagster.operations.sql.names import Name, readable_versions, resol
 from cm_delta_dagster.operations.sql.remedy_words import errors_in_sql
 from cm_delta_dagster.operations.sql.statements import Family, Statement, read_statement
 from cm_delta_dagster.operations.sql.table_references import find_references
+from cm_delta_dagster.remedies import RepeatWithOption
 
 
 def duckdb_rows(client: DeltaClient, statement: str, *, limit: int) -> pa.Table:
@@ -55,8 +56,8 @@ def _query(client: DeltaClient, statement: Statement, limit: int) -> pa.Table:
             if missing is not None:
                 raise unknown_name(client, missing, engine="DuckDB") from error
             raise InvalidArgumentError(
-                f"DuckDB cannot run the statement: {error} Use --engine spark for the dialect of Spark, which has VERSION AS OF."
-            ) from error
+                f"DuckDB cannot run the statement: {error} The dialect of Spark has VERSION AS OF."
+            ).with_remedy(RepeatWithOption(option="engine", value="spark")) from error
 
 
 def _missing(client: DeltaClient, text: str, message: str) -> Name | None:
@@ -75,8 +76,8 @@ def _describe(client: DeltaClient, statement: Statement, limit: int) -> pa.Table
     description = read_description(statement)
     answer = None if description is None else describe(client, description)
     if answer is None:
-        raise InvalidArgumentError(
-            "The catalog has no such table. DESCRIBE of a view or a query of Spark runs with --engine spark."
+        raise InvalidArgumentError("The catalog has no such table. Spark can describe a view or a query.").with_remedy(
+            RepeatWithOption(option="engine", value="spark")
         )
     return _table(answer, limit)
 

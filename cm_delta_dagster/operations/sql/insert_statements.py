@@ -93,7 +93,7 @@ def read_insert(statement: Statement) -> Insert:
     if not verb:
         raise words.fault("INTO or OVERWRITE")
     if words.peek() in ("DIRECTORY", "LOCAL") and words.peek(1) != ".":
-        raise words.refusal("INSERT OVERWRITE DIRECTORY", "Write files with lake.sql(...).write.")
+        raise words.refusal("INSERT OVERWRITE DIRECTORY", "Write files with the DataFrameWriter of a query.")
     words.take("TABLE")
     name = words.table()
     partition = dict(words.listed(lambda: _partition_value(words))) if words.takes("PARTITION") else {}

@@ -34,8 +34,8 @@ def show(client: DeltaClient, statement: Statement) -> Answer:
     if words.peek() == "PARTITIONS":
         raise words.refusal(
             "SHOW PARTITIONS",
-            "Query the values, SELECT DISTINCT and the partition columns FROM the table, or the partitions with their files and "
-            "sizes: lake.table(name).files() has partitionValues and size of each file.",
+            "Query the values, SELECT DISTINCT and the partition columns FROM the table. The files of a table are listed with "
+            "their partition values and sizes outside of SQL.",
         )
     for names, listing in _LISTINGS.items():
         if words.take(*names):

@@ -18,9 +18,12 @@ def _name(text: str) -> str:
     return text if _WORD.fullmatch(text) else quoted(text)
 
 
+def _table(remedy: TableRemedy) -> str:
+    return _PLACEHOLDER if remedy.table is None else ".".join(map(_name, remedy.table.split(".")))
+
+
 def _alter(remedy: TableRemedy, change: str) -> str:
-    table = _PLACEHOLDER if remedy.table is None else ".".join(map(_name, remedy.table.split(".")))
-    return f"ALTER TABLE {table} {change}"
+    return f"ALTER TABLE {_table(remedy)} {change}"
 
 
 def _set_property(remedy: TableRemedy, key: str, value: str) -> str:
@@ -46,6 +49,10 @@ WORDS: RemedyWords = {
     remedies.DropTableFeature: lambda remedy: (_alter(remedy, f"DROP FEATURE {_name(remedy.feature)}"),),
     remedies.SetTableProperty: lambda remedy: (_set_property(remedy, remedy.key, remedy.value),),
     remedies.DropOrRenameColumn: _drop_or_rename,
+    remedies.AddConstraint: lambda remedy: (_alter(remedy, "ADD CONSTRAINT name CHECK (condition)"),),
+    remedies.ReplaceByOwnRows: lambda remedy: (f"REPLACE TABLE {_table(remedy)} AS SELECT * FROM {_table(remedy)}",),
+    remedies.RewriteFiles: lambda remedy: (f"REORG TABLE {_table(remedy)} APPLY (PURGE)",),
+    remedies.OrderRows: lambda remedy: (f"OPTIMIZE {_table(remedy)} ZORDER BY ({_name(remedy.column)})",),
 }
 """The statements for each kind of remedy."""
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 from cm_delta_dagster.catalog.similar_names import did_you_mean, similar_names
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.predicates.sql_lexer import Lexeme, lexemes, place
+from cm_delta_dagster.remedies import AdoptTable, CheckTable, Remedy
 
 
 class Family(StrEnum):
@@ -81,8 +82,8 @@ STATEMENTS: Mapping[tuple[str, ...], Family] = {
 }
 """The family by the first words; the longest match counts."""
 
-_VIEW = 'lake.sql("SELECT ...").createOrReplaceTempView(name)'
-_SESSION = "lake.spark.sql for what only the Spark session has"
+_VIEW = "createOrReplaceTempView of the DataFrame of a query"
+_SESSION = "the Spark session for what only it has"
 REFUSED: Mapping[tuple[str, ...], str] = {
     ("CREATE", "TEMPORARY"): _VIEW,
     ("CREATE", "TEMP"): _VIEW,
@@ -90,23 +91,24 @@ REFUSED: Mapping[tuple[str, ...], str] = {
     ("CREATE", "OR", "REPLACE", "TEMP"): _VIEW,
     ("CREATE", "VIEW"): _VIEW,
     ("CREATE", "OR", "REPLACE", "VIEW"): _VIEW,
-    ("CREATE",): "CREATE TABLE, lake.create_table or lake.create_table_as",
-    ("REPLACE",): "REPLACE TABLE, or lake.create_table with mode='replace'",
+    ("CREATE",): "CREATE TABLE",
+    ("REPLACE",): "REPLACE TABLE",
     ("TRUNCATE",): "TRUNCATE TABLE",
-    ("ALTER",): "ALTER TABLE, or lake.table(name).alter",
-    ("COMMENT",): "COMMENT ON TABLE, or lake.table(name).alter.comment_column",
-    ("DROP",): "DROP TABLE or lake.drop, and lake.spark.sql for views of the session",
-    ("CACHE",): 'lake.sql("SELECT ...").cache()',
-    ("FSCK",): "lake.table(name).doctor",
-    ("CONVERT",): "lake.adopt for a Delta table or a folder of Parquet files",
-    ("GENERATE",): "lake.export, which writes a log that other engines open",
-    ("UPGRADE",): "lake.table(name).alter.enable_feature",
+    ("ALTER",): "ALTER TABLE",
+    ("COMMENT",): "COMMENT ON TABLE, or ALTER TABLE ... ALTER COLUMN",
+    ("DROP",): "DROP TABLE, and the Spark session for its views",
+    ("CACHE",): "cache of the DataFrame of a query",
+    ("FSCK",): "the check of the table",
+    ("CONVERT",): "an adoption",
+    ("GENERATE",): "an export, which writes a log that other engines open",
+    ("UPGRADE",): "ALTER TABLE ... SET TBLPROPERTIES ('delta.feature.<name>' = 'supported')",
     ("COPY",): "INSERT INTO name SELECT ... FROM parquet.`path`",
     ("LOAD",): "INSERT INTO name SELECT ... FROM parquet.`path`",
     ("REFRESH",): _SESSION,
     ("ANALYZE",): _SESSION,
 }
-"""The Python call by the first words of statements that are not run."""
+"""What to use by the first words of statements that are not run."""
+_REMEDIES: Mapping[tuple[str, ...], Remedy] = {("FSCK",): CheckTable(), ("CONVERT",): AdoptTable()}
 _LEAST_SIMILARITY = 0.75
 """Of a misspelled first word; SET, for which SELECT is not meant, is less similar to it."""
 
@@ -174,11 +176,13 @@ def _refusal(text: str, all_lexemes: tuple[Lexeme, ...], words: tuple[str, ...])
         call = REFUSED.get(words[:length])
         if call is not None:
             name = " ".join(words[:length])
-            return InvalidArgumentError(f"lake.sql does not run {name} statements. Nothing was changed. Use {call}.")
+            return InvalidArgumentError(
+                f"This package does not run {name} statements. Nothing was changed. Use {call}."
+            ).with_remedy(_REMEDIES.get(words[:length]))
     known = {words[0] for words in (*STATEMENTS, *REFUSED)}
     hint = did_you_mean(similar_names(first, known, least=_LEAST_SIMILARITY))
     return InvalidArgumentError(
-        f"lake.sql does not run statements that begin with {first!r} (at {place(text, all_lexemes[0].start)}).{hint} It runs "
-        "queries, EXPLAIN, DESCRIBE, SHOW and statements that write to tables of the catalog. A statement that concerns only the "
-        "Spark session runs with lake.spark.sql(...)."
+        f"This package does not run statements that begin with {first!r} (at {place(text, all_lexemes[0].start)}).{hint} It runs "
+        "queries, EXPLAIN, DESCRIBE, SHOW and statements that write to tables of the catalog. The Spark session itself runs a "
+        "statement that concerns only the session."
     )

@@ -26,6 +26,7 @@ from cm_delta_dagster.operations.sql.queries import PreparedQuery, prepare_query
 from cm_delta_dagster.operations.sql.statements import Statement
 from cm_delta_dagster.operations.sql.time_travel import VersionText, read_time_travel
 from cm_delta_dagster.operations.sql.words import Span, Words
+from cm_delta_dagster.remedies import AdoptTable
 
 
 class SqlSession(typing.Protocol):
@@ -65,10 +66,9 @@ def no_target(session: SqlSession, name: Name) -> TableNotFoundError:
     if registered(session.client, (name,)):
         text = ".".join(name)
         return TableNotFoundError(
-            f"{text} is registered for reading only: no catalog manages the table. Nothing was changed. Adopt it with "
-            f"lake.adopt to write to it, or copy its rows: CREATE TABLE new_name AS SELECT * FROM {text}. lake.unregister removes "
-            "the name."
-        )
+            f"{text} is registered for reading only: no catalog manages the table. Nothing was changed. Adopt it to "
+            f"write to it, or copy its rows: CREATE TABLE new_name AS SELECT * FROM {text}."
+        ).with_remedy(AdoptTable())
     return unknown_name(session.client, name, engine=None)
 
 

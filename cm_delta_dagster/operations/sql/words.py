@@ -271,5 +271,5 @@ class Words:
         """
         position = self._lexemes[min(self._at, len(self._lexemes) - 1)].start
         return InvalidArgumentError(
-            f"lake.sql does not support {what} (at {place(self._text, position)}). Nothing was changed. {instead}"
+            f"This package does not support {what} (at {place(self._text, position)}). Nothing was changed. {instead}"
         )

@@ -28,6 +28,7 @@ from cm_delta_dagster.protocol.features.iceberg_compat import active_versions, h
 from cm_delta_dagster.protocol.features.table_features import check_writable, supports
 from cm_delta_dagster.protocol.schema.column_paths import path_text
 from cm_delta_dagster.protocol.statistics.statistics import logical_row_count
+from cm_delta_dagster.remedies import ReplaceByOwnRows, RewriteFiles, SetClusteringColumns
 
 BACKFILL = "ROW TRACKING BACKFILL"
 MAX_FILES_PER_BACKFILL = 100_000
@@ -122,13 +123,13 @@ def _check_files_for_iceberg(snapshot: Snapshot, after: TableDefinition) -> None
     if files_of(snapshot).deletion_vectors:
         raise InvalidArgumentError(
             f"{snapshot.identifier} cannot get Iceberg compatibility: {files_of(snapshot).deletion_vectors} files have deletion "
-            "vectors. Nothing was changed. Rewrite these files first: table.reorg()."
-        )
+            "vectors. Nothing was changed."
+        ).with_remedy(RewriteFiles())
     if missing:
         raise InvalidArgumentError(
             f"{snapshot.identifier} cannot get Iceberg compatibility: its data files lack {' and '.join(missing)}. Nothing was "
-            "changed. Replace the table by its own rows, with the property: lake.create_table_as(..., mode='replace')."
-        )
+            "changed. A replacement by its own rows can have the property."
+        ).with_remedy(ReplaceByOwnRows())
 
 
 def _check_clustering(snapshot: Snapshot, after: TableDefinition) -> None:
@@ -137,9 +138,9 @@ def _check_clustering(snapshot: Snapshot, after: TableDefinition) -> None:
     for path, stored in columns if after.schema != snapshot.schema else ():
         if logical_path(stored, after.schema, after.mapping) is None:
             raise InvalidArgumentError(
-                f"Column {path_text(path)!r} cannot be dropped: the table is clustered by it. Nothing was changed. Set other "
-                "clustering columns first: table.alter.cluster_by(...)."
-            )
+                f"Column {path_text(path)!r} cannot be dropped: the table is clustered by it. Nothing was changed. Choose other "
+                "clustering columns first."
+            ).with_remedy(SetClusteringColumns())
 
 
 def _committed(table: Table, transaction: Transaction) -> AlterResult:

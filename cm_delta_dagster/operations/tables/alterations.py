@@ -27,6 +27,7 @@ from cm_delta_dagster.protocol.schema import alterations, char_types
 from cm_delta_dagster.protocol.schema.alterations import COMMENT, Position, find_column
 from cm_delta_dagster.protocol.schema.column_paths import ColumnName, column_path, path_text
 from cm_delta_dagster.protocol.schema.types import DataType, StructField, data_type_text
+from cm_delta_dagster.remedies import AddConstraint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -376,8 +377,8 @@ def _refuse_constraints(properties: Mapping[str, str]) -> None:
         if key.startswith(CONSTRAINT_PREFIX):
             raise InvalidArgumentError(
                 f"The property {key!r} is a constraint and is not added as a property, because the rows that exist must be "
-                "checked. Nothing was changed. Use table.alter.add_constraint, or ALTER TABLE ... ADD CONSTRAINT."
-            )
+                "checked. Nothing was changed."
+            ).with_remedy(AddConstraint())
 
 
 def _described(path: Sequence[str], item: StructField) -> dict[str, Any]:

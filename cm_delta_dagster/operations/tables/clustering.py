@@ -23,6 +23,7 @@ from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import STRING
 from cm_delta_dagster.protocol.statistics.layout_columns import check_clustering_columns
 from cm_delta_dagster.protocol.statistics.stats_json import parse_statistics
+from cm_delta_dagster.remedies import OrderRows
 
 
 @names_table
@@ -66,5 +67,5 @@ def check_statistics(snapshot: Snapshot, column: ColumnPath, stored: ColumnPath)
     if missing:
         raise InvalidArgumentError(
             f"Rows cannot be clustered by {'.'.join(column)!r}: {missing} of {snapshot.num_files} files have no statistics of it. "
-            f"Nothing was changed. Rewrite the files first: table.optimize(z_order_by={'.'.join(column)!r})."
-        )
+            "Nothing was changed."
+        ).with_remedy(OrderRows(column=".".join(column)))

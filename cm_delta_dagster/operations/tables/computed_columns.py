@@ -19,9 +19,9 @@ from cm_delta_dagster.protocol.features.default_columns import with_default
 from cm_delta_dagster.protocol.features.generated_columns import generated_columns
 from cm_delta_dagster.protocol.features.identity_columns import identity_columns, with_high_water_marks
 from cm_delta_dagster.protocol.features.table_features import supports
-from cm_delta_dagster.protocol.features.table_properties import FEATURE_PREFIX
 from cm_delta_dagster.protocol.schema.column_paths import ColumnName, column_path
 from cm_delta_dagster.protocol.schema.types import StructType, schema_to_json
+from cm_delta_dagster.remedies import EnableTableFeature
 from cm_delta_dagster.spark.expressions.schema import quoted
 from cm_delta_dagster.spark.rules.constraints import check_expression_types
 from cm_delta_dagster.spark.session.cancellation import collected_rows
@@ -84,10 +84,9 @@ def _check_feature(snapshot: Snapshot, column: str) -> None:
     if not supports(snapshot.protocol, _FEATURE):
         raise InvalidArgumentError(
             f"Column {column!r} of {snapshot.identifier} cannot get a default, because the table does not have the feature "
-            f"{_FEATURE}; writers that do not know it would store NULL. Nothing was changed. Enable it first, as with delta-spark: "
-            f"table.alter.enable_feature({_FEATURE!r}), or ALTER TABLE ... SET TBLPROPERTIES ('{FEATURE_PREFIX}{_FEATURE}' = "
-            "'supported')."
-        )
+            f"{_FEATURE}; writers that do not know it would store NULL. Nothing was changed. As in delta-spark, the "
+            "feature is not enabled by a default."
+        ).with_remedy(EnableTableFeature(feature=_FEATURE))
 
 
 @names_table

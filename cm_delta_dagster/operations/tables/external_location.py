@@ -9,6 +9,7 @@ from cm_delta_dagster.client.warehouse import absolute_location, read_warehouse_
 from cm_delta_dagster.errors import InvalidArgumentError, WarehouseMismatchError
 from cm_delta_dagster.operations.recovery.table_places import tables_with_places
 from cm_delta_dagster.protocol.log import log_files
+from cm_delta_dagster.remedies import AdoptTable, RecoverWarehouse
 from cm_delta_dagster.storage.other_names import resolved_location
 from cm_delta_dagster.storage.store import Store, StoreRegistry
 
@@ -42,9 +43,8 @@ def check_location(client: DeltaClient, location: str) -> str:
     if first_object is not None:
         raise InvalidArgumentError(
             f"No table was created: {at} is not empty; it has {first_object.location}. Nothing was changed. Give an empty "
-            "location. A Delta table or a folder of Parquet files that exists is brought under the catalog by lake.adopt "
-            "(`cm-delta adopt`)."
-        )
+            "location."
+        ).with_remedy(AdoptTable(location=at))
     return at
 
 
@@ -74,9 +74,8 @@ def refuse_other_warehouse(client: DeltaClient, location: str, *, not_done: str)
         if marker is not None and marker.catalog_id != own:
             raise WarehouseMismatchError(
                 f"{not_done}: {location} is in the warehouse {root} of the catalog {marker.catalog_id}, and this is the catalog "
-                f"{own}. Nothing was changed. Release the table there first; if that catalog is lost, run `cm-delta recover "
-                f"--warehouse {root}`."
-            )
+                f"{own}. Nothing was changed. Release the table there first, unless that catalog is lost."
+            ).with_remedy(RecoverWarehouse(warehouse=root))
 
 
 def overlapping_tables(client: DeltaClient, location: str) -> tuple[RelatedTable, ...]:

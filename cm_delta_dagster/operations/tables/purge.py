@@ -30,6 +30,7 @@ from cm_delta_dagster.operations.maintenance.authorization import LeaseTarget, M
 from cm_delta_dagster.operations.tables.external_location import overlapping_tables
 from cm_delta_dagster.protocol.log import log_files
 from cm_delta_dagster.protocol.log.log_files import CommitFile
+from cm_delta_dagster.remedies import AllowMaintenance
 from cm_delta_dagster.storage.discard import in_order_of_deletion
 from cm_delta_dagster.storage.store import ObjectStatus, Store
 
@@ -233,9 +234,8 @@ def _begin_purge(client: DeltaClient, table: InactiveTable, plan: PurgePlan) -> 
     decision = client.maintenance_policies.maintenance_decision(table.identifier, kind)
     if decision.kind is not kind or decision.allowed is not True:
         raise MaintenanceNotPermittedError(
-            f"{kind.value} of {table.identifier} is not permitted: {decision.reason}. No file was deleted. The owner of "
-            f"the policy can allow it with `cm-delta policy allow {table.identifier} {kind.value} --reason ...`."
-        )
+            f"{kind.value} of {table.identifier} is not permitted: {decision.reason}. No file was deleted."
+        ).with_remedy(AllowMaintenance(scope=str(table.identifier), kind=kind.value))
     min_age_ms = _min_age(table, plan.retention_ms, plan.abandoned_after_ms)
     store = client.stores.store_for(table.location)
     _refuse_links(client, table)

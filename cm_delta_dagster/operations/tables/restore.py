@@ -35,6 +35,7 @@ from cm_delta_dagster.protocol.log.restoration import (
     restored_protocol,
 )
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
+from cm_delta_dagster.remedies import RepeatWithOption
 
 _log = logging.getLogger(__name__)
 
@@ -248,5 +249,5 @@ def _missing_error(plan: RestorePlan) -> ObjectNotFoundError:
     return ObjectNotFoundError(
         f"Version {plan.target.version} of {plan.current.identifier} cannot be restored: storage no longer holds "
         f"{len(plan.missing)} of its files ({shown}); VACUUM has deleted them, or they were lost. Nothing was committed. Restore "
-        "the files from a backup, choose a later version, or pass missing_files='ignore' to restore without their rows."
-    )
+        "the files from a backup, or choose a later version. The version can also be restored without their rows."
+    ).with_remedy(RepeatWithOption(option="missing_files", value=MissingFiles.IGNORE.value))

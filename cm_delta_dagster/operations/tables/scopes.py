@@ -12,21 +12,27 @@ from cm_delta_dagster.catalog.similar_names import did_you_mean, similar_names
 from cm_delta_dagster.catalog.table_registry import TableRegistry
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import InvalidArgumentError, TableNotFoundError
+from cm_delta_dagster.remedies import Remedy, RepeatWithOption
 
 _MAX_SCHEMAS = 20
-IF_MEANT = "If its tables are still to come, repeat the call with future=True."
+IF_MEANT = RepeatWithOption(option="future")
 """What to do if the scope of a rule or a grant has no table yet."""
 
 
 def check_scope(
-    registry: TableRegistry, namespaces: NamespaceRegistry, scope: str, *, remedy: str = "", with_tables: bool = True
+    registry: TableRegistry,
+    namespaces: NamespaceRegistry,
+    scope: str,
+    *,
+    remedy: Remedy | None = None,
+    with_tables: bool = True,
 ) -> None:
     """Return if ``scope`` is ``*``, or a catalog, a schema or a table with a name that the catalog has.
 
     Schemas without tables, of dropped tables and of registered paths count. A catalog without any name has none to compare with.
 
     Args:
-        remedy: a sentence for the message: what to do if the scope is meant.
+        remedy: what to do if the scope is meant.
         with_tables: False if the catalog itself refuses a table that does not exist.
 
     Raises:
@@ -41,8 +47,8 @@ def check_scope(
     kind = ("catalog", "schema", "table")[levels - 1]
     hint = did_you_mean(similar_names(scope, _of_level(known, levels))) or _schemas(known)
     raise InvalidArgumentError(
-        f"The catalog has no {kind} {scope}.{hint} Names are case-sensitive. Nothing was changed.{f' {remedy}' if remedy else ''}"
-    )
+        f"The catalog has no {kind} {scope}.{hint} Names are case-sensitive. Nothing was changed."
+    ).with_remedy(remedy)
 
 
 def unknown_table(

@@ -70,8 +70,8 @@ class DeferredWrites:
             self._discard_files()
             names = ", ".join(sorted({str(identifier) for identifier in self._begun.values()}))
             raise InvalidArgumentError(
-                f"The transaction was not committed: a merge into {names} was begun, and execute() was not called. Nothing was "
-                "committed to any table. Call execute() on each merge builder within the block."
+                f"The transaction was not committed: a merge into {names} was begun, and not executed. Nothing was "
+                "committed to any table. Execute each merge within the block."
             )
         if not self._staged:
             return {}
@@ -228,4 +228,4 @@ class DeferredTable(TableTarget):
 
 
 def _ended() -> InvalidArgumentError:
-    return InvalidArgumentError("The transaction has ended. Begin another one, e.g. with lake.transaction().")
+    return InvalidArgumentError("The transaction has ended. Begin another one.")

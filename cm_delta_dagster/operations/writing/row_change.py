@@ -92,7 +92,7 @@ def check_clauses(change: RowChange) -> None:
     """
     if not change.clauses:
         raise InvalidArgumentError(
-            "The merge has no clause, so it would change nothing. Add one, e.g. when_matched_update(...)."
+            "The merge has no clause, so it would change nothing. Add one, e.g. WHEN MATCHED THEN UPDATE."
         )
     if change.source is not None and change.target_alias.lower() == change.source_alias.lower():
         raise InvalidArgumentError(

@@ -35,6 +35,7 @@ from cm_delta_dagster.protocol.schema.types import (
     schema_text,
 )
 from cm_delta_dagster.protocol.schema.void_columns import check_void_places
+from cm_delta_dagster.remedies import SetClusteringColumns
 from cm_delta_dagster.spark.expressions.schema import schema_of
 
 
@@ -131,8 +132,8 @@ def _replacement_partitions(
         if partition_by and is_clustered(snapshot.protocol):
             raise InvalidArgumentError(
                 f"{snapshot.identifier} is a clustered table, which cannot get partition columns. Nothing was written. Leave out "
-                "`partition_by`, and cluster by these columns: table.alter.cluster_by(...)."
-            )
+                "`partition_by`, and cluster by these columns."
+            ).with_remedy(SetClusteringColumns())
         return check_partition_columns(offered, partition_by)
     missing = [name for name in snapshot.partition_columns if offered.field(name) is None]
     if missing:

@@ -115,8 +115,8 @@ def _check(table: WriteTarget, frame: DataFrame, write: StreamWrite) -> None:
         return
     if write.output_mode is OutputMode.UPDATE:
         raise InvalidArgumentError(
-            "The output mode update needs a function that writes the changed rows, e.g. write_batch=lambda rows, once: "
-            "table.merge(rows, on=['id'], idempotency=once)."
+            "The output mode update needs a function that writes the changed rows of a batch, e.g. by a merge with the "
+            "idempotency that it gets."
         )
     if write.output_mode is OutputMode.COMPLETE:
         check_not_append_only(snapshot, "a query with the output mode complete")

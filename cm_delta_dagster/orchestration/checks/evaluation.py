@@ -32,6 +32,7 @@ from cm_delta_dagster.orchestration.metadata.schema_changes import (
 from cm_delta_dagster.orchestration.runs.refusals import APPROVAL_ID, APPROVE_COMMAND, approve_command
 from cm_delta_dagster.protocol.features.constraints import check_constraints
 from cm_delta_dagster.protocol.predicates.timestamps import utc_text
+from cm_delta_dagster.remedies import AddConstraint, CheckTable, DecideApproval, EntryPoint, advice
 
 EXPECTED_SCHEMA = "cm_delta/expected_schema"
 
@@ -93,7 +94,7 @@ def _health(seen: ObservedTable) -> Outcome:
     first = (errors or warnings)[0]
     text = (
         f"Doctor found {_counted(len(errors), 'error')} and {_counted(len(warnings), 'warning')}, first: {first.where}: "
-        f"{first.message} Run `cm-delta doctor {report.identifier}` to see the repairs."
+        f"{first.message} {advice(CheckTable(table=str(report.identifier)))}"
     )
     return Outcome(passed=False, is_error=bool(errors), text=text, metadata=entries)
 
@@ -108,7 +109,7 @@ def _unpublished_commits(seen: ObservedTable) -> Outcome:
         number,
         seen.settings.max_unpublished_commits,
         "Ratified commits that are not published in _delta_log",
-        advice="Run the maintenance task publish, or `table.publish()`.",
+        advice="Run the maintenance task publish.",
         metadata={
             "cm_delta/unpublished_commits": number,
             "cm_delta/commit_version": seen.snapshot.version,
@@ -334,7 +335,7 @@ def _constraints(seen: ObservedTable) -> Outcome:
         return Outcome(passed=True, text=text, metadata=entries)
     problems = [f"{name} is missing" for name in missing]
     problems += [f"{name} is ({stored[name.lower()]}) and not ({declared[name]})" for name in different]
-    text = f"Rows that violate a declared constraint can be written: {'; '.join(problems)}. Use table.alter.add_constraint."
+    text = f"Rows that violate a declared constraint can be written: {'; '.join(problems)}. {advice(AddConstraint())}"
     return Outcome(passed=False, is_error=True, text=text, metadata=entries)
 
 
@@ -372,7 +373,7 @@ def _approvals(seen: ObservedTable) -> Outcome:
     )
     text = (
         f"{_counted(len(waiting), 'commit')} of {seen.table.identifier} wait for an approval, first: {'; '.join(oldest.what)}. "
-        f"Ask {' or '.join(oldest.contacts)} to run `{approve_command(oldest.approval_id)}`, or `cm-delta reject`."
+        f"Ask {' or '.join(oldest.contacts)} to decide. {advice(DecideApproval(approval_id=oldest.approval_id), EntryPoint.SHELL)}"
     )
     return Outcome(passed=False, is_error=True, text=text, metadata=entries)
 

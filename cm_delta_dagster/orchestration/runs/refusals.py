@@ -12,6 +12,7 @@ from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.client.write_target import WriteTarget
 from cm_delta_dagster.errors import ApprovalRequiredError, CommitRefusedError
 from cm_delta_dagster.orchestration.runs.runs import WriteOrigin, earlier_numbers
+from cm_delta_dagster.remedies import DecideApproval, EntryPoint, calls
 
 APPROVAL_ID = "cm_delta/approval_id"
 APPROVE_COMMAND = "cm_delta/approve_command"
@@ -39,7 +40,7 @@ def without_retries() -> Iterator[None]:
 
 def approve_command(approval_id: str) -> str:
     """The command that approves a request."""
-    return f"cm-delta approve {approval_id}"
+    return calls(DecideApproval(approval_id=approval_id), EntryPoint.SHELL)[0]
 
 
 def refuse_waiting(table: WriteTarget, origin: WriteOrigin) -> None:

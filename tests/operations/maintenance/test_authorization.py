@@ -73,7 +73,7 @@ def test_a_denied_operation_names_the_rule_and_changes_nothing(
     lake.store.calls.clear()
     with pytest.raises(MaintenanceNotPermittedError, match=r"'main\.test' denies it \(audit under way\)") as caught:
         verb(table)
-    assert f"cm-delta policy allow main.test.t {kind.value}" in str(caught.value)
+    assert f"lake.allow('main.test.t', {kind.value!r}, reason)" in str(caught.value)
     assert {method for method, _ in lake.store.calls} <= READS
     assert (lake.files(table), table.snapshot().version) == (before, version)
 

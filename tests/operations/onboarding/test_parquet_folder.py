@@ -194,7 +194,7 @@ BAD = [
     (_unsigned, None, InvalidArgumentError, r"'s\.n' has the type uint32"),
     (_no_parquet, None, StorageError, "b.parquet"),
     (_other_file, None, InvalidArgumentError, "b.csv is not a Parquet file"),
-    (_undeclared, None, InvalidArgumentError, 'partition_by={"day": "string"}'),
+    (_undeclared, None, InvalidArgumentError, 'partition columns {"day": "string"}'),
     (_mixed, BY_DAY, InvalidArgumentError, "b.parquet"),
     (_wrong_order, BY_DAY, InvalidArgumentError, "country=de/day"),
     (
@@ -207,7 +207,7 @@ BAD = [
         _undeclared,
         MISSPELT,
         InvalidArgumentError,
-        r'Give partition_by=\{"day": "string"\}, with the types, or move the file',
+        r'Give the partition columns \{"day": "string"\}, with their types, or move the file',
     ),
     (_wrong_value, BY_DAY, InvalidDataError, "'monday'"),
     (_bad_name, None, SchemaMismatchError, "a b"),

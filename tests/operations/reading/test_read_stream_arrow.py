@@ -451,9 +451,7 @@ def test_commits_that_were_cleaned_up_are_an_error_unless_that_is_allowed(tmp_pa
     table = cleaned_log(tmp_path / "t")
     offset = StreamOffset(table_id=table.table_id, version=offset.version)
     for wanted in ({"offset": offset}, {"starting_version": 1}):
-        with pytest.raises(
-            VersionNotFoundError, match=r"needs version 1 .*cleanup.*at version 3 with fail_on_data_loss"
-        ):
+        with pytest.raises(VersionNotFoundError, match=r"needs version 1 .*cleanup.*at version 3, .*fail_on_data_loss"):
             stream_of(table, **wanted)
         assert flat(read(stream_of(table, fail_on_data_loss=False, **wanted))) == [3, 4]
     snapshot = StreamOffset(table_id=table.table_id, version=1, index=0, is_initial=True)
@@ -493,13 +491,13 @@ def test_commits_are_read_as_long_as_they_are_there(tmp_path: Path, redefined: b
         (tmp_path / "_delta_log" / f"{version:020d}.json").unlink()
     lost = replace(offset, version=1)
     if redefined:
-        with pytest.raises(VersionNotFoundError, match=r"needs version 3 .*at version 6 with fail_on_data_loss"):
+        with pytest.raises(VersionNotFoundError, match=r"needs version 3 .*at version 6, .*fail_on_data_loss"):
             stream_of(table, offset=offset)
         assert flat(read(stream_of(table, offset=lost, fail_on_data_loss=False))) == [6, 7]
         return
     assert flat(read(stream_of(table, offset=offset, max_files=1))) == [3, 4, 5, 6, 7]
     assert flat(read(stream_of(table, starting_version=4))) == [4, 5, 6, 7]
-    with pytest.raises(VersionNotFoundError, match=r"needs version 1 .*at version 3 with fail_on_data_loss"):
+    with pytest.raises(VersionNotFoundError, match=r"needs version 1 .*at version 3, .*fail_on_data_loss"):
         stream_of(table, offset=lost)
     assert flat(read(stream_of(table, offset=lost, fail_on_data_loss=False))) == [3, 4, 5, 6, 7]
 
@@ -631,7 +629,7 @@ def test_what_a_late_writer_left_where_the_log_was_cleaned_is_not_streamed(lake:
     for version in range(4):
         lake.memory.delete(f"{log}/{version:020d}.json")
     lake.memory.write(f"{log}/{1:020d}.json", lake.memory.read(f"{log}/{4:020d}.json"))
-    with pytest.raises(VersionNotFoundError, match=r"needs version 1 .* at version 4 with fail_on_data_loss"):
+    with pytest.raises(VersionNotFoundError, match=r"needs version 1 .* at version 4, .*fail_on_data_loss"):
         read(stream)
     assert flat(read(stream_of(table, starting_version=4))) == [4]
 

@@ -294,7 +294,7 @@ def test_forked_histories_are_explained_and_nothing_is_done(lake: Lake, tmp_path
     assert [commit.version for commit in one.in_catalog] == [3, 4]
     assert [commit.version for commit in one.in_storage] == [3, 4, 5]
     assert {commit.txn_id for commit in one.in_catalog}.isdisjoint(commit.txn_id for commit in one.in_storage)
-    with pytest.raises(RecoveryError, match=r"forked after version 2[\s\S]*10 rows[\s\S]*--keep catalog"):
+    with pytest.raises(RecoveryError, match=r"forked after version 2[\s\S]*10 rows[\s\S]*choose the history to keep"):
         recover(lake.client, plan)
     assert lake.files(table) == files
     assert lake.catalog.registry.load_table_by_id(table.table_id).ratified.latest_version == 4

@@ -120,7 +120,7 @@ def test_without_markers_directories_give_names_and_may_conflict(lake: Lake, tmp
     lose(lake, tmp_path)
     plan = plan_of(lake)
     assert {(str(one.identifier), one.name_from) for one in plan.tables} == {("main.test.t", "directory")}
-    assert len(plan.conflicts) == 2 and "--name" in str(plan.conflicts[0].conflict)
+    assert len(plan.conflicts) == 2 and "name" in str(plan.conflicts[0].conflict)
     with pytest.raises(RecoveryError, match="also has the name"):
         recover_warehouse(lake.client, plan)
     assert lake.catalog.registry.list_tables() == ()
@@ -169,7 +169,9 @@ def test_commits_that_were_never_published_are_named_and_can_be_taken_in(lake: L
     assert (one.latest_version, [staged.version for staged in one.staged]) == (1, [2])
     assert [lost.version for lost in one.lost] == [3]
     lines = list(explain_adoption(plan_of(lake)))
-    assert any("Lost: version 3" in line for line in lines) and any("--take-staged" in line for line in lines)
+    assert any("Lost: version 3" in line for line in lines) and any(
+        "give its name to the recovery" in line for line in lines
+    )
     plan = plan_of(lake, take_staged=[names[f"{2:020d}"]])
     recover_warehouse(lake.client, plan)
     assert lake.client.table("main.test.t").snapshot().version == 2

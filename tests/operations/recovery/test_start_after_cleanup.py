@@ -105,7 +105,7 @@ def test_a_checkpoint_without_proof_or_of_another_table_is_not_used(lake: Lake, 
     assert "00000023.checkpoint" in str(plan_of(lake).problem)
     lake.memory.write(location, data)
     assert plan_of(lake).problem is None
-    with pytest.raises(RecoveryError, match="--keep storage"):
+    with pytest.raises(RecoveryError, match="Keep the history of storage"):
         apply(lake, keep=KeptHistory.CATALOG)
     assert lake.catalog.registry.load_table_by_id(table.table_id).ratified.latest_version == 3
 

@@ -39,7 +39,7 @@ def test_refused_statements_name_what_to_use(words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("", "no statement"), (" ; ", "no statement"), ("set x = 1", "lake.spark.sql")]
+    ("text", "message"), [("", "no statement"), (" ; ", "no statement"), ("set x = 1", "The Spark session itself")]
 )
 def test_other_texts_are_refused(text: str, message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
