@@ -154,6 +154,21 @@ class AllowMaintenance(Remedy):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunMaintenance(TableRemedy):
+    """Run a task of maintenance.
+
+    Attributes:
+        task: its name, which is also that of the method of a table.
+    """
+
+    task: str
+
+    @property
+    def purpose(self) -> str:
+        return "Run this maintenance for a table, or by the jobs of Dagster"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptTable(Remedy):
     """Bring files that exist under the catalog.
 

@@ -77,6 +77,7 @@ WORDS: RemedyWords = {
     remedies.AdoptTable: lambda remedy: (
         f"lake.adopt({'path' if remedy.location is None else repr(remedy.location)}, name)",
     ),
+    remedies.RunMaintenance: lambda remedy: (f"{_table(remedy)}.{remedy.task}()",),
     remedies.AddConstraint: lambda remedy: (f"{_table(remedy)}.alter.add_constraint(name, condition)",),
     remedies.ReplaceByOwnRows: lambda remedy: (f"lake.create_table_as({_name(remedy)}, rows, mode='replace')",),
     remedies.RewriteFiles: lambda remedy: (f"{_table(remedy)}.reorg()",),

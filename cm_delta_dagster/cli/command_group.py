@@ -8,9 +8,10 @@ import click
 from cm_delta_dagster.cli.command_table import MODULES, summaries
 from cm_delta_dagster.errors import CmDeltaError
 from cm_delta_dagster.operations.recovery.display_text import printable
+from cm_delta_dagster.remedies import EntryPoint, RunMaintenance, advice, process_entry_point
 
 _BEFORE = ("--catalog", "--storage-option")
-_METHODS = {
+_TASKS = {
     "vacuum": "vacuum",
     "compact": "optimize",
     "checkpoint": "checkpoint",
@@ -18,7 +19,7 @@ _METHODS = {
     "clean-log": "clean_log",
     "clean-staged-commits": "clean_staged_commits",
 }
-"""Maintenance that is not a command, and the method of a table."""
+"""Maintenance that is not a command, and its task."""
 
 
 class CommandGroup(click.Group):
@@ -46,11 +47,12 @@ class CommandGroup(click.Group):
         name = args[0] if args else ""
         if name in MODULES or name.startswith("-"):
             return super().resolve_command(ctx, args)
-        if name in _METHODS:
+        if name in _TASKS:
+            with process_entry_point(EntryPoint.SHELL):  # The options of the program are not read yet.
+                where = advice(RunMaintenance(task=_TASKS[name]))
             ctx.fail(
-                f"There is no command {name!r}. In Python, call {_METHODS[name]}() of a table: "
-                f"connect(...).table(NAME).{_METHODS[name]}(). In Dagster, use the jobs that docs/maintenance.md describes. "
-                "`cm-delta sql` runs VACUUM and OPTIMIZE; `cm-delta policy` says what maintenance is allowed."
+                f"There is no command {name!r}. {where} docs/maintenance.md describes the jobs; `cm-delta policy` says what "
+                "maintenance is allowed."
             )
         ctx.fail(f"There is no command {name!r}. The commands are {', '.join(sorted(MODULES))}.")
 

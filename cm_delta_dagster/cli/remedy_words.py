@@ -98,6 +98,7 @@ WORDS: RemedyWords = {
         _command("policy", "allow", remedy.scope, remedy.kind, "--reason", "TEXT"),
     ),
     remedies.AdoptTable: lambda remedy: (_command("adopt", remedy.location or "PATH", _PLACEHOLDER),),
+    remedies.RunMaintenance: _by_spark,
     remedies.AddConstraint: _by_spark,
     remedies.ReplaceByOwnRows: _by_spark,
     remedies.RewriteFiles: _by_spark,

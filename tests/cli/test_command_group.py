@@ -44,11 +44,16 @@ def test_another_unknown_option_is_an_error_of_click() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "method"), [("vacuum", "vacuum()"), ("compact", "optimize()"), ("clean-log", "clean_log()")]
+    ("command", "call"),
+    [
+        ("vacuum", "`cm-delta sql 'VACUUM catalog.schema.table'`"),
+        ("compact", "`cm-delta sql 'OPTIMIZE catalog.schema.table'`"),
+        ("clean-log", "in Python: table.clean_log()"),
+    ],
 )
-def test_maintenance_is_shown_its_place(command: str, method: str) -> None:
+def test_maintenance_is_shown_its_place(command: str, call: str) -> None:
     refused = run(command, "main.s.t")
-    assert refused.exit_code == 2 and method in refused.output and "docs/maintenance.md" in refused.output
+    assert refused.exit_code == 2 and call in refused.output and "docs/maintenance.md" in refused.output
 
 
 def test_an_unknown_command_lists_the_commands() -> None:

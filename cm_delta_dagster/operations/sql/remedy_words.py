@@ -39,6 +39,11 @@ def _drop_or_rename(remedy: remedies.DropOrRenameColumn) -> tuple[str, ...]:
     return _alter(remedy, f"DROP COLUMN {column}"), _alter(remedy, f"RENAME COLUMN {column} TO new_name")
 
 
+def _run_maintenance(remedy: remedies.RunMaintenance) -> tuple[str, ...]:
+    verb = {"vacuum": "VACUUM", "optimize": "OPTIMIZE"}.get(remedy.task)
+    return () if verb is None else (f"{verb} {_table(remedy)}",)
+
+
 WORDS: RemedyWords = {
     remedies.RenameTable: lambda remedy: (_alter(remedy, "RENAME TO catalog.schema.new_name"),),
     remedies.SetClusteringColumns: lambda remedy: (_alter(remedy, "CLUSTER BY (columns)"),),
@@ -49,6 +54,7 @@ WORDS: RemedyWords = {
     remedies.DropTableFeature: lambda remedy: (_alter(remedy, f"DROP FEATURE {_name(remedy.feature)}"),),
     remedies.SetTableProperty: lambda remedy: (_set_property(remedy, remedy.key, remedy.value),),
     remedies.DropOrRenameColumn: _drop_or_rename,
+    remedies.RunMaintenance: _run_maintenance,
     remedies.AddConstraint: lambda remedy: (_alter(remedy, "ADD CONSTRAINT name CHECK (condition)"),),
     remedies.ReplaceByOwnRows: lambda remedy: (f"REPLACE TABLE {_table(remedy)} AS SELECT * FROM {_table(remedy)}",),
     remedies.RewriteFiles: lambda remedy: (f"REORG TABLE {_table(remedy)} APPLY (PURGE)",),
