@@ -7,7 +7,6 @@ main.sales.orders --repair```. A remedy without words in the table of SQL is sai
 The tables are in the layers of the entry points; the package registers them when it is imported.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,16 +23,18 @@ class EntryPoint(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remedy(ABC):
+class Remedy:
     """What to do about an error; a subclass for each kind, whose attributes are what the words need."""
 
     joint: ClassVar[str] = ", then "
     """What stands between several calls."""
 
+    _purpose: ClassVar[str] = ""
+
     @property
-    @abstractmethod
     def purpose(self) -> str:
-        """What to do, in words of the protocol and without a full stop."""
+        """What to do, in words of the protocol and without a full stop. Kinds whose attributes are part of it override this."""
+        return self._purpose
 
     def of_table(self, table: str) -> "Remedy":
         """This remedy for the table of that name, if it concerns a table and does not name one yet."""
@@ -61,18 +62,14 @@ class TableRemedy(Remedy):
 class CheckTable(TableRemedy):
     """Compare the storage of the table with what the catalog ratified."""
 
-    @property
-    def purpose(self) -> str:
-        return "Find out what is wrong by comparing every commit with what the catalog ratified"
+    _purpose = "Find out what is wrong by comparing every commit with what the catalog ratified"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairTable(TableRemedy):
     """Carry out the repairs whose result is proven."""
 
-    @property
-    def purpose(self) -> str:
-        return "Put back what has an intact copy"
+    _purpose = "Put back what has an intact copy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,9 +87,7 @@ class TakeBackCommit(TableRemedy):
 class RecoverTable(TableRemedy):
     """Record commits of storage in a catalog that does not know them."""
 
-    @property
-    def purpose(self) -> str:
-        return "See which of these commits can be recorded in the catalog, and record them"
+    _purpose = "See which of these commits can be recorded in the catalog, and record them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +96,7 @@ class ChooseHistory(TableRemedy):
 
     joint: ClassVar[str] = ", or "
 
-    @property
-    def purpose(self) -> str:
-        return "Compare both histories, and choose whether to keep that of the catalog or that of the storage"
+    _purpose = "Compare both histories, and choose whether to keep that of the catalog or that of the storage"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,9 +110,7 @@ class RelocateTables(Remedy):
     moved_from: str | None = None
     moved_to: str | None = None
 
-    @property
-    def purpose(self) -> str:
-        return "If the warehouse was moved, record its new location in the catalog"
+    _purpose = "If the warehouse was moved, record its new location in the catalog"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,9 +123,7 @@ class RecoverWarehouse(Remedy):
 
     warehouse: str | None = None
 
-    @property
-    def purpose(self) -> str:
-        return "To bring the tables of a lost catalog into this one, plan their adoption and carry it out"
+    _purpose = "To bring the tables of a lost catalog into this one, plan their adoption and carry it out"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,9 +137,7 @@ class AllowMaintenance(Remedy):
     scope: str
     kind: str
 
-    @property
-    def purpose(self) -> str:
-        return "The owner of the policy can allow it, here or in a wider scope"
+    _purpose = "The owner of the policy can allow it, here or in a wider scope"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,24 +150,16 @@ class RunMaintenance(TableRemedy):
 
     task: str
 
-    @property
-    def purpose(self) -> str:
-        return "Run this maintenance for a table, or by the jobs of Dagster"
+    _purpose = "Run this maintenance for a table, or by the jobs of Dagster"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdoptTable(Remedy):
-    """Bring files that exist under the catalog.
-
-    Attributes:
-        location: where they are; None where it is not known.
-    """
+    """Bring the files at ``location``, which is None where it is not known, under the catalog."""
 
     location: str | None = None
 
-    @property
-    def purpose(self) -> str:
-        return "Bring a Delta table or a folder of Parquet files that exists under the catalog"
+    _purpose = "Bring a Delta table or a folder of Parquet files that exists under the catalog"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,54 +170,42 @@ class DecideApproval(Remedy):
 
     joint: ClassVar[str] = ", or "
 
-    @property
-    def purpose(self) -> str:
-        return "An approver decides about it"
+    _purpose = "An approver decides about it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetTags(Remedy):
     """Write with a commit context that has tags."""
 
-    @property
-    def purpose(self) -> str:
-        return "Set the tags in the commit context of the operation or of the connection"
+    _purpose = "Set the tags in the commit context of the operation or of the connection"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetUserMetadata(Remedy):
     """Write with a commit context that has user metadata."""
 
-    @property
-    def purpose(self) -> str:
-        return "Set the user metadata in the commit context of the operation or of the connection"
+    _purpose = "Set the user metadata in the commit context of the operation or of the connection"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListApprovals(Remedy):
     """Look at the requests for approval."""
 
-    @property
-    def purpose(self) -> str:
-        return "List the requests"
+    _purpose = "List the requests"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListLeases(Remedy):
     """Look at the maintenance leases."""
 
-    @property
-    def purpose(self) -> str:
-        return "List the leases"
+    _purpose = "List the leases"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListApplicationIds(TableRemedy):
     """Look at the application ids of the table."""
 
-    @property
-    def purpose(self) -> str:
-        return "List the application ids of the table"
+    _purpose = "List the application ids of the table"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,45 +218,35 @@ class ResetApplicationId(TableRemedy):
 
     app_id: str
 
-    @property
-    def purpose(self) -> str:
-        return "Who has the privilege alter can let the next principal set this application id"
+    _purpose = "Who has the privilege alter can let the next principal set this application id"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenCatalog(Remedy):
     """Open the catalog with this release, which migrates it."""
 
-    @property
-    def purpose(self) -> str:
-        return "The catalog is migrated by the first program that reads it"
+    _purpose = "The catalog is migrated by the first program that reads it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateCatalog(Remedy):
     """Connect with a program that may create the catalog."""
 
-    @property
-    def purpose(self) -> str:
-        return "The first program that connects creates the catalog"
+    _purpose = "The first program that connects creates the catalog"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectWithWarehouse(Remedy):
     """Give the connection the place of new tables."""
 
-    @property
-    def purpose(self) -> str:
-        return "Connect with the warehouse of the catalog's other tables"
+    _purpose = "Connect with the warehouse of the catalog's other tables"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenameTable(TableRemedy):
     """Free the name of a table for another one."""
 
-    @property
-    def purpose(self) -> str:
-        return "Give the table that has the name another one first"
+    _purpose = "Give the table that has the name another one first"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,9 +261,7 @@ class RepeatWithOption(Remedy):
     option: str
     value: str | bool = True
 
-    @property
-    def purpose(self) -> str:
-        return "To do it nevertheless, repeat the call with this argument"
+    _purpose = "To do it nevertheless, repeat the call with this argument"
 
 
 # --- definition of a table --------------------------------------------------------------------------------------------
@@ -316,18 +271,14 @@ class RepeatWithOption(Remedy):
 class SetClusteringColumns(TableRemedy):
     """Choose the clustering columns of the table."""
 
-    @property
-    def purpose(self) -> str:
-        return "Set the clustering columns of the table"
+    _purpose = "Set the clustering columns of the table"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveClusteringColumns(TableRemedy):
     """Make the table one without clustering columns."""
 
-    @property
-    def purpose(self) -> str:
-        return "Remove the clustering columns first"
+    _purpose = "Remove the clustering columns first"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,9 +317,8 @@ class SetTableProperty(TableRemedy):
 
     @property
     def purpose(self) -> str:
-        return (
-            f"Set the property {self.key}{', for which Spark rewrites the data files' if self.rewrites_files else ''}"
-        )
+        how = ", for which Spark rewrites the data files" if self.rewrites_files else ""
+        return f"Set the property {self.key}{how}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,38 +338,23 @@ class DropOrRenameColumn(TableRemedy):
 class AddConstraint(TableRemedy):
     """Add a CHECK constraint, which the rows that exist must satisfy."""
 
-    @property
-    def purpose(self) -> str:
-        return "Add the constraint, for which Spark checks the rows"
+    _purpose = "Add the constraint, for which Spark checks the rows"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceByOwnRows(TableRemedy):
     """Write all rows of the table again."""
 
-    @property
-    def purpose(self) -> str:
-        return "Replace the table by its own rows"
+    _purpose = "Replace the table by its own rows"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteFiles(TableRemedy):
-    """Rewrite files with deletion vectors or dropped columns."""
+    """Rewrite files without deletion vectors and dropped columns, or with statistics of ``column``."""
 
-    @property
-    def purpose(self) -> str:
-        return "Rewrite these files first"
+    column: str | None = None
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrderRows(TableRemedy):
-    """Rewrite files in the order of a column, with statistics of it."""
-
-    column: str
-
-    @property
-    def purpose(self) -> str:
-        return "Rewrite the files with statistics of the column first"
+    _purpose = "Rewrite these files first"
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -429,27 +364,23 @@ class OrderRows(TableRemedy):
 class OverwriteWithSchema(TableRemedy):
     """Replace the rows and the schema of the table."""
 
-    @property
-    def purpose(self) -> str:
-        return "To replace the schema with the rows, overwrite the table"
+    _purpose = "To replace the schema with the rows, overwrite the table"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadWithoutSpark(TableRemedy):
     """Read the table by another engine."""
 
-    @property
-    def purpose(self) -> str:
-        return "Read the table without Spark"
+    _purpose = "Read the table without Spark"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassUncheckedCondition(Remedy):
     """Have Spark evaluate a condition that is not checked before."""
 
-    @property
-    def purpose(self) -> str:
-        return "Text that your own program wrote can be passed to Spark unchecked; never do that with text that a user entered"
+    _purpose = (
+        "Text that your own program wrote can be passed to Spark unchecked; never do that with text that a user entered"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -462,18 +393,14 @@ class ResumeArrowStream(TableRemedy):
 
     offset: str
 
-    @property
-    def purpose(self) -> str:
-        return "To lose no row, read the rows before that change without Spark"
+    _purpose = "To lose no row, read the rows before that change without Spark"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamWithoutSpark(TableRemedy):
     """Read a stream without Spark."""
 
-    @property
-    def purpose(self) -> str:
-        return "Read the stream without Spark"
+    _purpose = "Read the stream without Spark"
 
 
 # --- words ------------------------------------------------------------------------------------------------------------

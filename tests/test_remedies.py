@@ -25,7 +25,7 @@ from cm_delta_dagster.cli.remedy_words import WORDS as SHELL
 from cm_delta_dagster.errors import CmDeltaError, CorruptLogError, InvalidArgumentError, TableNotFoundError
 from cm_delta_dagster.operations.sql.remedy_words import WORDS as SQL
 from cm_delta_dagster.operations.sql.remedy_words import errors_in_sql
-from cm_delta_dagster.remedies import EntryPoint, Remedy, advice, calls, process_entry_point
+from cm_delta_dagster.remedies import EntryPoint, Remedy, TableRemedy, advice, calls, process_entry_point
 
 TABLE = "main.sales.orders"
 
@@ -53,8 +53,8 @@ EXAMPLES: tuple[Remedy, ...] = (
     remedies.ListApprovals(),
     remedies.ListLeases(),
     remedies.OpenCatalog(),
-    remedies.OrderRows(column="day"),
-    remedies.OrderRows(column="the day", table=TABLE),
+    remedies.RewriteFiles(column="day"),
+    remedies.RewriteFiles(column="the day", table=TABLE),
     remedies.OverwriteWithSchema(),
     remedies.OverwriteWithSchema(table=TABLE),
     remedies.PassUncheckedCondition(),
@@ -141,7 +141,7 @@ def _kinds() -> set[type[Remedy]]:
     return {
         value
         for value in vars(remedies).values()
-        if isinstance(value, type) and issubclass(value, Remedy) and not inspect.isabstract(value)
+        if isinstance(value, type) and issubclass(value, Remedy) and value not in (Remedy, TableRemedy)
     }
 
 

@@ -44,6 +44,11 @@ def _decide(remedy: remedies.DecideApproval) -> tuple[str, ...]:
     return f"lake.approve({remedy.approval_id!r})", f"lake.reject({remedy.approval_id!r}, reason)"
 
 
+def _rewrite(remedy: remedies.RewriteFiles) -> tuple[str, ...]:
+    call = "reorg()" if remedy.column is None else f"optimize(z_order_by={remedy.column!r})"
+    return (f"{_table(remedy)}.{call}",)
+
+
 WORDS: RemedyWords = {
     remedies.CheckTable: lambda remedy: (f"{_table(remedy)}.doctor()",),
     remedies.RepairTable: lambda remedy: (f"{_table(remedy)}.doctor(repair=True)",),
@@ -80,8 +85,7 @@ WORDS: RemedyWords = {
     remedies.RunMaintenance: lambda remedy: (f"{_table(remedy)}.{remedy.task}()",),
     remedies.AddConstraint: lambda remedy: (f"{_table(remedy)}.alter.add_constraint(name, condition)",),
     remedies.ReplaceByOwnRows: lambda remedy: (f"lake.create_table_as({_name(remedy)}, rows, mode='replace')",),
-    remedies.RewriteFiles: lambda remedy: (f"{_table(remedy)}.reorg()",),
-    remedies.OrderRows: lambda remedy: (f"{_table(remedy)}.optimize(z_order_by={remedy.column!r})",),
+    remedies.RewriteFiles: _rewrite,
     remedies.StreamWithoutSpark: lambda remedy: (f"{_table(remedy)}.stream_arrow()",),
     remedies.ResumeArrowStream: lambda remedy: (f"{_table(remedy)}.stream_arrow({remedy.offset!r})",),
 }

@@ -102,6 +102,5 @@ WORDS: RemedyWords = {
     remedies.AddConstraint: _by_spark,
     remedies.ReplaceByOwnRows: _by_spark,
     remedies.RewriteFiles: _by_spark,
-    remedies.OrderRows: _by_spark,
 }
 """The commands for each kind of remedy."""

@@ -44,6 +44,12 @@ def _run_maintenance(remedy: remedies.RunMaintenance) -> tuple[str, ...]:
     return () if verb is None else (f"{verb} {_table(remedy)}",)
 
 
+def _rewrite(remedy: remedies.RewriteFiles) -> tuple[str, ...]:
+    if remedy.column is None:
+        return (f"REORG TABLE {_table(remedy)} APPLY (PURGE)",)
+    return (f"OPTIMIZE {_table(remedy)} ZORDER BY ({_name(remedy.column)})",)
+
+
 WORDS: RemedyWords = {
     remedies.RenameTable: lambda remedy: (_alter(remedy, "RENAME TO catalog.schema.new_name"),),
     remedies.SetClusteringColumns: lambda remedy: (_alter(remedy, "CLUSTER BY (columns)"),),
@@ -57,8 +63,7 @@ WORDS: RemedyWords = {
     remedies.RunMaintenance: _run_maintenance,
     remedies.AddConstraint: lambda remedy: (_alter(remedy, "ADD CONSTRAINT name CHECK (condition)"),),
     remedies.ReplaceByOwnRows: lambda remedy: (f"REPLACE TABLE {_table(remedy)} AS SELECT * FROM {_table(remedy)}",),
-    remedies.RewriteFiles: lambda remedy: (f"REORG TABLE {_table(remedy)} APPLY (PURGE)",),
-    remedies.OrderRows: lambda remedy: (f"OPTIMIZE {_table(remedy)} ZORDER BY ({_name(remedy.column)})",),
+    remedies.RewriteFiles: _rewrite,
 }
 """The statements for each kind of remedy."""
 

@@ -23,7 +23,7 @@ from cm_delta_dagster.protocol.schema.column_paths import ColumnPath
 from cm_delta_dagster.protocol.schema.types import STRING
 from cm_delta_dagster.protocol.statistics.layout_columns import check_clustering_columns
 from cm_delta_dagster.protocol.statistics.stats_json import parse_statistics
-from cm_delta_dagster.remedies import OrderRows
+from cm_delta_dagster.remedies import RewriteFiles
 
 
 @names_table
@@ -68,4 +68,4 @@ def check_statistics(snapshot: Snapshot, column: ColumnPath, stored: ColumnPath)
         raise InvalidArgumentError(
             f"Rows cannot be clustered by {'.'.join(column)!r}: {missing} of {snapshot.num_files} files have no statistics of it. "
             "Nothing was changed."
-        ).with_remedy(OrderRows(column=".".join(column)))
+        ).with_remedy(RewriteFiles(column=".".join(column)))
