@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 from tests.api_model import steps
-from tests.api_model.model import Effect, NotApplicableError, Version
+from tests.api_model.model import Effect, NotApplicableError, Version, next_number
 from tests.api_model.widenings import is_wider
 from tests.api_model.world import World
 
@@ -14,7 +14,7 @@ def add_column(world: World, step: steps.AddColumn) -> str | None:
     call = partial(world.driver.add_column, step.table, step.name, step.kind, step.client)
     if step.name.lower() in [name.lower() for name in version.names]:
         return world.must_refuse(call, "there is such a column")
-    columns = (*version.columns, steps.ColumnSpec(step.name, step.kind))
+    columns = (*version.columns, steps.ColumnSpec(step.name, step.kind, identity=next_number()))
     return world.change(step, Effect("ADD COLUMNS", columns=columns), call)
 
 

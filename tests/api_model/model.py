@@ -274,7 +274,9 @@ def _append(step: Append, version: Version) -> Effect:
 
 def _evolved(rows: Rows, version: Version) -> Version:
     """The version with the columns of ``rows`` that it lacks."""
-    new = tuple(ColumnSpec(name, kind) for name, kind in rows.columns if name not in version.types)
+    new = tuple(
+        ColumnSpec(name, kind, identity=next_number()) for name, kind in rows.columns if name not in version.types
+    )
     return replace(version, columns=(*version.columns, *new)) if new else version
 
 

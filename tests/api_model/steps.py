@@ -15,6 +15,7 @@ class ColumnSpec:
         default: the value of rows that give none; None for NULL.
         twice: the column that a generated column doubles.
         numbered: whether it is an identity column that a write cannot set.
+        identity: differs for a column that was added later, which is not a dropped one of its name.
     """
 
     name: str
@@ -23,6 +24,7 @@ class ColumnSpec:
     default: Value = None
     twice: str | None = None
     numbered: bool = False
+    identity: int = field(default=0, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

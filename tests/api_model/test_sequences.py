@@ -25,6 +25,7 @@ from tests.api_model.steps import (
     Decide,
     Delete,
     Drop,
+    DropColumn,
     LogStep,
     Merge,
     MergeKeys,
@@ -236,6 +237,16 @@ SEQUENCES: dict[str, list[Step]] = {
         SetProperty("a", "delta.columnMapping.mode", "name"),
         Restore("a", 1),
         Delete("a", _id(2)),
+    ],
+    "a restore brings back a column whose name another one has": [
+        _TABLE,
+        _THREE,
+        DropColumn("a", "p"),
+        AddColumn("a", "p", "string"),
+        Append("a", _rows((4, "w"))),
+        Restore("a", 3),
+        Append("a", _rows((5, "v"))),
+        Restore("a", 2),
     ],
 }
 

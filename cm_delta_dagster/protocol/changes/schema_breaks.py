@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cm_delta_dagster.errors import SchemaMismatchError
-from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition, incompatibility, unreadable_type
+from cm_delta_dagster.protocol.changes.schema_compatibility import VersionDefinition, incompatibility, unreadable_column
 
 
 class ReplacedRowsError(SchemaMismatchError):
@@ -43,7 +43,7 @@ class DefinitionStep:
         """Why rows of this step cannot be read with ``newest``; None if they can."""
         reason = incompatibility(self.definition, newest)
         if reason is None and self.removed_from is not None:
-            reason = unreadable_type(self.removed_from, newest)
+            reason = unreadable_column(self.removed_from, newest)
         return reason
 
 

@@ -6,7 +6,8 @@ Used by the change feed and by streams, which read several versions with one sch
   longer NOT NULL, or were dropped. Column mapping identifies columns; without it the name does.
 * :func:`non_additive_change`: rows of both versions can be read with the newer schema without a change of names or types. This is
   the rule of delta-spark for a query that runs, whose schema has columns under the names that they had when it began.
-* :func:`unreadable_type`: the files of an older version have no column whose values are not those of the newer type.
+* :func:`unreadable_column`: the files of an older version have the values of each column under its name in the newer schema, of a
+  type that can be read as the newer one.
 """
 
 from collections.abc import Iterable
@@ -66,8 +67,11 @@ def non_additive_change(older: VersionDefinition, newer: VersionDefinition) -> s
     return _difference(older, newer, _Rule.ADDITIVE)
 
 
-def unreadable_type(older: VersionDefinition, newer: VersionDefinition) -> str | None:
-    """Which column of files of ``older`` has a type that cannot be read as that of ``newer``, for a message; None for none."""
+def unreadable_column(older: VersionDefinition, newer: VersionDefinition) -> str | None:
+    """Which column of ``older`` has another type in ``newer``, or has lost its name to a new column there, for a message.
+
+    None if files of ``older`` can be read. Columns that ``newer`` lacks are left out, and new ones are NULL.
+    """
     return _difference(older, newer, _Rule.STORED)
 
 
@@ -104,12 +108,12 @@ class _ColumnComparison:
 
     def structs(self, older: StructType, newer: StructType, where: str) -> str | None:
         stored = {physical_name(item, self.newer): item for item in newer.fields}
-        is_mapped = self.newer is not ColumnMappingMode.NONE
+        is_mapped = {self.older, self.newer} != {ColumnMappingMode.NONE}
         for item in older.fields:
             newer_field = stored.get(physical_name(item, self.older))
             if newer_field is not None:
                 reason = self._fields(item, newer_field, where)
-            elif self.rule is _Rule.STORED:
+            elif self.rule is _Rule.STORED and not is_mapped:
                 reason = None
             else:
                 reason = self._dropped(item, older, newer, where) if is_mapped else _missing(item, newer, where)

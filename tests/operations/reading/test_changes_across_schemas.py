@@ -359,11 +359,12 @@ def test_spark_maps_the_rows_as_arrow_does(tmp_path: Path, spark: SparkSession, 
 # --- what cannot be mapped --------------------------------------------------------------------------------------------
 
 
-def replace_all(*fields: dict[str, Any], removes: int, **columns: Any) -> Step:
-    """A commit that replaces schema and rows, as an overwrite with another schema does."""
+def replace_all(*fields: dict[str, Any], removes: int, unmapped: bool = False, **columns: Any) -> Step:
+    """A commit that replaces schema and rows, as an overwrite with another schema does; ``unmapped`` as a restore does."""
 
     def step(table: ForeignTable) -> None:
         table.schema = struct(*fields)
+        table.properties.update({"delta.columnMapping.mode": "none"} if unmapped else {})
         target = table.root / f"{table.version + 1}.parquet"
         pq.write_table(pa.table({**columns}), target)
         common = {"partitionValues": {}, "dataChange": True}
@@ -397,6 +398,26 @@ RETYPED = Case(
     ("id", "a"),
     (),
     properties=CHANGES,
+)
+REPLACED = Case(
+    (ID, A),
+    (
+        insert(c1=[1], c2=["x"]),
+        replace_all(ID, named(B, "a"), removes=1, c1=[2], c3=["y"]),
+        insert(c1=[3], c3=["z"]),
+    ),
+    ("id", "a"),
+    (),
+)
+REPLACED_AND_UNMAPPED = Case(
+    (ID, A),
+    (
+        insert(c1=[1], c2=["x"]),
+        replace_all(plain("id", "long"), plain("a", "string"), removes=1, unmapped=True, id=[2], a=["y"]),
+        insert(id=[3], a=["z"]),
+    ),
+    ("id", "a"),
+    (),
 )
 DROPPED_UNMAPPED = Case(
     PLAIN,
@@ -461,13 +482,23 @@ def test_a_range_ends_where_a_schema_cannot_represent_the_rows_before_it(
     assert sum(kind == "delete" for _, kind in ids) == (case is not ADDED_AGAIN)
 
 
-def test_deleted_rows_that_the_schema_of_their_commit_cannot_represent_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("case", "before", "reason", "after"),
+    [
+        (RETYPED, 5, "the type of 'a' changed", "y"),
+        (REPLACED, "x", "'a' was dropped, and another column of that name was added", "z"),
+        (REPLACED_AND_UNMAPPED, "x", "'id' was dropped, and another column of that name was added", "z"),
+    ],
+)
+def test_deleted_rows_that_the_schema_of_their_commit_cannot_represent_are_refused(
+    tmp_path: Path, case: Case, before: object, reason: str, after: str
+) -> None:
     """CDF-6: the versions before and after that commit can be read."""
-    table = RETYPED.make(tmp_path / "t").open()
-    before = read_changes_arrow(table, ChangeRange(starting_version=1, ending_version=1))
-    assert before["a"].to_pylist() == [5]
+    table = case.make(tmp_path / "t").open()
+    first = read_changes_arrow(table, ChangeRange(starting_version=1, ending_version=1))
+    assert first["a"].to_pylist() == [before]
     changes = find_changes_of_one_schema(table, ChangeRange(starting_version=1))
     assert changes.stopped_before is not None and changes.stopped_before.version == 2
-    with pytest.raises(SchemaMismatchError, match=r"version 2 of .*the type of 'a' changed.*changes from version 3 on"):
+    with pytest.raises(SchemaMismatchError, match=rf"version 2 of .*{reason}.*changes from version 3 on"):
         read_changes_arrow(table, ChangeRange(starting_version=2))
-    assert read_changes_arrow(table, ChangeRange(starting_version=3))["a"].to_pylist() == ["y"]
+    assert read_changes_arrow(table, ChangeRange(starting_version=3))["a"].to_pylist() == [after]
