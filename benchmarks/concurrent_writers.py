@@ -55,7 +55,7 @@ def write(url: str, number: int, seconds: float) -> list[float]:
         version = 1
         while time.time() < begin + seconds:
             started = time.perf_counter()
-            if not isinstance(catalog.commit(table, proposal(version)), Ratified):
+            if not isinstance(catalog.coordinator.commit(table, proposal(version)), Ratified):
                 raise RuntimeError("A commit without a competitor was not ratified.")
             found.append((time.perf_counter() - started) * 1000)
             version += 1

@@ -111,7 +111,7 @@ class Ticker:
         """Commit once to the next table."""
         number = self._committed % self._count
         version = self._versions.get(number, 0) + 1
-        if not isinstance(self.catalog.commit(table_id(number), _proposal(version)), Ratified):
+        if not isinstance(self.catalog.coordinator.commit(table_id(number), _proposal(version)), Ratified):
             raise RuntimeError("A commit without a competitor was not ratified.")
         self._versions[number] = version
         self._committed += 1

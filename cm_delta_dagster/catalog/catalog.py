@@ -24,7 +24,7 @@ from cm_delta_dagster.catalog.table_registry import TableRegistry
 from cm_delta_dagster.catalog.version_pins import VersionPins
 
 
-class Catalog(CommitCoordinator, typing.Protocol):
+class Catalog(typing.Protocol):
     """Every interface of a catalog, and the end of its use.
 
     Answers are consistent when several processes use the catalog concurrently, and across restarts. Methods raise only errors
@@ -34,6 +34,11 @@ class Catalog(CommitCoordinator, typing.Protocol):
     @property
     def registry(self) -> TableRegistry:
         """Names of tables."""
+        ...
+
+    @property
+    def coordinator(self) -> CommitCoordinator:
+        """Ratification of commits."""
         ...
 
     @property

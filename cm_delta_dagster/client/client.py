@@ -70,7 +70,7 @@ class DeltaClient:
         self.catalog = catalog
         self.registry: TableRegistry = catalog.registry
         self.namespaces: NamespaceRegistry = catalog.namespaces
-        self.coordinator: CommitCoordinator = catalog
+        self.coordinator: CommitCoordinator = catalog.coordinator
         self.feed: CommitFeed = catalog.feed
         self.events: EventFeed = catalog.events
         self.leases: Leases = catalog.leases
@@ -87,7 +87,7 @@ class DeltaClient:
         self.settings = settings or ClientSettings()
         self.context = context
         self.now_ms: Callable[[], int] = CheckedClock(
-            now_ms, catalog=catalog, max_difference_ms=self.settings.max_clock_difference_ms
+            now_ms, coordinator=catalog.coordinator, max_difference_ms=self.settings.max_clock_difference_ms
         )
         self.compact = compact
         self.background = BackgroundWork()

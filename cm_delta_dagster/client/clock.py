@@ -28,9 +28,9 @@ class CheckedClock:
         max_difference_ms: largest difference at which the clock of this machine is used.
     """
 
-    def __init__(self, own_ms: Callable[[], int], *, catalog: CommitCoordinator, max_difference_ms: int) -> None:
+    def __init__(self, own_ms: Callable[[], int], *, coordinator: CommitCoordinator, max_difference_ms: int) -> None:
         self._own_ms = own_ms
-        self._catalog = catalog
+        self._coordinator = coordinator
         self._max_difference_ms = max_difference_ms
         self._has_warned = False
 
@@ -42,7 +42,7 @@ class CheckedClock:
         Raises:
             CatalogUnavailableError: the catalog did not answer.
         """
-        own, catalog = self._own_ms(), self._catalog.now_ms()
+        own, catalog = self._own_ms(), self._coordinator.now_ms()
         if abs(own - catalog) <= self._max_difference_ms:
             return own
         if not self._has_warned:

@@ -58,9 +58,9 @@ def test_members_keep_their_privileges_and_users_named_like_roles_have_none(migr
     orders = migrated.registry.load_table(NAME).table_id
     loader, named_alike = migrated.acting_as("load_orders"), migrated.acting_as("pipelines")
     assert loader.access.whoami().roles == ("everything", "pipelines") and named_alike.access.whoami().roles == ()
-    assert isinstance(loader.commit(orders, commit_of(3, ADD)), Ratified)
+    assert isinstance(loader.coordinator.commit(orders, commit_of(3, ADD)), Ratified)
     with pytest.raises(CommitRefusedError, match="does not have the privilege append"):
-        named_alike.commit(orders, commit_of(4, ADD))
+        named_alike.coordinator.commit(orders, commit_of(4, ADD))
     kind = MaintenanceKind.DATA_CLEANUP
     assert loader.maintenance_policies.maintenance_decision(NAME, kind, table_id=orders).allowed
     assert not named_alike.maintenance_policies.maintenance_decision(NAME, kind, table_id=orders).allowed

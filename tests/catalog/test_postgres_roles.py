@@ -48,18 +48,18 @@ def test_a_role_with_the_documented_rights_writes(postgres_url: str) -> None:
         owner.access.enable_grants()
         owner.access.grant([Privilege.OWN], "main", writer)
         with SqlCatalog(url_as(postgres_url, writer), warehouse="memory://w") as catalog:
-            assert isinstance(catalog.commit(table_id, commit_of(1, ADD)), Ratified)
-            kept = catalog.request_approval(table_id, commit_of(2, REMOVE), ApprovalRequest(intent="{}"))
+            assert isinstance(catalog.coordinator.commit(table_id, commit_of(1, ADD)), Ratified)
+            kept = catalog.coordinator.request_approval(table_id, commit_of(2, REMOVE), ApprovalRequest(intent="{}"))
             assert kept is not None
             catalog.approvals.reject_approval(kept.approval_id, reason="no")
             lease = catalog.leases.acquire_maintenance_lease(
                 table_id, MaintenanceKind.CHECKPOINT, owner="run", duration_ms=1000
             )
             assert isinstance(lease, LeaseGranted)
-            catalog.set_published_version(table_id, 1)
+            catalog.coordinator.set_published_version(table_id, 1)
             catalog.pins.pin_version(table_id, 1, owner="run")
             created = create(catalog, OTHER)
-            catalog.commit_together({table_id: commit_of(2, ADD), created.table_id: commit_of(1, ADD)})
+            catalog.coordinator.commit_together({table_id: commit_of(2, ADD), created.table_id: commit_of(1, ADD)})
             catalog.access.grant([Privilege.READ], str(OTHER), "public")
             catalog.registry.drop_table(OTHER)
             assert [entry.principal for entry in catalog.feed.feed(after=0, limit=9)][-1] == writer
@@ -78,7 +78,7 @@ def test_a_role_with_the_documented_rights_reads(postgres_url: str) -> None:
                 catalog.registry.load_table(NAME).table_id == table_id and len(catalog.feed.feed(after=0, limit=9)) == 1
             )
             with pytest.raises(PermissionDeniedError, match="Ask postgres, the role that owns"):
-                catalog.commit(table_id, commit_of(1, ADD))
+                catalog.coordinator.commit(table_id, commit_of(1, ADD))
 
 
 def test_the_stated_principal_counts_and_else_the_role_that_logs_in(postgres_url: str) -> None:
@@ -96,7 +96,7 @@ def test_the_stated_principal_counts_and_else_the_role_that_logs_in(postgres_url
                 CallerSource.DATABASE,
             )
             with pytest.raises(CommitRefusedError, match=f"the principal {writer} does not have"):
-                catalog.commit(table_id, commit_of(1, ADD))
+                catalog.coordinator.commit(table_id, commit_of(1, ADD))
             with pytest.raises(OperationRefusedError):
                 catalog.registry.load_table(NAME)
             assert catalog.registry.list_tables() == (NAME,) and len(catalog.feed.feed(after=0, limit=9)) == 1
@@ -105,7 +105,7 @@ def test_the_stated_principal_counts_and_else_the_role_that_logs_in(postgres_url
                 "ana",
                 CallerSource.CONNECTION,
             )
-            assert isinstance(catalog.commit(table_id, commit_of(1, ADD)), Ratified)
+            assert isinstance(catalog.coordinator.commit(table_id, commit_of(1, ADD)), Ratified)
         assert [entry.principal for entry in owner.feed.feed(after=1, limit=9)] == ["ana"]
 
 
@@ -160,10 +160,10 @@ def test_the_owner_of_the_tables_migrates_an_enforced_catalog(postgres_url: str)
     grant_as_documented(postgres_url, roles["load_orders"], "load_orders")
     with SqlCatalog(writer, now_ms=lambda: NOW_MS) as catalog:
         orders = catalog.registry.load_table(NAME).table_id
-        assert isinstance(catalog.commit(orders, commit_of(3, ADD)), Ratified)
+        assert isinstance(catalog.coordinator.commit(orders, commit_of(3, ADD)), Ratified)
         staff = catalog.registry.load_table(STAFF).table_id
         with pytest.raises(CommitRefusedError, match="privilege append on"):
-            catalog.commit(staff, commit_of(2, ADD))
+            catalog.coordinator.commit(staff, commit_of(2, ADD))
 
 
 def test_rights_that_were_granted_without_enforcement_stay(postgres_url: str) -> None:

@@ -33,7 +33,7 @@ def url(tmp_path: Path) -> str:
         staging = catalog.registry.create_staging_table(NAME)
         catalog.registry.register_table(staging.table_id, NAME, summary=summary("CREATE TABLE", 1))
         for version in (1, 2):
-            catalog.commit(
+            catalog.coordinator.commit(
                 staging.table_id,
                 CommitProposal(
                     version=version,
@@ -43,7 +43,7 @@ def url(tmp_path: Path) -> str:
                     summary=summary("WRITE", version + 1),
                 ),
             )
-        catalog.set_published_version(staging.table_id, 1)
+        catalog.coordinator.set_published_version(staging.table_id, 1)
     return text
 
 

@@ -68,7 +68,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     run = _runner(url)
     catalog = SqlCatalog(url, warehouse=f"file://{directory}/warehouse")
     table = create(catalog).table_id
-    catalog.commit(table, proposal(1))
+    catalog.coordinator.commit(table, proposal(1))
     catalog.leases.acquire_maintenance_lease(table, MaintenanceKind.DATA_CLEANUP, owner="host", duration_ms=60_000)
     for command in (
         ("policy", "allow", "main", "FEED_CLEANUP", "--reason", "r"),

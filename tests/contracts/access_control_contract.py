@@ -56,16 +56,16 @@ def grants_are_off_until_enabled(bench: Bench) -> None:
         entry = create(owner)
         assert not owner.access.whoami().grants_enabled and owner.access.whoami().source is not CallerSource.NONE
         assert owner.access.table_owner(entry.table_id) == principal_of(owner)
-        assert isinstance(owner.commit(entry.table_id, proposal(1)), Ratified)
+        assert isinstance(owner.coordinator.commit(entry.table_id, proposal(1)), Ratified)
         owner.access.enable_grants()
         owner.access.enable_grants()
         assert writer.access.whoami().grants_enabled
         with pytest.raises(UNREADABLE):
             writer.registry.load_table(NAME)
         with pytest.raises((CommitRefusedError, TableNotFoundError)):
-            writer.commit(entry.table_id, commit_of(2, ADD))
+            writer.coordinator.commit(entry.table_id, commit_of(2, ADD))
         owner.access.disable_grants()
-        assert isinstance(owner.commit(entry.table_id, commit_of(2, REMOVE)), Ratified)
+        assert isinstance(owner.coordinator.commit(entry.table_id, commit_of(2, REMOVE)), Ratified)
         assert [entry.principal for entry in owner.feed.feed(after=0, limit=9)] == [principal_of(owner)] * 3
 
 
@@ -80,16 +80,18 @@ def a_commit_requires_what_its_content_does(bench: Bench) -> None:
             included = frozenset[Privilege]().union(*(privilege.included for privilege in held))
             for case in CASES:
                 if case.before:
-                    assert isinstance(owner.commit(entry.table_id, commit_of(version + 1, *case.before)), Ratified)
+                    assert isinstance(
+                        owner.coordinator.commit(entry.table_id, commit_of(version + 1, *case.before)), Ratified
+                    )
                     version += 1
                 one = case.proposal(version + 1)
                 lacking = case.requires - included
                 if case.rejected:
                     with pytest.raises(CommitRejectedError, match=case.rejected):
-                        writer.commit(entry.table_id, one)
+                        writer.coordinator.commit(entry.table_id, one)
                 elif case.illegal:
                     with pytest.raises((IllegalCommitError, CommitRefusedError)) as refused:
-                        writer.commit(entry.table_id, one)
+                        writer.coordinator.commit(entry.table_id, one)
                     may_commit = bool(
                         included & {Privilege.APPEND, Privilege.MODIFY, Privilege.ALTER, Privilege.MAINTAIN}
                     )
@@ -97,12 +99,12 @@ def a_commit_requires_what_its_content_does(bench: Bench) -> None:
                     assert (case.illegal in str(refused.value)) == may_commit, (held, case.name)
                 elif lacking:
                     with pytest.raises(CommitRefusedError, match="does not have the privilege") as caught:
-                        writer.commit(entry.table_id, one)
+                        writer.coordinator.commit(entry.table_id, one)
                     refusal = caught.value.refusal
                     assert refusal is not None and refusal.ask == (principal_of(owner),), (held, case.name)
                     assert all(privilege.value in refusal.reason for privilege in lacking), (held, case.name)
                 else:
-                    assert isinstance(writer.commit(entry.table_id, one), Ratified), (held, case.name)
+                    assert isinstance(writer.coordinator.commit(entry.table_id, one), Ratified), (held, case.name)
                     version += 1
             owner.access.revoke(held, str(NAME), name)
 
@@ -114,7 +116,7 @@ def content_that_is_not_that_of_the_proposal_is_rejected(bench: Bench) -> None:
         owner.access.grant([Privilege.OWN], str(NAME), principal_of(writer))
         for one in other_content(1):
             with pytest.raises(CommitRejectedError, match="and its content says"):
-                writer.commit(entry.table_id, one)
+                writer.coordinator.commit(entry.table_id, one)
         assert owner.registry.load_table(NAME).ratified.latest_version == 0
 
 
@@ -129,16 +131,16 @@ def the_definition_is_that_of_the_content_or_is_forgotten(bench: Bench) -> None:
         owner.access.grant([Privilege.MODIFY, Privilege.ALTER], str(NAME), principal_of(writer))
         beside = replace(commit_of(1, protocol), metadata=forged)
         beside = replace(beside, protocol=replace(PROTOCOL, writer_features=("catalogManaged",)))
-        assert isinstance(writer.commit(table_id, beside), Ratified)
+        assert isinstance(writer.coordinator.commit(table_id, beside), Ratified)
         stored = owner.registry.load_table(NAME).definition
         assert stored is not None and stored.metadata == metadata("id") and stored.protocol == beside.protocol
         unseen = replace(
             commit_of(2, ADD, mode=CommitMode.STAGED), content=None, content_to_check=None, metadata=forged
         )
-        assert isinstance(writer.commit(table_id, unseen), Ratified)
+        assert isinstance(writer.coordinator.commit(table_id, unseen), Ratified)
         assert owner.registry.load_table(NAME).definition is None
         stated = replace(commit_of(3, ADD, mode=CommitMode.STAGED), content=None, content_to_check=None)
-        owner.commit(table_id, replace(stated, metadata=metadata("id"), protocol=PROTOCOL))
+        owner.coordinator.commit(table_id, replace(stated, metadata=metadata("id"), protocol=PROTOCOL))
         assert owner.registry.load_table(NAME).definition is not None, "an owner states it"
 
 
@@ -148,14 +150,14 @@ def a_report_of_publication_keeps_the_only_copy(bench: Bench) -> None:
         owner.access.enable_grants()
         owner.access.grant([Privilege.APPEND], str(NAME), principal_of(writer))
         for version in (1, 2):
-            assert isinstance(writer.commit(table_id, commit_of(version, ADD)), Ratified)
+            assert isinstance(writer.coordinator.commit(table_id, commit_of(version, ADD)), Ratified)
         staged = replace(commit_of(3, ADD, mode=CommitMode.STAGED), content=None)
-        assert isinstance(writer.commit(table_id, replace(staged, published_version=1)), Ratified)
-        writer.set_published_version(table_id, 2)
-        records = owner.commit_records(table_id, start=1, end=2)
+        assert isinstance(writer.coordinator.commit(table_id, replace(staged, published_version=1)), Ratified)
+        writer.coordinator.set_published_version(table_id, 2)
+        records = owner.coordinator.commit_records(table_id, start=1, end=2)
         assert [one.content is not None for one in records] == [True, True]
-        owner.set_published_version(table_id, 3)
-        assert [one.content for one in owner.commit_records(table_id, start=1, end=2)] == [None, None]
+        owner.coordinator.set_published_version(table_id, 3)
+        assert [one.content for one in owner.coordinator.commit_records(table_id, start=1, end=2)] == [None, None]
 
 
 def a_lease_belongs_to_the_principal_that_acquired_it(bench: Bench) -> None:
@@ -188,7 +190,7 @@ def a_reader_moves_its_own_pins_alone(bench: Bench) -> None:
     with bench.client_of("owner") as owner, bench.client_of("writer") as writer, bench.client_of("reader") as reader:
         table_id = create(owner).table_id
         for version in (1, 2):
-            owner.commit(table_id, proposal(version))
+            owner.coordinator.commit(table_id, proposal(version))
         owner.access.enable_grants()
         owner.access.grant([Privilege.APPEND], str(NAME), principal_of(writer))
         owner.access.grant([Privilege.READ], str(NAME), principal_of(reader))
@@ -213,7 +215,7 @@ def another_principal_gets_a_request_of_its_own(bench: Bench) -> None:
         found = []
         for client in (ana, bob, ana):
             owner.access.grant([Privilege.MODIFY], str(NAME), principal_of(client))
-            found.append(client.request_approval(table_id, commit_of(1, REMOVE), request))
+            found.append(client.coordinator.request_approval(table_id, commit_of(1, REMOVE), request))
         assert found[0] is not None and found[0] == found[2] != found[1]
         assert ana.approvals.approvals() == (found[0],) and bob.approvals.approvals() == (found[1],)
 
@@ -225,16 +227,16 @@ def a_commit_without_its_content_requires_modify_and_alter(bench: Bench) -> None
         name = principal_of(writer)
         owner.access.grant([Privilege.READ], str(NAME), name)
         with pytest.raises(CommitRefusedError, match="the privileges modify and alter on"):
-            writer.commit(entry.table_id, proposal(1))
+            writer.coordinator.commit(entry.table_id, proposal(1))
         owner.access.grant([Privilege.MODIFY], str(NAME), name)
         with pytest.raises(CommitRefusedError, match="the privilege alter on"):
-            writer.commit(entry.table_id, proposal(1))
+            writer.coordinator.commit(entry.table_id, proposal(1))
         false = replace(proposal(1), content_to_check=b"{}\n", sha256="0" * 64)
         with pytest.raises(CommitRejectedError):
-            writer.commit(entry.table_id, false)
+            writer.coordinator.commit(entry.table_id, false)
         assert owner.registry.load_table(NAME).ratified.latest_version == 0
         owner.access.grant([Privilege.ALTER], str(NAME), name)
-        assert isinstance(writer.commit(entry.table_id, proposal(1)), Ratified)
+        assert isinstance(writer.coordinator.commit(entry.table_id, proposal(1)), Ratified)
 
 
 def a_grant_on_a_wide_scope_applies_to_later_tables(bench: Bench) -> None:
@@ -242,13 +244,13 @@ def a_grant_on_a_wide_scope_applies_to_later_tables(bench: Bench) -> None:
         owner.access.enable_grants()
         owner.access.grant([Privilege.APPEND], "main.sales", principal_of(writer))
         entry, hidden = create(owner), create(owner, STAFF)
-        assert isinstance(writer.commit(entry.table_id, commit_of(1, ADD)), Ratified)
+        assert isinstance(writer.coordinator.commit(entry.table_id, commit_of(1, ADD)), Ratified)
         with pytest.raises(UNREADABLE):
             writer.registry.load_table_by_id(hidden.table_id)
         owner.access.grant([Privilege.READ], "*", principal_of(writer))
         assert writer.registry.load_table(STAFF).table_id == hidden.table_id
         with pytest.raises(CommitRefusedError):
-            writer.commit(hidden.table_id, commit_of(1, ADD))
+            writer.coordinator.commit(hidden.table_id, commit_of(1, ADD))
 
 
 def a_grant_on_a_table_belongs_to_its_id(bench: Bench) -> None:
@@ -275,13 +277,13 @@ def members_of_roles_of_roles_have_their_privileges(bench: Bench) -> None:
         owner.access.add_to_role("pipelines", ["loaders"])
         owner.access.grant([Privilege.APPEND], "main", "pipelines")
         assert writer.access.whoami().roles == ("loaders", "pipelines")
-        assert isinstance(writer.commit(entry.table_id, commit_of(1, ADD)), Ratified)
+        assert isinstance(writer.coordinator.commit(entry.table_id, commit_of(1, ADD)), Ratified)
         for role in ("loaders", "pipelines"):
             with pytest.raises(InvalidArgumentError, match="member of itself"):
                 owner.access.add_to_role("loaders", [role])
         owner.access.remove_from_role("loaders", [name])
         with pytest.raises((CommitRefusedError, TableNotFoundError)):
-            writer.commit(entry.table_id, commit_of(2, ADD))
+            writer.coordinator.commit(entry.table_id, commit_of(2, ADD))
         assert owner.access.roles() == (Role(name="loaders"), Role(name="pipelines", members=("loaders",)))
         owner.access.drop_role("pipelines")
         assert owner.access.grants("main.sales") == tuple(one for one in owner.access.grants() if one.scope == "*")
@@ -309,13 +311,13 @@ def a_user_named_like_a_role_gains_nothing(bench: Bench) -> None:
         assert named_alike.access.whoami().roles == () and ana.access.whoami().roles == ("loaders",)
         assert named_alike.registry.load_table(NAME).table_id == table_id, "its own grant"
         with pytest.raises(CommitRefusedError, match="does not have the privilege append"):
-            named_alike.commit(table_id, commit_of(1, ADD))
-        assert isinstance(ana.commit(table_id, commit_of(1, ADD)), Ratified)
+            named_alike.coordinator.commit(table_id, commit_of(1, ADD))
+        assert isinstance(ana.coordinator.commit(table_id, commit_of(1, ADD)), Ratified)
         owner.access.grant([Privilege.MODIFY, Privilege.ALTER, Privilege.MAINTAIN], str(NAME), "user:loaders")
         changed = case_of("metadata")
         with pytest.raises(CommitRefusedError, match="changes the schema as loaders"):
-            named_alike.commit(table_id, changed.proposal(2))
-        assert isinstance(ana.commit(table_id, changed.proposal(2)), Ratified)
+            named_alike.coordinator.commit(table_id, changed.proposal(2))
+        assert isinstance(ana.coordinator.commit(table_id, changed.proposal(2)), Ratified)
         assert not named_alike.maintenance_policies.maintenance_decision(NAME, kind, table_id=table_id).allowed
         assert ana.maintenance_policies.maintenance_decision(NAME, kind, table_id=table_id).allowed
         assert owner.commit_rules.commit_rules()[0].arguments == rule.arguments
@@ -352,9 +354,9 @@ def a_user_whose_name_looks_like_that_of_a_role_is_a_user(bench: Bench) -> None:
         for client in (posing, ana):
             assert client.access.whoami().roles == ()
             with pytest.raises(CommitRefusedError):
-                client.commit(table_id, commit_of(1, ADD))
+                client.coordinator.commit(table_id, commit_of(1, ADD))
         owner.access.grant([Privilege.APPEND], "main", "user:role:loaders")
-        assert isinstance(posing.commit(table_id, commit_of(1, ADD)), Ratified)
+        assert isinstance(posing.coordinator.commit(table_id, commit_of(1, ADD)), Ratified)
         assert {one.grantee for one in owner.access.grants("main")} == {"loaders", "owner", "user:role:loaders"}
 
 
@@ -383,13 +385,13 @@ def a_table_that_public_owns_is_everybodys(bench: Bench) -> None:
         owner.access.enable_grants()
         owner.access.transfer_table(table_id, "public")
         assert writer.access.whoami().roles == ()
-        assert isinstance(writer.commit(table_id, commit_of(1, REMOVE)), Ratified)
+        assert isinstance(writer.coordinator.commit(table_id, commit_of(1, REMOVE)), Ratified)
         line = encode_action(metadata("id", "name"))
         changed = commit_of(2, json.loads(line))
         assert changed.content is not None
         content = changed.content.replace(json.dumps(json.loads(line)).encode(), line.encode())
         one = replace(of_bytes(changed, content), metadata=metadata("id", "name"), protocol=PROTOCOL)
-        assert isinstance(writer.commit(table_id, one), Ratified)
+        assert isinstance(writer.coordinator.commit(table_id, one), Ratified)
         assert writer.maintenance_policies.maintenance_decision(NAME, kind, table_id=table_id).allowed
 
 
@@ -399,7 +401,7 @@ def the_owner_of_a_table_may_do_everything_with_it(bench: Bench) -> None:
         owner.access.enable_grants()
         owner.access.transfer_table(entry.table_id, principal_of(writer), reason="handed over")
         assert writer.access.table_owner(entry.table_id) == principal_of(writer)
-        assert isinstance(writer.commit(entry.table_id, commit_of(1, REMOVE, DOMAIN)), Ratified)
+        assert isinstance(writer.coordinator.commit(entry.table_id, commit_of(1, REMOVE, DOMAIN)), Ratified)
         last = owner.audit_log.audit()[-1]
         assert (last.action, last.before, last.after, last.reason) == (
             "transfer ownership",
@@ -426,7 +428,7 @@ def without_a_privilege_nothing_but_reading_works(bench: Bench) -> None:
             lambda: reader.commit_policies.set_commit_policy(CommitPolicyRule(scope="main", policy=CommitPolicy())),
             lambda: reader.commit_policies.change_commit_policy(entry.table_id, None),
             lambda: reader.maintenance_policies.set_maintenance_rule(rule),
-            lambda: reader.set_published_version(entry.table_id, 0),
+            lambda: reader.coordinator.set_published_version(entry.table_id, 0),
             lambda: reader.registry.register_path(OTHER, "s3://b/x"),
             lambda: reader.recovery.check_adoption(OTHER),
             lambda: reader.recovery.check_release(entry.table_id),
@@ -459,10 +461,10 @@ def tables_that_are_committed_together_are_refused_together(bench: Bench) -> Non
         owner.access.grant([Privilege.READ], "main", name)
         both = {first.table_id: commit_of(1, ADD), second.table_id: commit_of(1, ADD)}
         with pytest.raises(CommitRefusedError, match=r"main\.staff\.salaries"):
-            writer.commit_together(both)
+            writer.coordinator.commit_together(both)
         assert owner.registry.load_table(NAME).ratified.latest_version == 0
         owner.access.grant([Privilege.APPEND], "main", name)
-        assert isinstance(writer.commit_together(both), RatifiedTogether)
+        assert isinstance(writer.coordinator.commit_together(both), RatifiedTogether)
 
 
 def the_last_owner_is_removed_only_on_explicit_demand(bench: Bench) -> None:
@@ -553,7 +555,7 @@ def a_request_is_seen_by_its_writer_and_by_maintainers(bench: Bench) -> None:
         owner.commit_rules.set_commit_rule(waits)
         owner.access.enable_grants()
         owner.access.grant([Privilege.MODIFY], str(NAME), principal_of(writer))
-        found = owner.request_approval(table_id, commit_of(1, REMOVE), ApprovalRequest(intent="{}"))
+        found = owner.coordinator.request_approval(table_id, commit_of(1, REMOVE), ApprovalRequest(intent="{}"))
         assert found is not None and owner.approvals.approvals() == (found,)
         assert writer.approvals.approvals() == ()
         with pytest.raises(InvalidArgumentError, match="no request"):
@@ -571,7 +573,7 @@ def every_change_and_refusal_is_in_the_audit(bench: Bench) -> None:
         owner.access.grant([Privilege.APPEND], str(NAME), name, reason="nightly load")
         owner.access.grant([Privilege.APPEND], str(NAME), name)
         with pytest.raises(CommitRefusedError):
-            writer.commit(entry.table_id, commit_of(1, REMOVE))
+            writer.coordinator.commit(entry.table_id, commit_of(1, REMOVE))
         owner.access.revoke([Privilege.APPEND], str(NAME), name, reason="stopped")
         found = owner.audit_log.audit(scope="main")
         assert [(one.action, one.outcome, one.principal) for one in found] == [

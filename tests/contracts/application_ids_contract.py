@@ -55,9 +55,9 @@ def an_application_id_of_another_principal_requires_alter(bench: Bench) -> None:
         for client in (ana, bob):
             owner.access.grant([Privilege.APPEND], str(NAME), principal_of(client))
         for version in (1, 2):
-            assert isinstance(ana.commit(table_id, commit_of(version, ADD, txn("job", version))), Ratified)
+            assert isinstance(ana.coordinator.commit(table_id, commit_of(version, ADD, txn("job", version))), Ratified)
         with pytest.raises(CommitRefusedError, match="does not have the privilege alter") as caught:
-            bob.commit(table_id, commit_of(3, ADD, txn("own"), txn("job", 99)))
+            bob.coordinator.commit(table_id, commit_of(3, ADD, txn("own"), txn("job", 99)))
         refusal = caught.value.refusal
         assert refusal is not None and refusal.reason.endswith(
             f"; the principal {principal_of(ana)} set the application id 'job' of its txn last, which requires alter"
@@ -66,12 +66,12 @@ def an_application_id_of_another_principal_requires_alter(bench: Bench) -> None:
         assert [(entry.action, entry.outcome.value) for entry in owner.audit_log.audit(limit=1)] == [
             ("commit", "refused")
         ]
-        assert isinstance(bob.commit(table_id, commit_of(3, ADD, txn("own"))), Ratified)
+        assert isinstance(bob.coordinator.commit(table_id, commit_of(3, ADD, txn("own"))), Ratified)
         owner.access.grant([Privilege.ALTER], str(NAME), principal_of(bob))
-        assert isinstance(bob.commit(table_id, commit_of(4, txn("job", 3))), Ratified)
+        assert isinstance(bob.coordinator.commit(table_id, commit_of(4, txn("job", 3))), Ratified)
         assert principals(owner, table_id) == {"job": principal_of(bob), "own": principal_of(bob)}
         with pytest.raises(CommitRefusedError, match=f"the principal {principal_of(bob)} set"):
-            ana.commit(table_id, commit_of(5, ADD, txn("job", 4)))
+            ana.coordinator.commit(table_id, commit_of(5, ADD, txn("job", 4)))
         assert owner.registry.load_table(NAME).ratified.latest_version == 4
 
 
@@ -81,12 +81,12 @@ def application_ids_are_recorded_while_grants_are_off(bench: Bench) -> None:
         table_id, other_id = create(owner).table_id, create(owner, OTHER).table_id
         name = principal_of(ana)
         bench.clock.now = 1000
-        assert isinstance(bob.commit(table_id, commit_of(1, txn("a"))), Ratified)
-        assert isinstance(ana.commit(table_id, commit_of(2, ADD, txn("a", 2))), Ratified)
+        assert isinstance(bob.coordinator.commit(table_id, commit_of(1, txn("a"))), Ratified)
+        assert isinstance(ana.coordinator.commit(table_id, commit_of(2, ADD, txn("a", 2))), Ratified)
         bench.clock.now = 2000
-        assert isinstance(ana.commit(table_id, commit_of(3, txn("c"), txn("b"), txn("a", 3))), Ratified)
+        assert isinstance(ana.coordinator.commit(table_id, commit_of(3, txn("c"), txn("b"), txn("a", 3))), Ratified)
         together = {table_id: commit_of(4, txn("d")), other_id: commit_of(1, txn("d"), txn("e"))}
-        assert isinstance(ana.commit_together(together), RatifiedTogether)
+        assert isinstance(ana.coordinator.commit_together(together), RatifiedTogether)
         assert owner.application_ids.application_ids(table_id) == tuple(
             ApplicationId(app_id=app_id, principal=name, since_ms=since_ms)
             for app_id, since_ms in (("a", 1000), ("b", 2000), ("c", 2000), ("d", 2000))
@@ -96,17 +96,17 @@ def application_ids_are_recorded_while_grants_are_off(bench: Bench) -> None:
         owner.access.grant([Privilege.APPEND], "main", principal_of(bob))
         for version, app_ids in ((5, "a"), (5, "d"), (5, "xb")):
             with pytest.raises(CommitRefusedError, match=f"the principal {name} set"):
-                bob.commit(table_id, commit_of(version, *map(txn, app_ids)))
+                bob.coordinator.commit(table_id, commit_of(version, *map(txn, app_ids)))
         with pytest.raises(CommitRefusedError, match=f"the principal {name} set"):
-            bob.commit_together({table_id: commit_of(5, ADD), other_id: commit_of(2, txn("e"))})
-        assert isinstance(bob.commit(table_id, commit_of(5, txn("x"))), Ratified)
+            bob.coordinator.commit_together({table_id: commit_of(5, ADD), other_id: commit_of(2, txn("e"))})
+        assert isinstance(bob.coordinator.commit(table_id, commit_of(5, txn("x"))), Ratified)
 
 
 def a_reset_lets_the_next_principal_set_an_application_id(bench: Bench) -> None:
     with bench.client_of("owner") as owner, bench.client_of("ana") as ana, bench.client_of("bob") as bob:
         table_id = create(owner).table_id
         for version, app_id in enumerate(("job", "other"), 1):
-            assert isinstance(ana.commit(table_id, commit_of(version, txn(app_id))), Ratified)
+            assert isinstance(ana.coordinator.commit(table_id, commit_of(version, txn(app_id))), Ratified)
         owner.access.enable_grants()
         owner.access.grant([Privilege.MODIFY, Privilege.MAINTAIN], str(NAME), principal_of(bob))
         with pytest.raises(PermissionDeniedError, match="privilege alter"):
@@ -124,7 +124,7 @@ def a_reset_lets_the_next_principal_set_an_application_id(bench: Bench) -> None:
             None,
             "moved to bob",
         )
-        assert isinstance(bob.commit(table_id, commit_of(3, txn("job", 2))), Ratified)
+        assert isinstance(bob.coordinator.commit(table_id, commit_of(3, txn("job", 2))), Ratified)
         assert principals(bob, table_id) == {"job": principal_of(bob), "other": principal_of(ana)}
         with pytest.raises(InvalidArgumentError, match=r"'none' of main\.sales\.orders was not reset") as unknown:
             owner.application_ids.reset_application_id(table_id, "none")
@@ -142,17 +142,17 @@ def application_ids_belong_to_the_id_of_the_table(bench: Bench) -> None:
     """Across a rename, and across a drop that is taken back; a new table of the name has none."""
     with bench.client_of("owner") as owner, bench.client_of("bob") as bob:
         table_id = create(owner).table_id
-        assert isinstance(owner.commit(table_id, commit_of(1, txn("job"))), Ratified)
+        assert isinstance(owner.coordinator.commit(table_id, commit_of(1, txn("job"))), Ratified)
         owner.access.enable_grants()
         owner.access.grant([Privilege.APPEND], "main", principal_of(bob))
         owner.registry.rename_table(table_id, OTHER)
         new_id = create(owner).table_id
         assert principals(owner, new_id) == {} != principals(owner, table_id)
-        assert isinstance(bob.commit(new_id, commit_of(1, txn("job"))), Ratified)
+        assert isinstance(bob.coordinator.commit(new_id, commit_of(1, txn("job"))), Ratified)
         owner.registry.drop_table(OTHER)
         owner.registry.undrop_table(table_id)
         with pytest.raises(CommitRefusedError, match="set the application id 'job'"):
-            bob.commit(table_id, commit_of(2, txn("job", 2)))
+            bob.coordinator.commit(table_id, commit_of(2, txn("job", 2)))
 
 
 def the_application_id_of_an_approved_commit_is_that_of_its_requester(bench: Bench) -> None:
@@ -164,13 +164,19 @@ def the_application_id_of_an_approved_commit_is_that_of_its_requester(bench: Ben
         for client in (ana, bob):
             owner.access.grant([Privilege.MODIFY], str(NAME), principal_of(client))
         proposed = commit_of(1, REMOVE, txn("job"))
-        request = ana.request_approval(table_id, proposed, ApprovalRequest(intent="{}", app_id="job", app_version=1))
+        request = ana.coordinator.request_approval(
+            table_id, proposed, ApprovalRequest(intent="{}", app_id="job", app_version=1)
+        )
         assert request is not None
-        assert isinstance(owner.commit(table_id, replace(proposed, approval_id=request.approval_id)), Ratified)
+        assert isinstance(
+            owner.coordinator.commit(table_id, replace(proposed, approval_id=request.approval_id)), Ratified
+        )
         assert principals(owner, table_id) == {"job": principal_of(ana)}
         with pytest.raises(CommitRefusedError, match="set the application id 'job'"):
-            bob.request_approval(table_id, commit_of(2, REMOVE, txn("job", 2)), ApprovalRequest(intent="{}"))
-        assert isinstance(ana.commit(table_id, commit_of(2, ADD, txn("job", 2))), Ratified)
+            bob.coordinator.request_approval(
+                table_id, commit_of(2, REMOVE, txn("job", 2)), ApprovalRequest(intent="{}")
+            )
+        assert isinstance(ana.coordinator.commit(table_id, commit_of(2, ADD, txn("job", 2))), Ratified)
 
 
 def every_application_id_of_a_commit_can_be_recorded(bench: Bench) -> None:
@@ -178,9 +184,9 @@ def every_application_id_of_a_commit_can_be_recorded(bench: Bench) -> None:
     with bench.client_of("ana") as ana, bench.client_of("bob") as bob:
         table_id = create(ana).table_id
         for version, app_id in enumerate((LONG, ZERO, "it's \\ 'quoted' 表"), 1):
-            assert isinstance(ana.commit(table_id, commit_of(version, txn(app_id))), Ratified)
+            assert isinstance(ana.coordinator.commit(table_id, commit_of(version, txn(app_id))), Ratified)
         many = [txn(f"a{number}") for number in range(1200)]
-        assert isinstance(ana.commit(table_id, commit_of(4, *many)), Ratified)
+        assert isinstance(ana.coordinator.commit(table_id, commit_of(4, *many)), Ratified)
         listed = principals(ana, table_id)
         assert len(listed) == 1203 and set(listed.values()) == {principal_of(ana)}
         digests = [app_id for app_id in listed if app_id.startswith("sha256:")]
@@ -189,22 +195,22 @@ def every_application_id_of_a_commit_can_be_recorded(bench: Bench) -> None:
         ana.access.grant([Privilege.APPEND], str(NAME), principal_of(bob))
         for app_id in (LONG, ZERO):
             with pytest.raises(CommitRefusedError, match="set the application id 'sha256:"):
-                bob.commit(table_id, commit_of(5, txn(app_id)))
+                bob.coordinator.commit(table_id, commit_of(5, txn(app_id)))
         with pytest.raises(CommitRefusedError, match="set the application id 'a1199'"):
-            bob.commit(table_id, commit_of(5, *(txn(f"b{number}") for number in range(600)), txn("a1199")))
+            bob.coordinator.commit(table_id, commit_of(5, *(txn(f"b{number}") for number in range(600)), txn("a1199")))
         ana.application_ids.reset_application_id(table_id, LONG)
         ana.application_ids.reset_application_id(
             table_id, next(app_id for app_id in digests if app_id in principals(ana, table_id))
         )
-        assert isinstance(bob.commit(table_id, commit_of(5, txn(LONG), txn(ZERO))), Ratified)
+        assert isinstance(bob.coordinator.commit(table_id, commit_of(5, txn(LONG), txn(ZERO))), Ratified)
 
 
 def a_commit_whose_content_is_not_known_changes_no_application_id(bench: Bench) -> None:
     with bench.client_of("ana") as ana, bench.client_of("bob") as bob:
         table_id = create(ana).table_id
-        assert isinstance(ana.commit(table_id, commit_of(1, txn("job"))), Ratified)
+        assert isinstance(ana.coordinator.commit(table_id, commit_of(1, txn("job"))), Ratified)
         unseen = replace(commit_of(2, txn("job"), mode=CommitMode.STAGED), content=None, content_to_check=None)
-        assert isinstance(bob.commit(table_id, unseen), Ratified)
+        assert isinstance(bob.coordinator.commit(table_id, unseen), Ratified)
         assert principals(ana, table_id) == {"job": principal_of(ana)}
 
 
@@ -225,7 +231,7 @@ def version_0_and_commits_made_put_if_absent_set_application_ids(bench: Bench) -
         assert principals(ana, table_id) == {"first": principal_of(ana)}
         ana.commit_policies.change_commit_policy(table_id, CommitPolicy(kind=CommitPolicyKind.PUT_IF_ABSENT))
         made = replace(commit_of(1, txn("second")), file_name=created(1).file_name, mode=CommitMode.PUT_IF_ABSENT)
-        assert isinstance(bob.record_published(table_id, replace(made, content=None)), Ratified)
+        assert isinstance(bob.coordinator.record_published(table_id, replace(made, content=None)), Ratified)
         assert principals(ana, table_id) == {"first": principal_of(ana), "second": principal_of(bob)}
 
 

@@ -27,7 +27,7 @@ def one_of_concurrent_threads_wins_each_version(bench: Bench) -> None:
         for version in range(1, 11):
             proposals = [proposal(version) for _ in range(8)]
             with ThreadPoolExecutor(8) as threads:
-                outcomes = list(threads.map(functools.partial(catalog.commit, table), proposals))
+                outcomes = list(threads.map(functools.partial(catalog.coordinator.commit, table), proposals))
             won = [one for one, outcome in zip(proposals, outcomes, strict=True) if isinstance(outcome, Ratified)]
             assert len(won) == 1
             for outcome in outcomes:
@@ -41,7 +41,7 @@ def _commit_concurrently(bench: Bench, table: str, versions: int, barrier: Any, 
         for version in range(1, versions + 1):
             barrier.wait(300)
             mine = proposal(version)
-            if isinstance(catalog.commit(table, mine), Ratified):
+            if isinstance(catalog.coordinator.commit(table, mine), Ratified):
                 won.append(mine.file_name)
     answers.put(won)
 
@@ -60,7 +60,7 @@ def one_of_concurrent_processes_wins_each_version(bench: Bench) -> None:
     for process in processes:
         process.join()
     with bench.client() as catalog:
-        stored = catalog.get_ratified_commits(table).commits
+        stored = catalog.coordinator.get_ratified_commits(table).commits
     assert [commit.version for commit in stored] == list(range(1, 31))
     assert sorted(won) == [commit.file_name for commit in stored]
 
@@ -89,7 +89,7 @@ def concurrent_processes_create_the_catalog_once(bench: Bench) -> None:
 
 def _commit_and_be_killed(bench: Bench, table: str, one: CommitProposal, sender: Any) -> None:
     with bench.client() as catalog:
-        outcome = catalog.commit(table, one)
+        outcome = catalog.coordinator.commit(table, one)
         sender.send(outcome)
         signal.pause()
 
@@ -107,11 +107,11 @@ def a_commit_is_durable_when_its_process_is_killed(bench: Bench) -> None:
         os.kill(int(process.pid or 0), signal.SIGKILL)
         process.join()
         with bench.client() as catalog:
-            assert catalog.get_ratified_commits(table).commits[-1].file_name == one.file_name
+            assert catalog.coordinator.get_ratified_commits(table).commits[-1].file_name == one.file_name
 
 
 def _commit_after_fork(catalog: Catalog, table: str, answers: Any) -> None:
-    answers.put(isinstance(catalog.commit(table, proposal(2)), Ratified))
+    answers.put(isinstance(catalog.coordinator.commit(table, proposal(2)), Ratified))
 
 
 def a_client_works_in_parent_and_child_after_a_fork(bench: Bench) -> None:
@@ -119,15 +119,15 @@ def a_client_works_in_parent_and_child_after_a_fork(bench: Bench) -> None:
     fork = multiprocessing.get_context("fork")
     with bench.client() as catalog:
         table = create(catalog).table_id
-        catalog.commit(table, proposal(1))
+        catalog.coordinator.commit(table, proposal(1))
         answers = fork.SimpleQueue()
         process = fork.Process(target=_commit_after_fork, args=(catalog, table, answers))
         process.start()
         assert answers.get()
         process.join()
         assert process.exitcode == 0
-        assert catalog.get_ratified_commits(table).latest_version == 2
-        assert isinstance(catalog.commit(table, proposal(3)), Ratified)
+        assert catalog.coordinator.get_ratified_commits(table).latest_version == 2
+        assert isinstance(catalog.coordinator.commit(table, proposal(3)), Ratified)
 
 
 COMMIT_COORDINATOR_CONCURRENCY_CONTRACT: tuple[Rule, ...] = (

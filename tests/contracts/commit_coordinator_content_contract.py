@@ -37,7 +37,7 @@ from tests.contracts.catalog_bench import (
 
 def cached_versions(catalog: Catalog, table: str, *, since: int = 0) -> list[int]:
     """Versions that are published and served with their content; the row is checked to be whole."""
-    answer = catalog.get_ratified_commits(table, content_from_version=since)
+    answer = catalog.coordinator.get_ratified_commits(table, content_from_version=since)
     versions = [commit.version for commit in answer.cached_commits]
     assert all(
         commit.content is not None and len(commit.content) == commit.file_size for commit in answer.cached_commits
@@ -55,20 +55,20 @@ def an_inline_commit_is_served_unchanged_until_it_is_published(bench: Bench) -> 
         table = create(catalog).table_id
         made = (inline(1), proposal(2), inline(3, size=300_000))
         for one in made:
-            assert isinstance(catalog.commit(table, one), Ratified)
-        served = other.get_ratified_commits(table)
+            assert isinstance(catalog.coordinator.commit(table, one), Ratified)
+        served = other.coordinator.get_ratified_commits(table)
         assert [commit.content for commit in served.commits] == [made[0].content, None, made[2].content]
         assert [commit.file_name for commit in served.commits] == [one.file_name for one in made]
         assert other.registry.load_table(NAME).ratified == served
-        assert catalog.commit(table, made[0]) == Ratified(
+        assert catalog.coordinator.commit(table, made[0]) == Ratified(
             version=1, latest_version=3, published_version=0, repeated=True
         )
-        catalog.set_published_version(table, 2)
-        assert other.get_ratified_commits(table).commits == served.commits[2:]
-        taken = other.commit(table, inline(1))
+        catalog.coordinator.set_published_version(table, 2)
+        assert other.coordinator.get_ratified_commits(table).commits == served.commits[2:]
+        taken = other.coordinator.commit(table, inline(1))
         assert isinstance(taken, VersionTaken)
         assert [commit.content for commit in taken.winners.commits] == [None, None, made[2].content]
-        catalog.set_published_version(table, 3)
+        catalog.coordinator.set_published_version(table, 3)
         assert len(catalog.feed.feed(after=0, limit=10)) == 4
 
 
@@ -90,9 +90,9 @@ def inline_content_that_contradicts_its_proposal_is_rejected(bench: Bench) -> No
         )
         for one in wrong:
             with pytest.raises(CommitRejectedError, match="Version 1 "):
-                catalog.commit(table, one)
-        assert catalog.get_ratified_commits(table).latest_version == 0
-        assert isinstance(catalog.commit(table, good), Ratified)
+                catalog.coordinator.commit(table, one)
+        assert catalog.coordinator.get_ratified_commits(table).latest_version == 0
+        assert isinstance(catalog.coordinator.commit(table, good), Ratified)
 
 
 def content_of_small_commits_is_served_after_publication(bench: Bench) -> None:
@@ -102,26 +102,26 @@ def content_of_small_commits_is_served_after_publication(bench: Bench) -> None:
         table = defined(catalog, content=first).table_id
         made = [copied(1), inline(2), copied(3)]
         for one in made:
-            assert isinstance(catalog.commit(table, one), Ratified)
-        plain = other.get_ratified_commits(table)
+            assert isinstance(catalog.coordinator.commit(table, one), Ratified)
+        plain = other.coordinator.get_ratified_commits(table)
         assert [commit.content for commit in plain.commits] == [None, made[1].content, None]
         assert [commit.mode.value for commit in plain.commits] == ["staged", "inline", "staged"]
-        answer = other.get_ratified_commits(table, content_from_version=2)
+        answer = other.coordinator.get_ratified_commits(table, content_from_version=2)
         assert [commit.content for commit in answer.commits] == [None, made[1].content, made[2].content]
         assert answer.cached_commits == () and plain.cached_commits == ()
-        catalog.set_published_version(table, 2)
-        answer = other.get_ratified_commits(table, content_from_version=0)
+        catalog.coordinator.set_published_version(table, 2)
+        answer = other.coordinator.get_ratified_commits(table, content_from_version=0)
         assert [commit.content for commit in answer.cached_commits] == [first, made[0].content, made[1].content]
         assert [commit.content for commit in answer.commits] == [made[2].content]
         assert cached_versions(other, table, since=2) == [2] and cached_versions(other, table, since=3) == []
-        ranged = other.get_ratified_commits(table, start=1, end=1, content_from_version=0)
+        ranged = other.coordinator.get_ratified_commits(table, start=1, end=1, content_from_version=0)
         assert [commit.version for commit in ranged.cached_commits] == [1] and ranged.commits == ()
         assert (
-            other.get_ratified_commits(table).cached_commits
+            other.coordinator.get_ratified_commits(table).cached_commits
             == ()
             == other.registry.load_table(NAME).ratified.cached_commits
         )
-        taken = other.commit(table, proposal(1))
+        taken = other.coordinator.commit(table, proposal(1))
         assert isinstance(taken, VersionTaken)
         assert [commit.content for commit in taken.winners.commits] == [one.content for one in made]
 
@@ -132,16 +132,18 @@ def the_timestamp_of_the_preceding_version_is_served(bench: Bench) -> None:
         table = defined(catalog).table_id
         made = [proposal(1), proposal(2), proposal(3)]
         for one in made:
-            assert isinstance(catalog.commit(table, one), Ratified)
+            assert isinstance(catalog.coordinator.commit(table, one), Ratified)
         expected = [one.summary.in_commit_timestamp for one in made[:2]]
         answer = [
-            catalog.get_ratified_commits(table, content_from_version=version).preceding_timestamp
+            catalog.coordinator.get_ratified_commits(table, content_from_version=version).preceding_timestamp
             for version in (2, 3, 4)
         ]
         assert answer == [*expected, None]
-        catalog.set_published_version(table, 3)
-        assert catalog.get_ratified_commits(table, content_from_version=3).preceding_timestamp == expected[1]
-        assert catalog.get_ratified_commits(table).preceding_timestamp is None
+        catalog.coordinator.set_published_version(table, 3)
+        assert (
+            catalog.coordinator.get_ratified_commits(table, content_from_version=3).preceding_timestamp == expected[1]
+        )
+        assert catalog.coordinator.get_ratified_commits(table).preceding_timestamp is None
 
 
 def a_large_commit_ends_the_range_of_cached_commits(bench: Bench) -> None:
@@ -149,20 +151,20 @@ def a_large_commit_ends_the_range_of_cached_commits(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         assert cached_versions(catalog, table) == []
-        catalog.commit(table, copied(1))
-        catalog.commit(table, inline(2, size=CACHED_CONTENT_BYTES))
-        catalog.commit(table, copied(3))
-        served = catalog.get_ratified_commits(table, content_from_version=0)
+        catalog.coordinator.commit(table, copied(1))
+        catalog.coordinator.commit(table, inline(2, size=CACHED_CONTENT_BYTES))
+        catalog.coordinator.commit(table, copied(3))
+        served = catalog.coordinator.get_ratified_commits(table, content_from_version=0)
         assert all(commit.content is not None for commit in served.commits)
-        catalog.set_published_version(table, 1)
+        catalog.coordinator.set_published_version(table, 1)
         assert cached_versions(catalog, table) == []
-        catalog.set_published_version(table, 3)
+        catalog.coordinator.set_published_version(table, 3)
         assert cached_versions(catalog, table) == [3]
-        catalog.commit(table, replace(proposal(4), published_version=3))
+        catalog.coordinator.commit(table, replace(proposal(4), published_version=3))
         assert cached_versions(catalog, table) == []
-        catalog.set_published_version(table, 4)
+        catalog.coordinator.set_published_version(table, 4)
         assert cached_versions(catalog, table) == []
-        records = catalog.commit_records(table, start=0, end=4)
+        records = catalog.coordinator.commit_records(table, start=0, end=4)
         assert [record.content for record in records] == [None] * 5
 
 
@@ -174,13 +176,17 @@ def the_number_of_cached_commits_is_bounded(bench: Bench) -> None:
         most = 0
         for version in range(1, 3 * CACHED_COMMITS):
             one = copied(version) if version % 3 else inline(version)
-            catalog.commit(table, replace(one, published_version=version - 1 if version % 2 else None))
+            catalog.coordinator.commit(table, replace(one, published_version=version - 1 if version % 2 else None))
             if version % 10 == 0:
-                catalog.set_published_version(table, version)
+                catalog.coordinator.set_published_version(table, version)
             if version % 20 == 0:
                 now = cached_versions(catalog, table)
                 assert min(version + 1, CACHED_COMMITS) <= len(now) < CACHED_COMMITS + 16
-                stored = [one for one in catalog.commit_records(table, start=0, end=version) if one.content is not None]
+                stored = [
+                    one
+                    for one in catalog.coordinator.commit_records(table, start=0, end=version)
+                    if one.content is not None
+                ]
                 most = max(most, len(stored))
         assert CACHED_COMMITS <= most < CACHED_COMMITS + 16
 
@@ -191,10 +197,10 @@ def content_is_not_deleted_before_its_commit_is_published(bench: Bench) -> None:
         table = create(catalog).table_id
         last = 2 * CACHED_COMMITS
         for version in range(1, last + 1):
-            catalog.commit(table, inline(version))
-        served = catalog.get_ratified_commits(table).commits
+            catalog.coordinator.commit(table, inline(version))
+        served = catalog.coordinator.get_ratified_commits(table).commits
         assert len(served) == last and all(commit.content is not None for commit in served)
-        catalog.set_published_version(table, last)
+        catalog.coordinator.set_published_version(table, last)
         assert CACHED_COMMITS <= len(cached_versions(catalog, table)) < CACHED_COMMITS + 16
 
 
@@ -208,9 +214,9 @@ def content_of_put_if_absent_commits_is_cached(bench: Bench) -> None:
             created(1), content=one.content, file_size=one.file_size, summary=one.summary, metadata=metadata("id", "b")
         )
         with pytest.raises(CommitRejectedError):
-            catalog.record_published(table, replace(record, file_size=1))
-        assert isinstance(catalog.record_published(table, record), Ratified)
-        answer: RatifiedCommits = catalog.get_ratified_commits(table, content_from_version=0)
+            catalog.coordinator.record_published(table, replace(record, file_size=1))
+        assert isinstance(catalog.coordinator.record_published(table, record), Ratified)
+        answer: RatifiedCommits = catalog.coordinator.get_ratified_commits(table, content_from_version=0)
         assert [commit.content for commit in answer.cached_commits] == [zero, one.content]
         definition = catalog.registry.load_table(NAME).definition
         assert definition is not None and definition.metadata == metadata("id", "b")
@@ -230,14 +236,14 @@ def the_digest_of_every_commit_is_stored_and_served(bench: Bench) -> None:
             4: "0" * 64,
         }
         for offered in (replace(sent, sha256=digests[1]), derived, without, replace(proposal(4), sha256=digests[4])):
-            assert isinstance(catalog.commit(table, offered), Ratified)
+            assert isinstance(catalog.coordinator.commit(table, offered), Ratified)
     with bench.client() as other:
-        assert dict(other.commit_digests(table, start=0, end=9)) == digests
-        assert dict(other.commit_digests(table, start=2, end=3)) == {2: digests[2]}
-        assert dict(other.commit_digests("unknown", start=0, end=9)) == {}
-        records = other.commit_records(table, start=0, end=4)
+        assert dict(other.coordinator.commit_digests(table, start=0, end=9)) == digests
+        assert dict(other.coordinator.commit_digests(table, start=2, end=3)) == {2: digests[2]}
+        assert dict(other.coordinator.commit_digests("unknown", start=0, end=9)) == {}
+        records = other.coordinator.commit_records(table, start=0, end=4)
         assert [record.sha256 for record in records] == [digests.get(version) for version in range(5)]
-        served = other.get_ratified_commits(table).commits
+        served = other.coordinator.get_ratified_commits(table).commits
         assert [commit.sha256 for commit in served] == [digests.get(version) for version in range(1, 5)]
 
 
@@ -246,8 +252,8 @@ def a_malformed_or_wrong_digest_is_rejected(bench: Bench) -> None:
         table = defined(catalog).table_id
         for wrong in (replace(inline(1), sha256="0" * 64), replace(proposal(1), sha256="F" * 64)):
             with pytest.raises(CommitRejectedError, match="SHA-256"):
-                catalog.commit(table, wrong)
-        assert catalog.get_ratified_commits(table).latest_version == 0
+                catalog.coordinator.commit(table, wrong)
+        assert catalog.coordinator.get_ratified_commits(table).latest_version == 0
 
 
 COMMIT_COORDINATOR_CONTENT_CONTRACT: tuple[Rule, ...] = (

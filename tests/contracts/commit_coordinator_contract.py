@@ -30,24 +30,26 @@ def commits_are_ratified_in_order_and_served_until_published(bench: Bench) -> No
         table = create(catalog).table_id
         proposals = [proposal(version) for version in (1, 2, 3)]
         for one in proposals:
-            assert catalog.commit(table, one) == Ratified(
+            assert catalog.coordinator.commit(table, one) == Ratified(
                 version=one.version, latest_version=one.version, published_version=0
             )
-        served = other.get_ratified_commits(table)
+        served = other.coordinator.get_ratified_commits(table)
         assert [commit.version for commit in served.commits] == [1, 2, 3]
         assert [commit.file_name for commit in served.commits] == [one.file_name for one in proposals]
         first = served.commits[0]
         assert (first.file_size, first.file_modification_time, first.in_commit_timestamp) == (101, 5001, 1001)
         assert first.txn_id == proposals[0].summary.txn_id
-        assert [commit.version for commit in other.get_ratified_commits(table, start=2, end=2).commits] == [2]
-        assert other.get_ratified_commits(table, start=7).latest_version == 3
-        assert other.get_ratified_commits(table, start=7).commits == ()
+        assert [commit.version for commit in other.coordinator.get_ratified_commits(table, start=2, end=2).commits] == [
+            2
+        ]
+        assert other.coordinator.get_ratified_commits(table, start=7).latest_version == 3
+        assert other.coordinator.get_ratified_commits(table, start=7).commits == ()
         assert other.registry.load_table(NAME).ratified == served
-        catalog.set_published_version(table, 2)
-        assert [commit.version for commit in other.get_ratified_commits(table).commits] == [3]
-        assert other.get_ratified_commits(table, start=0, end=2).commits == ()
-        catalog.set_published_version(table, 3)
-        assert other.get_ratified_commits(table).commits == ()
+        catalog.coordinator.set_published_version(table, 2)
+        assert [commit.version for commit in other.coordinator.get_ratified_commits(table).commits] == [3]
+        assert other.coordinator.get_ratified_commits(table, start=0, end=2).commits == ()
+        catalog.coordinator.set_published_version(table, 3)
+        assert other.coordinator.get_ratified_commits(table).commits == ()
         assert other.registry.load_table(NAME).ratified.latest_version == 3
 
 
@@ -56,13 +58,13 @@ def the_published_version_never_decreases_or_exceeds_the_latest(bench: Bench) ->
     with bench.client() as catalog:
         table = create(catalog).table_id
         for version in (1, 2):
-            catalog.commit(table, proposal(version))
-        catalog.set_published_version(table, 2)
-        catalog.set_published_version(table, 1)
-        assert catalog.get_ratified_commits(table).published_version == 2
+            catalog.coordinator.commit(table, proposal(version))
+        catalog.coordinator.set_published_version(table, 2)
+        catalog.coordinator.set_published_version(table, 1)
+        assert catalog.coordinator.get_ratified_commits(table).published_version == 2
         with pytest.raises(InvalidArgumentError):
-            catalog.set_published_version(table, 3)
-        assert catalog.get_ratified_commits(table).published_version == 2
+            catalog.coordinator.set_published_version(table, 3)
+        assert catalog.coordinator.get_ratified_commits(table).published_version == 2
 
 
 def a_version_that_leaves_a_gap_is_rejected(bench: Bench) -> None:
@@ -70,21 +72,21 @@ def a_version_that_leaves_a_gap_is_rejected(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         with pytest.raises(CommitRejectedError, match="latest is 0"):
-            catalog.commit(table, proposal(2))
-        assert catalog.get_ratified_commits(table).latest_version == 0
+            catalog.coordinator.commit(table, proposal(2))
+        assert catalog.coordinator.get_ratified_commits(table).latest_version == 0
         assert catalog.feed.latest_feed_position() == 1
 
 
 def a_timestamp_far_ahead_of_the_catalogs_clock_is_rejected(bench: Bench) -> None:
     """CM-C14, ICT-4: every later commit would have to be later still."""
     with bench.client() as catalog:
-        assert catalog.now_ms() == bench.clock.now
+        assert catalog.coordinator.now_ms() == bench.clock.now
         table = create(catalog).table_id
         newest = bench.clock.now + MAX_CLOCK_DIFFERENCE_MS
         with pytest.raises(CommitRejectedError, match="ahead of the catalog's clock"):
-            catalog.commit(table, proposal(1, timestamp=newest + 1))
-        assert catalog.get_ratified_commits(table).latest_version == 0
-        assert isinstance(catalog.commit(table, proposal(1, timestamp=newest)), Ratified)
+            catalog.coordinator.commit(table, proposal(1, timestamp=newest + 1))
+        assert catalog.coordinator.get_ratified_commits(table).latest_version == 0
+        assert isinstance(catalog.coordinator.commit(table, proposal(1, timestamp=newest)), Ratified)
         staging = catalog.registry.create_staging_table(OTHER)
         with pytest.raises(CommitRejectedError, match="ahead of the catalog's clock"):
             catalog.registry.register_table(staging.table_id, OTHER, summary=summary(newest + 1))
@@ -96,12 +98,14 @@ def the_timestamp_after_one_in_the_future_is_accepted(bench: Bench) -> None:
     with bench.client() as catalog:
         table, ahead = create(catalog).table_id, bench.clock.now + 1000 * MAX_CLOCK_DIFFERENCE_MS
         bench.clock.now = ahead
-        catalog.commit(table, proposal(1, timestamp=ahead))
+        catalog.coordinator.commit(table, proposal(1, timestamp=ahead))
         bench.clock.now = ahead - 999 * MAX_CLOCK_DIFFERENCE_MS
         with pytest.raises(CommitRejectedError, match="ahead of the catalog's clock"):
-            catalog.commit(table, proposal(2, timestamp=ahead + 2))
+            catalog.coordinator.commit(table, proposal(2, timestamp=ahead + 2))
         for version in (2, 3):
-            assert isinstance(catalog.commit(table, proposal(version, timestamp=ahead + version - 1)), Ratified)
+            assert isinstance(
+                catalog.coordinator.commit(table, proposal(version, timestamp=ahead + version - 1)), Ratified
+            )
 
 
 def a_taken_version_returns_its_winners_published_or_not(bench: Bench) -> None:
@@ -110,13 +114,13 @@ def a_taken_version_returns_its_winners_published_or_not(bench: Bench) -> None:
         table = create(catalog).table_id
         winners = [proposal(version) for version in (1, 2, 3)]
         for one in winners:
-            catalog.commit(table, one)
-        catalog.set_published_version(table, 2)
-        outcome = catalog.commit(table, proposal(2))
+            catalog.coordinator.commit(table, one)
+        catalog.coordinator.set_published_version(table, 2)
+        outcome = catalog.coordinator.commit(table, proposal(2))
         assert isinstance(outcome, VersionTaken) and outcome.proposed_version == 2
         assert [commit.file_name for commit in outcome.winners.commits] == [one.file_name for one in winners[1:]]
         assert (outcome.winners.latest_version, outcome.winners.published_version) == (3, 2)
-        assert isinstance(catalog.commit(table, proposal(0)), VersionTaken)
+        assert isinstance(catalog.coordinator.commit(table, proposal(0)), VersionTaken)
 
 
 def a_repeated_proposal_has_no_effect(bench: Bench) -> None:
@@ -124,13 +128,13 @@ def a_repeated_proposal_has_no_effect(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         mine = proposal(1)
-        catalog.commit(table, mine)
-        catalog.commit(table, proposal(2))
-        catalog.set_published_version(table, 2)
-        answer = catalog.commit(table, mine)
+        catalog.coordinator.commit(table, mine)
+        catalog.coordinator.commit(table, proposal(2))
+        catalog.coordinator.set_published_version(table, 2)
+        answer = catalog.coordinator.commit(table, mine)
         assert answer == Ratified(version=1, latest_version=2, published_version=2, repeated=True)
         assert catalog.feed.latest_feed_position() == 3
-        another = catalog.commit(table, replace(mine, file_size=mine.file_size + 1))
+        another = catalog.coordinator.commit(table, replace(mine, file_size=mine.file_size + 1))
         assert isinstance(another, VersionTaken), "it has the name, and is another commit"
 
 
@@ -150,15 +154,15 @@ def a_malformed_proposal_is_rejected(bench: Bench) -> None:
             "",
         ):
             with pytest.raises(CommitRejectedError, match="file name"):
-                catalog.commit(
+                catalog.coordinator.commit(
                     table,
                     CommitProposal(
                         version=1, file_name=name, file_size=1, file_modification_time=1, summary=good.summary
                     ),
                 )
         with pytest.raises(CommitRejectedError, match="timestamp"):
-            catalog.commit(table, proposal(1, timestamp=1000))
-        assert catalog.get_ratified_commits(table).latest_version == 0
+            catalog.coordinator.commit(table, proposal(1, timestamp=1000))
+        assert catalog.coordinator.get_ratified_commits(table).latest_version == 0
 
 
 def a_proposal_that_no_database_can_store_is_rejected(bench: Bench) -> None:
@@ -176,10 +180,12 @@ def a_proposal_that_no_database_can_store_is_rejected(bench: Bench) -> None:
             replace(good, summary=replace(good.summary, operation="\ud800")),
         ):
             with pytest.raises(CommitRejectedError, match="can hold"):
-                catalog.commit(table, wrong)
+                catalog.coordinator.commit(table, wrong)
         with pytest.raises(CommitRejectedError, match="one after the other"):
-            catalog.commit(table, replace(proposal(2**63 - 2, timestamp=2000), file_size=1, file_modification_time=1))
-        assert catalog.get_ratified_commits(table).latest_version == 0
+            catalog.coordinator.commit(
+                table, replace(proposal(2**63 - 2, timestamp=2000), file_size=1, file_modification_time=1)
+            )
+        assert catalog.coordinator.get_ratified_commits(table).latest_version == 0
 
 
 def a_published_version_may_be_reported_late_or_with_a_commit(bench: Bench) -> None:
@@ -187,16 +193,16 @@ def a_published_version_may_be_reported_late_or_with_a_commit(bench: Bench) -> N
     with bench.client() as catalog:
         table = create(catalog).table_id
         for version in (1, 2, 3):
-            catalog.commit(table, proposal(version))
-        answer = catalog.commit(table, replace(proposal(4), published_version=2))
+            catalog.coordinator.commit(table, proposal(version))
+        answer = catalog.coordinator.commit(table, replace(proposal(4), published_version=2))
         assert answer == Ratified(version=4, latest_version=4, published_version=2)
-        assert [commit.version for commit in catalog.get_ratified_commits(table).commits] == [3, 4]
-        late = catalog.commit(table, replace(proposal(5), published_version=1))
+        assert [commit.version for commit in catalog.coordinator.get_ratified_commits(table).commits] == [3, 4]
+        late = catalog.coordinator.commit(table, replace(proposal(5), published_version=1))
         assert late == Ratified(version=5, latest_version=5, published_version=2)
-        whole = catalog.commit(table, replace(inline(6), published_version=5))
+        whole = catalog.coordinator.commit(table, replace(inline(6), published_version=5))
         assert whole == Ratified(version=6, latest_version=6, published_version=5)
-        catalog.set_published_version(table, 6)
-        assert catalog.get_ratified_commits(table).commits == ()
+        catalog.coordinator.set_published_version(table, 6)
+        assert catalog.coordinator.get_ratified_commits(table).commits == ()
 
 
 def a_published_version_above_the_latest_one_is_refused(bench: Bench) -> None:
@@ -204,16 +210,16 @@ def a_published_version_above_the_latest_one_is_refused(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         one = proposal(1)
-        catalog.commit(table, one)
+        catalog.coordinator.commit(table, one)
         for reported in (2, 3):
             with pytest.raises(CommitRejectedError, match="published"):
-                catalog.commit(table, replace(proposal(2), published_version=reported))
+                catalog.coordinator.commit(table, replace(proposal(2), published_version=reported))
         with pytest.raises(InvalidArgumentError):
-            catalog.set_published_version(table, 2)
-        assert isinstance(catalog.commit(table, replace(proposal(1), published_version=9)), VersionTaken)
-        repeated = catalog.commit(table, replace(one, published_version=1))
+            catalog.coordinator.set_published_version(table, 2)
+        assert isinstance(catalog.coordinator.commit(table, replace(proposal(1), published_version=9)), VersionTaken)
+        repeated = catalog.coordinator.commit(table, replace(one, published_version=1))
         assert repeated == Ratified(version=1, latest_version=1, published_version=0, repeated=True)
-        known = catalog.get_ratified_commits(table)
+        known = catalog.coordinator.get_ratified_commits(table)
         assert (known.latest_version, known.published_version) == (1, 0)
 
 
@@ -222,15 +228,17 @@ def a_put_if_absent_commit_is_recorded_once_as_published(bench: Bench) -> None:
     with bench.client() as catalog, bench.client() as other:
         table = create(catalog).table_id
         with pytest.raises(CommitRejectedError, match="made staged"):
-            catalog.record_published(table, created(1))
+            catalog.coordinator.record_published(table, created(1))
         catalog.commit_policies.change_commit_policy(table, CommitPolicy.parse("put_if_absent"))
         one = created(1)
-        assert catalog.record_published(table, one) == Ratified(version=1, latest_version=1, published_version=1)
-        repeated = other.record_published(table, one)
+        assert catalog.coordinator.record_published(table, one) == Ratified(
+            version=1, latest_version=1, published_version=1
+        )
+        repeated = other.coordinator.record_published(table, one)
         assert repeated == Ratified(version=1, latest_version=1, published_version=1, repeated=True)
-        served = other.get_ratified_commits(table)
+        served = other.coordinator.get_ratified_commits(table)
         assert (served.latest_version, served.published_version, served.commits) == (1, 1, ())
-        assert isinstance(other.record_published(table, created(1)), VersionTaken)
+        assert isinstance(other.coordinator.record_published(table, created(1)), VersionTaken)
         assert [entry.version for entry in other.feed.feed(after=0, limit=9)] == [0, 1]
         two = created(2)
         wrong = (
@@ -242,10 +250,10 @@ def a_put_if_absent_commit_is_recorded_once_as_published(bench: Bench) -> None:
         )
         for refused in wrong:
             with pytest.raises(CommitRejectedError):
-                catalog.record_published(table, refused)
+                catalog.coordinator.record_published(table, refused)
         with pytest.raises(TableNotFoundError):
-            catalog.record_published(str(uuid.uuid4()), two)
-        assert catalog.get_ratified_commits(table).latest_version == 1
+            catalog.coordinator.record_published(str(uuid.uuid4()), two)
+        assert catalog.coordinator.get_ratified_commits(table).latest_version == 1
 
 
 def ten_thousand_unpublished_commits_are_served(bench: Bench) -> None:
@@ -253,11 +261,11 @@ def ten_thousand_unpublished_commits_are_served(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         for version in range(1, 10_001):
-            outcome: CommitOutcome = catalog.commit(table, proposal(version))
+            outcome: CommitOutcome = catalog.coordinator.commit(table, proposal(version))
             assert isinstance(outcome, Ratified)
-        served = catalog.get_ratified_commits(table).commits
+        served = catalog.coordinator.get_ratified_commits(table).commits
         assert [commit.version for commit in served] == list(range(1, 10_001))
-        catalog.set_published_version(table, 9_999)
+        catalog.coordinator.set_published_version(table, 9_999)
         assert [commit.version for commit in catalog.registry.load_table(NAME).ratified.commits] == [10_000]
         assert len(catalog.feed.feed(after=0, limit=20_000)) == 10_001
 

@@ -27,7 +27,7 @@ def one_writer_at_a_time_holds_the_commit_lock(bench: Bench) -> None:
     def wait(number: int) -> int:
         with bench.client() as catalog:
             for _ in range(5):
-                with catalog.commit_lock(table, seconds=_LONG) as acquired:
+                with catalog.coordinator.commit_lock(table, seconds=_LONG) as acquired:
                     assert acquired
                     inside.append(number)
                     time.sleep(0.002)
@@ -43,10 +43,13 @@ def a_writer_without_the_lock_continues_after_the_timeout(bench: Bench) -> None:
     """OCC-15: a suspended writer delays others only until the timeout."""
     with bench.client() as catalog, bench.client() as other:
         table = create(catalog).table_id
-        with catalog.commit_lock(table, seconds=_LONG) as first, other.commit_lock(table, seconds=_SHORT) as second:
+        with (
+            catalog.coordinator.commit_lock(table, seconds=_LONG) as first,
+            other.coordinator.commit_lock(table, seconds=_SHORT) as second,
+        ):
             assert (first, second) == (True, False)
-            assert other.get_ratified_commits(table).latest_version == 0
-        with other.commit_lock(table, seconds=_LONG) as second:
+            assert other.coordinator.get_ratified_commits(table).latest_version == 0
+        with other.coordinator.commit_lock(table, seconds=_LONG) as second:
             assert second
 
 
@@ -55,11 +58,11 @@ def commit_locks_of_two_tables_are_independent(bench: Bench) -> None:
     with bench.client() as catalog, bench.client() as other:
         here = create(catalog).table_id
         others = [create(catalog, TableIdentifier("main", "s", f"other_{number}")).table_id for number in range(4)]
-        with catalog.commit_lock(here, seconds=_LONG) as first:
+        with catalog.coordinator.commit_lock(here, seconds=_LONG) as first:
             assert first
             acquired = []
             for table in others:
-                with other.commit_lock(table, seconds=_SHORT) as second:
+                with other.coordinator.commit_lock(table, seconds=_SHORT) as second:
                     acquired.append(second)
             assert any(acquired)
 
@@ -68,14 +71,14 @@ def an_error_releases_the_commit_lock_and_is_raised(bench: Bench) -> None:
     """OCC-15"""
     with bench.client() as catalog, bench.client() as other:
         table = create(catalog).table_id
-        with pytest.raises(ZeroDivisionError), catalog.commit_lock(table, seconds=_LONG):
+        with pytest.raises(ZeroDivisionError), catalog.coordinator.commit_lock(table, seconds=_LONG):
             raise ZeroDivisionError
-        with other.commit_lock(table, seconds=_LONG) as acquired:
+        with other.coordinator.commit_lock(table, seconds=_LONG) as acquired:
             assert acquired
 
 
 def _hold_commit_lock(bench: Bench, table: str, sender: Any) -> None:
-    with bench.client() as catalog, catalog.commit_lock(table, seconds=_LONG) as acquired:
+    with bench.client() as catalog, catalog.coordinator.commit_lock(table, seconds=_LONG) as acquired:
         sender.send(acquired)
         signal.pause()
 
@@ -88,11 +91,11 @@ def the_commit_lock_is_released_when_its_process_ends(bench: Bench) -> None:
         process = SPAWN.Process(target=_hold_commit_lock, args=(bench, table, sender))
         process.start()
         assert receiver.poll(300) and receiver.recv()
-        with catalog.commit_lock(table, seconds=_SHORT) as acquired:
+        with catalog.coordinator.commit_lock(table, seconds=_SHORT) as acquired:
             assert not acquired
         os.kill(int(process.pid or 0), signal.SIGKILL)
         process.join()
-        with catalog.commit_lock(table, seconds=_LONG) as acquired:
+        with catalog.coordinator.commit_lock(table, seconds=_LONG) as acquired:
             assert acquired
 
 
@@ -101,10 +104,10 @@ def a_forked_child_does_not_keep_a_released_commit_lock(bench: Bench) -> None:
     with bench.client() as catalog, bench.client() as other:
         table = create(catalog).table_id
         child = multiprocessing.get_context("fork").Process(target=signal.pause)
-        with catalog.commit_lock(table, seconds=_LONG) as acquired:
+        with catalog.coordinator.commit_lock(table, seconds=_LONG) as acquired:
             assert acquired
             child.start()
-        with other.commit_lock(table, seconds=_LONG) as acquired:
+        with other.coordinator.commit_lock(table, seconds=_LONG) as acquired:
             assert acquired
         child.kill()
         child.join()
@@ -114,7 +117,7 @@ def a_closed_client_acquires_no_commit_lock(bench: Bench) -> None:
     """OCC-15: what is to be committed then fails for that reason, and for no other."""
     with bench.client() as catalog:
         table = create(catalog).table_id
-    with catalog.commit_lock(table, seconds=_SHORT):
+    with catalog.coordinator.commit_lock(table, seconds=_SHORT):
         pass
 
 

@@ -31,16 +31,16 @@ def _two(catalog: Catalog) -> tuple[str, str]:
 
 
 def _latest(catalog: Catalog, *tables: str) -> list[int]:
-    return [catalog.get_ratified_commits(table).latest_version for table in tables]
+    return [catalog.coordinator.get_ratified_commits(table).latest_version for table in tables]
 
 
 def commits_to_several_tables_are_ratified_together(bench: Bench) -> None:
     """CM-C1, CM-C3"""
     with bench.client() as catalog:
         one, two = _two(catalog)
-        catalog.commit(two, proposal(1))
+        catalog.coordinator.commit(two, proposal(1))
         changed = replace(proposal(1), metadata=metadata("id", "day"), protocol=PROTOCOL)
-        outcome = catalog.commit_together({one: changed, two: replace(inline(2), published_version=1)})
+        outcome = catalog.coordinator.commit_together({one: changed, two: replace(inline(2), published_version=1)})
         assert outcome == RatifiedTogether(
             commits={
                 one: Ratified(version=1, latest_version=1, published_version=0),
@@ -48,7 +48,7 @@ def commits_to_several_tables_are_ratified_together(bench: Bench) -> None:
             }
         )
         assert _latest(catalog, one, two) == [1, 2]
-        (served,) = catalog.get_ratified_commits(two).commits
+        (served,) = catalog.coordinator.get_ratified_commits(two).commits
         assert served.content is not None
         definition = catalog.registry.load_table(NAME).definition
         assert definition is not None and definition.metadata == changed.metadata
@@ -61,9 +61,9 @@ def nothing_is_ratified_if_one_version_is_taken(bench: Bench) -> None:
     with bench.client() as catalog:
         one, two = _two(catalog)
         winner = proposal(1)
-        catalog.commit(two, winner)
+        catalog.coordinator.commit(two, winner)
         position = catalog.feed.latest_feed_position()
-        outcome = catalog.commit_together({one: proposal(1), two: proposal(1)})
+        outcome = catalog.coordinator.commit_together({one: proposal(1), two: proposal(1)})
         assert isinstance(outcome, RefusedTogether) and set(outcome.refusals) == {two}
         refusal = outcome.refusals[two]
         assert isinstance(refusal, VersionTaken)
@@ -77,7 +77,7 @@ def nothing_is_ratified_if_one_table_creates_its_files(bench: Bench) -> None:
     with bench.client() as catalog:
         one, two = _two(catalog)
         catalog.commit_policies.change_commit_policy(two, CommitPolicy.parse("put_if_absent"))
-        outcome = catalog.commit_together({one: proposal(1), two: proposal(1)})
+        outcome = catalog.coordinator.commit_together({one: proposal(1), two: proposal(1)})
         assert isinstance(outcome, RefusedTogether)
         assert isinstance(outcome.refusals[two], CommitPolicyChanged) and set(outcome.refusals) == {two}
         assert _latest(catalog, one, two) == [0, 0]
@@ -97,13 +97,13 @@ def nothing_is_ratified_if_one_proposal_is_rejected(bench: Bench) -> None:
         ):
             for proposals in ({one: proposal(1), two: wrong}, {one: wrong, two: proposal(1)}):
                 with pytest.raises(CommitRejectedError):
-                    catalog.commit_together(proposals)
+                    catalog.coordinator.commit_together(proposals)
         with pytest.raises(InvalidArgumentError):
-            catalog.commit_together({})
+            catalog.coordinator.commit_together({})
         assert _latest(catalog, one, two) == [0, 0]
         catalog.registry.drop_table(OTHER)
         with pytest.raises(TableNotFoundError):
-            catalog.commit_together({one: proposal(1), two: proposal(1)})
+            catalog.coordinator.commit_together({one: proposal(1), two: proposal(1)})
         assert _latest(catalog, one) == [0]
 
 
@@ -112,10 +112,10 @@ def commits_together_are_repeated_without_effect(bench: Bench) -> None:
     with bench.client() as catalog:
         one, two = _two(catalog)
         proposals = {one: proposal(1), two: proposal(1)}
-        catalog.commit_together(proposals)
-        catalog.commit(two, proposal(2))
+        catalog.coordinator.commit_together(proposals)
+        catalog.coordinator.commit(two, proposal(2))
         position = catalog.feed.latest_feed_position()
-        again = catalog.commit_together(proposals)
+        again = catalog.coordinator.commit_together(proposals)
         assert again == RatifiedTogether(
             commits={
                 one: Ratified(version=1, latest_version=1, published_version=0, repeated=True),
@@ -125,9 +125,9 @@ def commits_together_are_repeated_without_effect(bench: Bench) -> None:
         assert catalog.feed.latest_feed_position() == position
         # A refusal would let the writer delete the files of a ratified commit.
         with pytest.raises(CatalogError, match="restored"):
-            catalog.commit_together({one: proposals[one], two: proposal(3)})
+            catalog.coordinator.commit_together({one: proposals[one], two: proposal(3)})
         with pytest.raises(CatalogError, match="restored"):
-            catalog.commit_together({one: proposals[one], two: proposal(2)})
+            catalog.coordinator.commit_together({one: proposals[one], two: proposal(2)})
         assert _latest(catalog, one, two) == [1, 2]
 
 
@@ -150,7 +150,7 @@ def readers_see_concurrent_commits_together_whole(bench: Bench) -> None:
                 proposals: Mapping[str, CommitProposal] = {table: proposal(version) for table in order}
                 if _latest(catalog, one) == [20]:
                     return
-                catalog.commit_together(proposals) if version > _latest(catalog, one)[0] else None
+                catalog.coordinator.commit_together(proposals) if version > _latest(catalog, one)[0] else None
 
         with ThreadPoolExecutor(3) as threads:
             reading = threads.submit(read)

@@ -67,18 +67,18 @@ def a_commit_that_readers_cannot_read_is_illegal(bench: Bench) -> None:
         good = tuple(line_of("add", path=f'"part-{number}.parquet"') for number in range(SEVERAL_LINES))
         for case in REFUSED:
             with pytest.raises((IllegalCommitError, CommitError)) as refused:
-                catalog.commit(table_id, _proposal(case, 1))
+                catalog.coordinator.commit(table_id, _proposal(case, 1))
             assert isinstance(refused.value, IllegalCommitError), case.name
             assert any(text in str(refused.value) for text in (case.action, "nests too many")), case.name
         for case in REFUSED[::9]:
             with pytest.raises(IllegalCommitError):
-                catalog.commit(table_id, _proposal(case, 1, good=good))
+                catalog.coordinator.commit(table_id, _proposal(case, 1, good=good))
             with pytest.raises(IllegalCommitError):
-                catalog.commit_together({other_id: commit_of(1, ADD), table_id: _proposal(case, 1)})
+                catalog.coordinator.commit_together({other_id: commit_of(1, ADD), table_id: _proposal(case, 1)})
         ratified = catalog.registry.load_table(NAME).ratified
         assert ratified.latest_version == 0 and catalog.registry.load_table(OTHER).ratified.latest_version == 0
         valid = _of_lines(1, *good)
-        assert isinstance(catalog.commit(table_id, valid), Ratified)
+        assert isinstance(catalog.coordinator.commit(table_id, valid), Ratified)
         assert valid.content_to_check is not None
         assert decode_commit(valid.content_to_check, version=1).adds.num_rows == SEVERAL_LINES
 
@@ -96,7 +96,7 @@ def a_protocol_without_the_catalog_is_illegal(bench: Bench) -> None:
             ),
         ):
             with pytest.raises(IllegalCommitError, match="protocol"):
-                catalog.commit(table_id, _of_lines(1, protocol))
+                catalog.coordinator.commit(table_id, _of_lines(1, protocol))
         assert catalog.registry.load_table(NAME).ratified.latest_version == 0
 
 
@@ -105,13 +105,13 @@ def files_outside_of_the_table_are_illegal_except_in_a_clone(bench: Bench) -> No
         entry = defined(catalog)
         for line in ABSOLUTE:
             with pytest.raises(IllegalCommitError, match="outside of the table"):
-                catalog.commit(entry.table_id, _of_lines(1, line))
+                catalog.coordinator.commit(entry.table_id, _of_lines(1, line))
         inside = line_of("add", path=json.dumps(f"{entry.location}/a.parquet"))
-        assert isinstance(catalog.commit(entry.table_id, _of_lines(1, inside)), Ratified)
+        assert isinstance(catalog.coordinator.commit(entry.table_id, _of_lines(1, inside)), Ratified)
         staging = catalog.registry.create_staging_table(OTHER, clone_of=entry.table_id)
         catalog.registry.register_table(staging.table_id, OTHER, summary=replace(summary(1000), operation="CLONE"))
         for version, line in enumerate(ABSOLUTE, 1):
-            assert isinstance(catalog.commit(staging.table_id, _of_lines(version, line)), Ratified)
+            assert isinstance(catalog.coordinator.commit(staging.table_id, _of_lines(version, line)), Ratified)
 
 
 def files_outside_of_a_new_table_are_illegal_except_in_a_clone(bench: Bench) -> None:
@@ -153,17 +153,17 @@ def metadata_that_needs_a_feature_without_it_is_illegal(bench: Bench) -> None:
         table_id = defined(catalog).table_id
         for lines in ((MAPPED,), (MAPPED, line_of("protocol"))):
             with pytest.raises(IllegalCommitError, match="needs the feature columnMapping"):
-                catalog.commit(table_id, _of_lines(1, *lines))
+                catalog.coordinator.commit(table_id, _of_lines(1, *lines))
         mapped = _of_lines(1, MAPPED, MAPPED_PROTOCOL)
         assert mapped.content_to_check is not None
         actions = decode_commit(mapped.content_to_check, version=1)
         mapped = replace(mapped, metadata=actions.metadata, protocol=actions.protocol)
-        assert isinstance(catalog.commit(table_id, mapped), Ratified)
+        assert isinstance(catalog.coordinator.commit(table_id, mapped), Ratified)
         with pytest.raises(IllegalCommitError, match="needs the feature columnMapping"):
-            catalog.commit(table_id, _of_lines(2, line_of("protocol")))
-        assert isinstance(catalog.commit(table_id, _of_lines(1, line_of("protocol"))), VersionTaken)
+            catalog.coordinator.commit(table_id, _of_lines(2, line_of("protocol")))
+        assert isinstance(catalog.coordinator.commit(table_id, _of_lines(1, line_of("protocol"))), VersionTaken)
         for version, lines in enumerate(((MAPPED,), (line_of("metaData"), line_of("protocol"))), 2):
-            assert isinstance(catalog.commit(table_id, _of_lines(version, *lines)), Ratified)
+            assert isinstance(catalog.coordinator.commit(table_id, _of_lines(version, *lines)), Ratified)
 
 
 def an_invalid_commit_that_was_made_put_if_absent_is_recorded_with_a_warning(bench: Bench) -> None:
@@ -180,7 +180,7 @@ def an_invalid_commit_that_was_made_put_if_absent_is_recorded_with_a_warning(ben
                 sha256=checked.sha256,
             )
             with logged_by(coordinator) as messages:
-                assert isinstance(catalog.record_published(table_id, record), Ratified)
+                assert isinstance(catalog.coordinator.record_published(table_id, record), Ratified)
             assert [
                 advice(TakeBackCommit(version=version)) in message and "'../x'" in message for message in messages
             ] == [True] * (version - 1)
@@ -194,7 +194,7 @@ def a_row_id_mark_does_not_fall(bench: Bench) -> None:
     """Whatever is between: another commit without a mark, and commits whose content is not known or too large."""
     with bench.client() as catalog:
         table_id, other_id = defined(catalog).table_id, create(catalog, OTHER).table_id
-        assert isinstance(catalog.commit(table_id, _of_lines(1, _row_mark(9))), Ratified)
+        assert isinstance(catalog.coordinator.commit(table_id, _of_lines(1, _row_mark(9))), Ratified)
         between = (
             _of_lines(2, line_of("add")),
             replace(_of_lines(3, _row_mark(3)), content_to_check=None),
@@ -205,21 +205,23 @@ def a_row_id_mark_does_not_fall(bench: Bench) -> None:
             for mark in (8, -1):
                 lower = _of_lines(valid.version, _row_mark(mark))
                 with pytest.raises(IllegalCommitError, match=f"high-water mark {mark}, and that of the table is 9"):
-                    catalog.commit(table_id, lower)
+                    catalog.coordinator.commit(table_id, lower)
                 with pytest.raises(IllegalCommitError, match=f"high-water mark {mark}, and that of the table is 9"):
-                    catalog.commit_together({table_id: lower, other_id: commit_of(1, ADD)})
-            assert isinstance(catalog.commit(table_id, valid), Ratified)
-        assert isinstance(catalog.commit(table_id, _of_lines(5, _row_mark(1))), VersionTaken)
-        assert isinstance(catalog.commit(table_id, _of_lines(6, _row_mark(20))), Ratified)
+                    catalog.coordinator.commit_together({table_id: lower, other_id: commit_of(1, ADD)})
+            assert isinstance(catalog.coordinator.commit(table_id, valid), Ratified)
+        assert isinstance(catalog.coordinator.commit(table_id, _of_lines(5, _row_mark(1))), VersionTaken)
+        assert isinstance(catalog.coordinator.commit(table_id, _of_lines(6, _row_mark(20))), Ratified)
         with pytest.raises(IllegalCommitError, match="that of the table is 20"):
-            catalog.commit(table_id, _of_lines(7, _row_mark(19)))
+            catalog.coordinator.commit(table_id, _of_lines(7, _row_mark(19)))
         assert catalog.registry.load_table(OTHER).ratified.latest_version == 0
         removed = line_of("domainMetadata", domain='"delta.rowTracking"', configuration='"{}"', removed="true")
-        assert isinstance(catalog.commit(table_id, _of_lines(7, removed)), Ratified)
+        assert isinstance(catalog.coordinator.commit(table_id, _of_lines(7, removed)), Ratified)
         with pytest.raises(IllegalCommitError, match="that of the table is 20"):
-            catalog.commit(table_id, _of_lines(8, _row_mark(1)))
-        assert isinstance(catalog.commit(table_id, _of_lines(8, line_of("protocol"))), Ratified), "without the feature"
-        assert isinstance(catalog.commit(table_id, _of_lines(9, _row_mark(1))), Ratified)
+            catalog.coordinator.commit(table_id, _of_lines(8, _row_mark(1)))
+        assert isinstance(catalog.coordinator.commit(table_id, _of_lines(8, line_of("protocol"))), Ratified), (
+            "without the feature"
+        )
+        assert isinstance(catalog.coordinator.commit(table_id, _of_lines(9, _row_mark(1))), Ratified)
 
 
 def _numbered(mark: int | None, *, start: int = 1, step: int = 1, name: str = "n") -> str:
@@ -244,15 +246,15 @@ def an_identity_mark_does_not_fall(bench: Bench) -> None:
         version = 0
         for valid, invalid in steps:
             version += 1
-            assert isinstance(catalog.commit(table_id, _of_lines(version, valid)), Ratified)
+            assert isinstance(catalog.coordinator.commit(table_id, _of_lines(version, valid)), Ratified)
             for line in invalid:
                 with pytest.raises(IllegalCommitError, match="of the identity column n, and that of the table is"):
-                    catalog.commit(table_id, _of_lines(version + 1, line))
-        assert isinstance(catalog.commit(table_id, _of_lines(version + 1, line_of("add"))), Ratified)
+                    catalog.coordinator.commit(table_id, _of_lines(version + 1, line))
+        assert isinstance(catalog.coordinator.commit(table_id, _of_lines(version + 1, line_of("add"))), Ratified)
         lower = _of_lines(version + 2, _numbered(7, start=7))
         with pytest.raises(IllegalCommitError, match="and that of the table is 8"):
-            catalog.commit(table_id, lower)
-        assert isinstance(catalog.commit(table_id, _replacement(lower)), Ratified)
+            catalog.coordinator.commit(table_id, lower)
+        assert isinstance(catalog.coordinator.commit(table_id, _replacement(lower)), Ratified)
 
 
 def _replacement(one: CommitProposal, *removed: str) -> CommitProposal:
@@ -271,13 +273,15 @@ def a_replacement_that_leaves_files_lowers_no_identity_mark(bench: Bench) -> Non
         written = _of_lines(1, _numbered(5), line_of("add", path='"a"'), line_of("add", path='"b"'))
         counts = TableCounts(num_rows=None, num_files=2, size_bytes=2)
         written = replace(written, summary=replace(written.summary, counts=counts))
-        assert isinstance(catalog.commit(table_id, written), Ratified)
+        assert isinstance(catalog.coordinator.commit(table_id, written), Ratified)
         for removed in ((), ("a",)):
             with pytest.raises(IllegalCommitError, match="and that of the table is 5"):
-                catalog.commit(table_id, _replacement(_of_lines(2, _numbered(None)), *removed))
-        assert isinstance(catalog.commit(table_id, _replacement(_of_lines(2, _numbered(5)), "a")), Ratified)
-        assert isinstance(catalog.commit(table_id, _replacement(_of_lines(3, _numbered(None)), "b")), Ratified)
-        assert isinstance(catalog.commit(table_id, _of_lines(4, _numbered(1))), Ratified)
+                catalog.coordinator.commit(table_id, _replacement(_of_lines(2, _numbered(None)), *removed))
+        assert isinstance(catalog.coordinator.commit(table_id, _replacement(_of_lines(2, _numbered(5)), "a")), Ratified)
+        assert isinstance(
+            catalog.coordinator.commit(table_id, _replacement(_of_lines(3, _numbered(None)), "b")), Ratified
+        )
+        assert isinstance(catalog.coordinator.commit(table_id, _of_lines(4, _numbered(1))), Ratified)
 
 
 def an_identity_column_with_another_id_has_another_mark(bench: Bench) -> None:
@@ -289,10 +293,10 @@ def an_identity_column_with_another_id_has_another_mark(bench: Bench) -> None:
 
     with bench.client() as catalog:
         table_id = defined(catalog).table_id
-        assert isinstance(catalog.commit(table_id, _of_lines(1, MAPPED_PROTOCOL, mapped(9, 1))), Ratified)
+        assert isinstance(catalog.coordinator.commit(table_id, _of_lines(1, MAPPED_PROTOCOL, mapped(9, 1))), Ratified)
         with pytest.raises(IllegalCommitError, match="of the identity column col, and that of the table is 9"):
-            catalog.commit(table_id, _of_lines(2, MAPPED_PROTOCOL, mapped(1, 1)))
-        assert isinstance(catalog.commit(table_id, _of_lines(2, MAPPED_PROTOCOL, mapped(1, 2))), Ratified)
+            catalog.coordinator.commit(table_id, _of_lines(2, MAPPED_PROTOCOL, mapped(1, 1)))
+        assert isinstance(catalog.coordinator.commit(table_id, _of_lines(2, MAPPED_PROTOCOL, mapped(1, 2))), Ratified)
 
 
 TRACKING_PROTOCOL = line_of(
@@ -341,10 +345,14 @@ def the_marks_of_version_0_do_not_fall(bench: Bench) -> None:
             )
             for line in (_row_mark(8), _numbered(4)):
                 with pytest.raises(IllegalCommitError, match=r"and that of the table is [95]\."):
-                    catalog.commit(staging.table_id, _of_lines(1, line))
+                    catalog.coordinator.commit(staging.table_id, _of_lines(1, line))
                 with pytest.raises(IllegalCommitError, match=r"and that of the table is [95]\."):
-                    catalog.commit_together({staging.table_id: _of_lines(1, line), other_id: commit_of(1, ADD)})
-            assert isinstance(catalog.commit(staging.table_id, _of_lines(1, _row_mark(9), _numbered(5))), Ratified)
+                    catalog.coordinator.commit_together(
+                        {staging.table_id: _of_lines(1, line), other_id: commit_of(1, ADD)}
+                    )
+            assert isinstance(
+                catalog.coordinator.commit(staging.table_id, _of_lines(1, _row_mark(9), _numbered(5))), Ratified
+            )
 
 
 def a_rule_knows_the_content_of_version_0_that_the_catalog_does_not_keep(bench: Bench) -> None:
@@ -375,8 +383,8 @@ def a_version_0_whose_content_is_not_known_has_the_marks_of_its_metadata(bench: 
             catalog.registry.register_table(table_id, name, summary=summary(1000), initial=initial)
             if is_known:
                 with pytest.raises(IllegalCommitError, match="and that of the table is 5"):
-                    catalog.commit(table_id, _of_lines(1, _numbered(4)))
-            assert isinstance(catalog.commit(table_id, _of_lines(1, _numbered(5))), Ratified)
+                    catalog.coordinator.commit(table_id, _of_lines(1, _numbered(4)))
+            assert isinstance(catalog.coordinator.commit(table_id, _of_lines(1, _numbered(5))), Ratified)
 
 
 def a_commit_made_put_if_absent_raises_marks_and_does_not_lower_them(bench: Bench) -> None:
@@ -390,25 +398,25 @@ def a_commit_made_put_if_absent_raises_marks_and_does_not_lower_them(bench: Benc
             record = replace(checked, mode=CommitMode.PUT_IF_ABSENT, file_name=created(version).file_name)
             for is_repeated in (False, True):
                 with logged_by(coordinator) as messages:
-                    outcome = catalog.record_published(table_id, record)
+                    outcome = catalog.coordinator.record_published(table_id, record)
                 assert isinstance(outcome, Ratified) and outcome.repeated == is_repeated
                 assert ["high-water mark" in message for message in messages] == [True] * (is_lower and not is_repeated)
         catalog.commit_policies.change_commit_policy(table_id, None)
-        catalog.record_published(table_id, created(5, operation="SET COMMIT MODE"))
+        catalog.coordinator.record_published(table_id, created(5, operation="SET COMMIT MODE"))
         assert catalog.commit_policies.change_commit_policy(table_id, None) is PolicyChange.DONE
         for line in (_row_mark(8), _numbered(4)):
             with pytest.raises(IllegalCommitError, match=r"and that of the table is [95]\."):
-                catalog.commit(table_id, _of_lines(6, line))
-        assert isinstance(catalog.commit(table_id, _of_lines(6, _row_mark(9), _numbered(5))), Ratified)
+                catalog.coordinator.commit(table_id, _of_lines(6, line))
+        assert isinstance(catalog.coordinator.commit(table_id, _of_lines(6, _row_mark(9), _numbered(5))), Ratified)
 
 
 def content_that_is_too_large_or_absent_is_ratified_unchecked(bench: Bench) -> None:
     with bench.client() as catalog:
         table_id = defined(catalog).table_id
         large = _of_lines(1, "no action" + " " * MAX_CHECKED_BYTES)
-        assert isinstance(catalog.commit(table_id, large), Ratified)
+        assert isinstance(catalog.coordinator.commit(table_id, large), Ratified)
         absent = replace(_of_lines(2, "no action"), content_to_check=None)
-        assert isinstance(catalog.commit(table_id, absent), Ratified)
+        assert isinstance(catalog.coordinator.commit(table_id, absent), Ratified)
         assert catalog.registry.load_table(NAME).ratified.latest_version == 2
 
 

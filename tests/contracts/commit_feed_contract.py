@@ -19,8 +19,8 @@ def the_feed_shows_every_commit_in_order_with_its_summary(bench: Bench) -> None:
         other_name = TableIdentifier("main", "sales", "other")
         table, other = create(catalog).table_id, create(catalog, other_name).table_id
         bench.clock.now += 7
-        catalog.commit(table, proposal(1))
-        catalog.commit(other, proposal(1, data_change=False))
+        catalog.coordinator.commit(table, proposal(1))
+        catalog.coordinator.commit(other, proposal(1, data_change=False))
         tagged = CommitProposal(
             version=2,
             file_name=f"{2:020d}.{uuid.uuid4()}.json",
@@ -28,7 +28,7 @@ def the_feed_shows_every_commit_in_order_with_its_summary(bench: Bench) -> None:
             file_modification_time=1,
             summary=summary(2000, data_change=False, tags={"dagster/partition_key": "ä|\x00'\""}),
         )
-        catalog.commit(table, tagged)
+        catalog.coordinator.commit(table, tagged)
         feed = catalog.feed.feed(after=0, limit=100)
         assert [(entry.identifier, entry.version, entry.data_version) for entry in feed] == [
             (NAME, 0, 0),
@@ -68,7 +68,7 @@ def a_feed_reader_misses_no_concurrent_commit(bench: Bench) -> None:
 
         def write(table: str) -> None:
             for version in range(1, commits_each + 1):
-                catalog.commit(table, proposal(version))
+                catalog.coordinator.commit(table, proposal(version))
 
         seen: list[int] = []
         with ThreadPoolExecutor(writers) as threads:
@@ -91,7 +91,7 @@ def a_feed_page_has_the_catalog_id_and_the_latest_position(bench: Bench) -> None
         assert (empty.latest_position, empty.entries) == (0, ())
         table = create(catalog).table_id
         create(catalog, TableIdentifier("main", "sales", "other"))
-        catalog.commit(table, proposal(1))
+        catalog.coordinator.commit(table, proposal(1))
         page = other.feed.feed_page(after=1, limit=1)
         assert page.catalog_id == empty.catalog_id and page.catalog_id
         assert (page.latest_position, page.entries) == (3, tuple(catalog.feed.feed(after=1, limit=1)))
@@ -110,8 +110,8 @@ def a_page_of_many_tables_is_that_of_each_of_them(bench: Bench) -> None:
     with bench.client() as catalog:
         mine, other = create(catalog).table_id, create(catalog, TableIdentifier("main", "sales", "other")).table_id
         for version in range(1, 6):
-            catalog.commit(other, proposal(version))
-            catalog.commit(mine, proposal(version))
+            catalog.coordinator.commit(other, proposal(version))
+            catalog.coordinator.commit(mine, proposal(version))
         for wanted in ([NAME, *others], frozenset((NAME, *others))):
             for after in range(13):
                 for limit in (0, 1, 3, 7, 50):

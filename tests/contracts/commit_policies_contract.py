@@ -30,7 +30,7 @@ def the_commit_policy_of_the_narrowest_scope_is_served(bench: Bench) -> None:
         table = create(catalog).table_id
 
         def policy() -> CommitPolicy:
-            served = other.get_ratified_commits(table).commit_policy
+            served = other.coordinator.get_ratified_commits(table).commit_policy
             assert other.registry.load_table(NAME).ratified.commit_policy == served
             return served
 
@@ -51,7 +51,7 @@ def the_commit_policy_of_the_narrowest_scope_is_served(bench: Bench) -> None:
         catalog.commit_policies.remove_commit_policy("main.sales")
         assert catalog.commit_policies.change_commit_policy(table, None) is PolicyChange.DONE
         assert policy() == INLINE
-        assert isinstance(catalog.commit(table, proposal(1)), Ratified)
+        assert isinstance(catalog.coordinator.commit(table, proposal(1)), Ratified)
         for scope, wrong in (("main.sales.orders", INLINE), ("main", SWITCHING)):
             with pytest.raises(InvalidArgumentError):
                 catalog.commit_policies.set_commit_policy(CommitPolicyRule(scope=scope, policy=wrong))
@@ -66,38 +66,38 @@ def put_if_absent_of_a_scope_applies_to_new_tables_only(bench: Bench) -> None:
         old = create(catalog).table_id
         catalog.commit_policies.set_commit_policy(CommitPolicyRule(scope="main", policy=PUT_IF_ABSENT))
         new = create(catalog, TableIdentifier("main", "sales", "other")).table_id
-        assert catalog.get_ratified_commits(old).commit_policy == STAGED
-        assert catalog.get_ratified_commits(new).commit_policy == PUT_IF_ABSENT
+        assert catalog.coordinator.get_ratified_commits(old).commit_policy == STAGED
+        assert catalog.coordinator.get_ratified_commits(new).commit_policy == PUT_IF_ABSENT
         catalog.commit_policies.remove_commit_policy("main")
-        assert catalog.get_ratified_commits(new).commit_policy == PUT_IF_ABSENT
+        assert catalog.coordinator.get_ratified_commits(new).commit_policy == PUT_IF_ABSENT
 
 
 def a_change_to_put_if_absent_requires_publication(bench: Bench) -> None:
     """CM-C5, CM-C6"""
     with bench.client() as catalog, bench.client() as other:
         table = create(catalog).table_id
-        catalog.commit(table, inline(1))
+        catalog.coordinator.commit(table, inline(1))
         assert catalog.commit_policies.change_commit_policy(table, PUT_IF_ABSENT) is PolicyChange.PUBLISH_FIRST
-        assert other.commit(table, proposal(2)) == CommitPolicyChanged(policy=SWITCHING)
-        assert isinstance(other.commit(table, proposal(1)), VersionTaken)
+        assert other.coordinator.commit(table, proposal(2)) == CommitPolicyChanged(policy=SWITCHING)
+        assert isinstance(other.coordinator.commit(table, proposal(1)), VersionTaken)
         assert other.commit_policies.change_commit_policy(table, PUT_IF_ABSENT) is PolicyChange.PUBLISH_FIRST
         with pytest.raises(CommitRejectedError, match="published up to version 0"):
-            other.record_published(table, created(2))
-        other.set_published_version(table, 1)
+            other.coordinator.record_published(table, created(2))
+        other.coordinator.set_published_version(table, 1)
         assert other.commit_policies.change_commit_policy(table, PUT_IF_ABSENT) is PolicyChange.DONE
         assert catalog.commit_policies.change_commit_policy(table, PUT_IF_ABSENT) is PolicyChange.DONE
         for one in (proposal(2), inline(2)):
-            assert catalog.commit(table, one) == CommitPolicyChanged(policy=PUT_IF_ABSENT)
-        assert catalog.get_ratified_commits(table).latest_version == 1
+            assert catalog.coordinator.commit(table, one) == CommitPolicyChanged(policy=PUT_IF_ABSENT)
+        assert catalog.coordinator.get_ratified_commits(table).latest_version == 1
 
 
 def a_change_to_put_if_absent_can_be_cancelled(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
-        catalog.commit(table, proposal(1))
+        catalog.coordinator.commit(table, proposal(1))
         assert catalog.commit_policies.change_commit_policy(table, PUT_IF_ABSENT) is PolicyChange.PUBLISH_FIRST
         assert catalog.commit_policies.change_commit_policy(table, INLINE) is PolicyChange.DONE
-        assert isinstance(catalog.commit(table, inline(2)), Ratified)
+        assert isinstance(catalog.coordinator.commit(table, inline(2)), Ratified)
 
 
 def a_change_from_put_if_absent_requires_a_barrier_commit(bench: Bench) -> None:
@@ -106,17 +106,19 @@ def a_change_from_put_if_absent_requires_a_barrier_commit(bench: Bench) -> None:
         table = create(catalog).table_id
         assert catalog.commit_policies.change_commit_policy(table, PUT_IF_ABSENT) is PolicyChange.DONE
         barriers = [created(version, operation="SET COMMIT MODE") for version in (1, 3)]
-        catalog.record_published(table, barriers[0])
+        catalog.coordinator.record_published(table, barriers[0])
         assert catalog.commit_policies.change_commit_policy(table, STAGED) is PolicyChange.BARRIER_FIRST
-        assert other.commit(table, proposal(2)) == CommitPolicyChanged(policy=SWITCHING)
+        assert other.coordinator.commit(table, proposal(2)) == CommitPolicyChanged(policy=SWITCHING)
         late = created(2)
-        assert other.record_published(table, late) == Ratified(version=2, latest_version=2, published_version=2)
+        assert other.coordinator.record_published(table, late) == Ratified(
+            version=2, latest_version=2, published_version=2
+        )
         for policy in (STAGED, None, INLINE):
             assert other.commit_policies.change_commit_policy(table, policy) is PolicyChange.BARRIER_FIRST
-        other.record_published(table, barriers[1])
+        other.coordinator.record_published(table, barriers[1])
         assert other.commit_policies.change_commit_policy(table, INLINE) is PolicyChange.DONE
-        assert isinstance(other.commit(table, inline(4)), Ratified)
-        assert catalog.record_published(table, late) == Ratified(
+        assert isinstance(other.coordinator.commit(table, inline(4)), Ratified)
+        assert catalog.coordinator.record_published(table, late) == Ratified(
             version=2, latest_version=4, published_version=3, repeated=True
         )
 
@@ -127,9 +129,9 @@ def a_renamed_table_keeps_its_own_commit_policy(bench: Bench) -> None:
         catalog.commit_policies.change_commit_policy(table, PUT_IF_ABSENT)
         catalog.registry.rename_table(table, TableIdentifier("main", "old", "orders"))
         catalog.commit_policies.set_commit_policy(CommitPolicyRule(scope="main.old", policy=INLINE))
-        assert catalog.get_ratified_commits(table).commit_policy == PUT_IF_ABSENT
+        assert catalog.coordinator.get_ratified_commits(table).commit_policy == PUT_IF_ABSENT
         again = create(catalog).table_id
-        assert catalog.get_ratified_commits(again).commit_policy == STAGED
+        assert catalog.coordinator.get_ratified_commits(again).commit_policy == STAGED
 
 
 def the_audit_has_the_policy_before_and_after(bench: Bench) -> None:

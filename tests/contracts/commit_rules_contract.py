@@ -91,18 +91,20 @@ def rules_of_all_three_scopes_apply_in_every_commit_mode(bench: Bench) -> None:
         catalog.commit_rules.set_commit_rule(rule(CommitRuleKind.REQUIRED_TAGS, scope=str(NAME), tags=("owner",)))
         for mode in (CommitMode.STAGED, CommitMode.INLINE):
             with pytest.raises(CommitRefusedError) as caught:
-                catalog.commit(table_id, with_actions(1, removes=1, mode=mode, tags={"owner": "etl"}))
+                catalog.coordinator.commit(table_id, with_actions(1, removes=1, mode=mode, tags={"owner": "etl"}))
             refusal = caught.value.refusal
             assert refusal is not None and (refusal.rule, refusal.scope) == ("append_only", "main")
             assert all(
                 word in str(caught.value) for word in ("append_only", "main", "kept for the auditors", "data team")
             )
             with pytest.raises(CommitRefusedError, match="lacks the tag 'owner'"):
-                catalog.commit(table_id, with_actions(1, mode=mode))
+                catalog.coordinator.commit(table_id, with_actions(1, mode=mode))
             with pytest.raises(CommitRefusedError, match="append_only"):
-                catalog.commit_together({table_id: with_actions(1, removes=1, mode=mode, tags={"owner": "etl"})})
-        assert catalog.get_ratified_commits(table_id).latest_version == 0
-        assert isinstance(catalog.commit(table_id, with_actions(1, tags={"owner": "etl"})), Ratified)
+                catalog.coordinator.commit_together(
+                    {table_id: with_actions(1, removes=1, mode=mode, tags={"owner": "etl"})}
+                )
+        assert catalog.coordinator.get_ratified_commits(table_id).latest_version == 0
+        assert isinstance(catalog.coordinator.commit(table_id, with_actions(1, tags={"owner": "etl"})), Ratified)
         assert {entry.action for entry in catalog.audit_log.audit() if entry.outcome.value == "refused"} == {"commit"}
 
 
@@ -114,7 +116,7 @@ def a_proposal_without_readable_content_violates_every_rule(bench: Bench) -> Non
         altered = replace(with_actions(1, mode=CommitMode.STAGED), content_to_check=b"{}\n")
         for forged in (hidden, altered):
             with pytest.raises(CommitRefusedError, match="content that the catalog cannot read"):
-                catalog.commit(table_id, forged)
+                catalog.coordinator.commit(table_id, forged)
 
 
 def rules_are_replaced_listed_removed_and_audited(bench: Bench) -> None:
@@ -154,7 +156,7 @@ def a_rule_holds_while_others_of_its_scope_are_set_and_removed(bench: Bench) -> 
             for change in changes:
                 change.result()
             with pytest.raises(CommitRefusedError, match="lacks the tag"):
-                one.commit(table_id, with_actions(1))
+                one.coordinator.commit(table_id, with_actions(1))
             one.commit_rules.remove_commit_rule(str(NAME), kept.name)
 
 
@@ -196,7 +198,7 @@ def a_rename_carries_the_rules_of_the_name(bench: Bench) -> None:
         catalog.commit_rules.set_commit_rule(rule(scope=str(NAME)))
         catalog.registry.rename_table(table_id, OTHER)
         with pytest.raises(CommitRefusedError, match=str(OTHER)):
-            catalog.commit(table_id, with_actions(1, removes=1))
+            catalog.coordinator.commit(table_id, with_actions(1, removes=1))
 
 
 def a_rename_out_of_a_schema_permits_nothing(bench: Bench) -> None:
@@ -209,7 +211,7 @@ def a_rename_out_of_a_schema_permits_nothing(bench: Bench) -> None:
         catalog.commit_rules.set_commit_rule(replace(weak, name="append_only"))
         catalog.registry.rename_table(table_id, elsewhere)
         with pytest.raises(CommitRefusedError, match="removes or changes rows"):
-            catalog.commit(table_id, with_actions(1, removes=1, tags={"owner": "etl", "cost": "1"}))
+            catalog.coordinator.commit(table_id, with_actions(1, removes=1, tags={"owner": "etl", "cost": "1"}))
         own = {
             each.name: each.kind.value
             for each in catalog.commit_rules.commit_rules(str(elsewhere))
@@ -247,7 +249,7 @@ def a_role_that_can_act_may_be_the_only_one_to_change_columns(bench: Bench) -> N
         name = writer.access.whoami().principal
         assert name is not None
         owner.access.grant([Privilege.APPEND], str(NAME), name)
-        writer.commit(table_id, with_actions(1))
+        writer.coordinator.commit(table_id, with_actions(1))
         owner.access.revoke([Privilege.APPEND], str(NAME), name)
         owner.access.add_to_role("stewards", ["ada"])
         for principals in ((name,), ("ghost", "stewards"), ("public",), ("ada",)):
@@ -257,8 +259,8 @@ def a_role_that_can_act_may_be_the_only_one_to_change_columns(bench: Bench) -> N
 
 def _request(catalog: Catalog, table_id: str, one: CommitProposal, **more: object) -> str:
     with pytest.raises(ApprovalRequiredError):
-        catalog.commit(table_id, one)
-    found = catalog.request_approval(table_id, one, ApprovalRequest(intent="{}", **more))  # type: ignore[arg-type]
+        catalog.coordinator.commit(table_id, one)
+    found = catalog.coordinator.request_approval(table_id, one, ApprovalRequest(intent="{}", **more))  # type: ignore[arg-type]
     assert found is not None
     return found.approval_id
 
@@ -271,10 +273,10 @@ def a_request_expires_after_at_most_366_days(bench: Bench) -> None:
         for duration_ms in (0, MAX_APPROVAL_DURATION_MS + 1, 10 * MAX_APPROVAL_DURATION_MS, 2**70):
             request = ApprovalRequest(intent="{}", duration_ms=duration_ms)
             with pytest.raises(InvalidArgumentError, match="366 days"):
-                catalog.request_approval(table_id, one, request)
+                catalog.coordinator.request_approval(table_id, one, request)
         assert catalog.approvals.approvals() == ()
         longest = ApprovalRequest(intent="{}", duration_ms=MAX_APPROVAL_DURATION_MS)
-        assert catalog.request_approval(table_id, one, longest) is not None
+        assert catalog.coordinator.request_approval(table_id, one, longest) is not None
 
 
 def a_commit_waits_and_is_ratified_with_the_end_of_its_request(bench: Bench) -> None:
@@ -286,14 +288,14 @@ def a_commit_waits_and_is_ratified_with_the_end_of_its_request(bench: Bench) -> 
         assert _request(catalog, table_id, with_actions(1, removes=1), app_id="job", app_version=3) == approval_id
         assert [each.approval_id for each in other.approvals.approvals("main.sales")] == [approval_id]
         assert [each.content for each in other.approvals.protected_commits(table_id)] == [one.content]
-        assert isinstance(other.commit(table_id, with_actions(1)), Ratified)
-        assert isinstance(other.commit(table_id, replace(one, approval_id=approval_id)), VersionTaken)
+        assert isinstance(other.coordinator.commit(table_id, with_actions(1)), Ratified)
+        assert isinstance(other.coordinator.commit(table_id, replace(one, approval_id=approval_id)), VersionTaken)
         assert other.approvals.parked_commit(approval_id).approval.state is ApprovalState.PENDING
         with pytest.raises(ApprovalClosedError, match="another commit"):
-            other.commit(table_id, replace(with_actions(2, removes=2), approval_id=approval_id))
+            other.coordinator.commit(table_id, replace(with_actions(2, removes=2), approval_id=approval_id))
         rebased = replace(rebased_on(one, 1), approval_id=approval_id)
-        assert isinstance(other.commit(table_id, rebased), Ratified)
-        assert other.commit(table_id, rebased) == Ratified(
+        assert isinstance(other.coordinator.commit(table_id, rebased), Ratified)
+        assert other.coordinator.commit(table_id, rebased) == Ratified(
             version=2, latest_version=2, published_version=0, repeated=True
         )
         closed = catalog.approvals.parked_commit(approval_id).approval
@@ -305,12 +307,12 @@ def a_commit_waits_and_is_ratified_with_the_end_of_its_request(bench: Bench) -> 
 
 def _refuse_approved(catalog: Catalog, table_id: str, one: CommitProposal, approval_id: str, *, naming: str) -> None:
     """Propose the approved commit: it is refused, and nothing changes."""
-    before = catalog.get_ratified_commits(table_id).latest_version
+    before = catalog.coordinator.get_ratified_commits(table_id).latest_version
     with pytest.raises(CommitRefusedError, match=r"Reject the request and run the write again") as caught:
-        catalog.commit(table_id, replace(one, approval_id=approval_id))
+        catalog.coordinator.commit(table_id, replace(one, approval_id=approval_id))
     assert caught.value.refusal is not None and caught.value.refusal.rule == naming
     assert approval_id in str(caught.value) and caught.value.refusal.scope in str(caught.value)
-    assert catalog.get_ratified_commits(table_id).latest_version == before
+    assert catalog.coordinator.get_ratified_commits(table_id).latest_version == before
     waiting = catalog.approvals.parked_commit(approval_id)
     assert waiting.approval.state is ApprovalState.PENDING and waiting.content == one.content
 
@@ -330,7 +332,7 @@ def an_approval_holds_for_the_rules_of_its_request_alone(bench: Bench) -> None:
         catalog.commit_rules.set_commit_rule(
             replace(rule(on_violation=OnViolation.APPROVAL), reason="other words", contact="ana")
         )
-        assert isinstance(other.commit(table_id, replace(one, approval_id=approval_id)), Ratified)
+        assert isinstance(other.coordinator.commit(table_id, replace(one, approval_id=approval_id)), Ratified)
 
 
 def an_approval_ends_with_the_arguments_of_its_rules(bench: Bench) -> None:
@@ -346,7 +348,9 @@ def an_approval_ends_with_the_arguments_of_its_rules(bench: Bench) -> None:
         _refuse_approved(catalog, table_id, one, approval_id, naming="max_removed_files (append_only)")
         catalog.approvals.reject_approval(approval_id, reason="ask again")
         again = _request(catalog, table_id, one)
-        assert again != approval_id and isinstance(catalog.commit(table_id, replace(one, approval_id=again)), Ratified)
+        assert again != approval_id and isinstance(
+            catalog.coordinator.commit(table_id, replace(one, approval_id=again)), Ratified
+        )
 
 
 def an_approval_does_not_hold_for_what_a_rebase_violates(bench: Bench) -> None:
@@ -356,21 +360,21 @@ def an_approval_does_not_hold_for_what_a_rebase_violates(bench: Bench) -> None:
 
     with bench.client() as catalog:
         table_id = create(catalog).table_id
-        catalog.commit(table_id, counted(with_actions(1), 10))
+        catalog.coordinator.commit(table_id, counted(with_actions(1), 10))
         catalog.commit_rules.set_commit_rule(rule(on_violation=OnViolation.APPROVAL))
         half = rule(CommitRuleKind.MAX_REMOVED_FILES, scope="main", on_violation=OnViolation.APPROVAL, fraction=0.5)
         catalog.commit_rules.set_commit_rule(half)
         one = with_actions(2, removes=4)
         approval_id = _request(catalog, table_id, one)
-        catalog.commit(table_id, counted(with_actions(2), 6))
+        catalog.coordinator.commit(table_id, counted(with_actions(2), 6))
         rebased = rebased_on(one, 2)
         with pytest.raises(CommitRefusedError, match=r"removes 4 of 6 files.*was not made for this rule") as caught:
-            catalog.commit(table_id, replace(rebased, approval_id=approval_id))
+            catalog.coordinator.commit(table_id, replace(rebased, approval_id=approval_id))
         assert caught.value.refusal is not None and caught.value.refusal.scope == "main"
-        assert catalog.get_ratified_commits(table_id).latest_version == 2
-        catalog.commit(table_id, counted(with_actions(3), 20))
+        assert catalog.coordinator.get_ratified_commits(table_id).latest_version == 2
+        catalog.coordinator.commit(table_id, counted(with_actions(3), 20))
         rebased = rebased_on(one, 3)
-        assert isinstance(catalog.commit(table_id, replace(rebased, approval_id=approval_id)), Ratified)
+        assert isinstance(catalog.coordinator.commit(table_id, replace(rebased, approval_id=approval_id)), Ratified)
 
 
 def a_table_with_requests_does_not_become_put_if_absent(bench: Bench) -> None:
@@ -390,8 +394,8 @@ def a_transaction_over_several_tables_does_not_wait(bench: Bench) -> None:
         first, second = create(catalog).table_id, create(catalog, OTHER).table_id
         catalog.commit_rules.set_commit_rule(rule(scope=str(OTHER), on_violation=OnViolation.APPROVAL))
         with pytest.raises(CommitRefusedError, match="cannot wait for an approval"):
-            catalog.commit_together({first: with_actions(1), second: with_actions(1, removes=1)})
-        assert catalog.get_ratified_commits(first).latest_version == 0
+            catalog.coordinator.commit_together({first: with_actions(1), second: with_actions(1, removes=1)})
+        assert catalog.coordinator.get_ratified_commits(first).latest_version == 0
         assert catalog.approvals.approvals() == ()
 
 

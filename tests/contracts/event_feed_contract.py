@@ -21,7 +21,7 @@ _DAY_MS = 24 * 60 * 60 * 1000
 def every_change_of_a_table_or_policy_is_an_event(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
-        catalog.commit(table, proposal(1))
+        catalog.coordinator.commit(table, proposal(1))
         catalog.registry.rename_table(table, OTHER)
         catalog.registry.drop_table(OTHER)
         catalog.registry.undrop_table(table)
@@ -86,7 +86,7 @@ def a_waiting_reader_is_woken_by_a_commit(bench: Bench) -> None:
         )
         waiting.start()
         time.sleep(0.2)
-        catalog.commit(table, proposal(1))
+        catalog.coordinator.commit(table, proposal(1))
         waiting.join(300)
         assert answers == [True] and not waiting.is_alive()
 
@@ -94,7 +94,7 @@ def a_waiting_reader_is_woken_by_a_commit(bench: Bench) -> None:
 def old_entries_are_deleted_and_positions_go_on(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
-        catalog.commit(table, proposal(1))
+        catalog.coordinator.commit(table, proposal(1))
         bench.clock.now += _DAY_MS
         other = TableIdentifier("main", "sales", "other")
         create(catalog, other)
@@ -107,7 +107,7 @@ def old_entries_are_deleted_and_positions_go_on(bench: Bench) -> None:
         # The record of the commit stays, and says what a reader has missed.
         (newest,) = catalog.feed.newest_deleted_commits([NAME, other])
         assert (newest.identifier, newest.version, newest.position) == (NAME, 1, 2)
-        catalog.commit(table, proposal(2))
+        catalog.coordinator.commit(table, proposal(2))
         assert catalog.feed.latest_feed_position() == 4 and catalog.feed.newest_deleted_commits([NAME, other]) == ()
 
 
@@ -115,9 +115,9 @@ def an_entry_after_a_younger_one_is_not_deleted(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         bench.clock.now += _DAY_MS
-        catalog.commit(table, proposal(1))
+        catalog.coordinator.commit(table, proposal(1))
         bench.clock.now -= _DAY_MS  # As a clock that was wrong, or a transaction that was open for long.
-        catalog.commit(table, proposal(2))
+        catalog.coordinator.commit(table, proposal(2))
         assert catalog.events.delete_old_entries(before_ms=bench.clock.now + 1) == 1
         page = catalog.events.events(after=0, limit=9)
         assert (page.deleted_up_to, [event.version for event in page.events]) == (1, [1, 2])

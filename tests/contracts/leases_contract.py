@@ -50,7 +50,7 @@ def a_lease_excludes_others_until_it_expires_or_is_released(bench: Bench) -> Non
         assert isinstance(
             catalog.leases.acquire_maintenance_lease(table, vacuum, owner="a", duration_ms=1), LeaseGranted
         )
-        assert isinstance(catalog.commit(table, proposal(1)), Ratified)
+        assert isinstance(catalog.coordinator.commit(table, proposal(1)), Ratified)
 
 
 def one_of_concurrent_runs_gets_the_lease(bench: Bench) -> None:
@@ -75,21 +75,21 @@ def the_token_grows_with_each_lease_and_fences_commits_of_earlier_ones(bench: Be
         table = create(catalog).table_id
         first = catalog.leases.acquire_maintenance_lease(table, kind, owner="a", duration_ms=100)
         assert isinstance(first, LeaseGranted)
-        assert isinstance(catalog.commit(table, replace(proposal(1), lease_token=first.token)), Ratified)
+        assert isinstance(catalog.coordinator.commit(table, replace(proposal(1), lease_token=first.token)), Ratified)
         bench.clock.now += 100
         with pytest.raises(CommitRefusedError, match=r"lease \(token 1\) expired or was ended"):
-            catalog.commit(table, replace(proposal(2), lease_token=first.token))
+            catalog.coordinator.commit(table, replace(proposal(2), lease_token=first.token))
         again = catalog.leases.acquire_maintenance_lease(table, kind, owner="a", duration_ms=100)
         assert isinstance(again, LeaseGranted) and again.token > first.token
         with pytest.raises(CommitRefusedError):
-            catalog.commit_together({table: replace(proposal(2), lease_token=first.token)})
-        assert isinstance(catalog.commit(table, replace(proposal(2), lease_token=again.token)), Ratified)
+            catalog.coordinator.commit_together({table: replace(proposal(2), lease_token=first.token)})
+        assert isinstance(catalog.coordinator.commit(table, replace(proposal(2), lease_token=again.token)), Ratified)
         catalog.leases.release_maintenance_lease(table, owner="a")
         other = catalog.leases.acquire_maintenance_lease(table, kind, owner="b", duration_ms=100)
         assert isinstance(other, LeaseGranted) and other.token > again.token
         with pytest.raises(CommitRefusedError, match="b holds the lease"):
-            catalog.commit(table, replace(proposal(3), lease_token=again.token))
-        assert catalog.get_ratified_commits(table).latest_version == 2
+            catalog.coordinator.commit(table, replace(proposal(3), lease_token=again.token))
+        assert catalog.coordinator.get_ratified_commits(table).latest_version == 2
 
 
 def a_lease_is_renewed_and_checked_by_its_token_alone(bench: Bench) -> None:
@@ -131,7 +131,7 @@ def ending_the_lease_of_another_is_audited_and_fences_it(bench: Bench) -> None:
             token=held.token
         )
         with pytest.raises(CommitRefusedError):
-            catalog.commit(table, replace(proposal(1), lease_token=held.token))
+            catalog.coordinator.commit(table, replace(proposal(1), lease_token=held.token))
         entry = next(one for one in catalog.audit_log.audit() if one.action == "expire lease")
         assert (entry.before, entry.reason) == ("a for DATA_CLEANUP, token 1", "its machine is gone")
         kinds = [event.kind for event in catalog.events.events(after=0, limit=99).events]

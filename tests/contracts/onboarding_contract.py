@@ -52,8 +52,11 @@ def an_adopted_table_begins_with_its_first_commit_and_is_never_purged(bench: Ben
     with bench.client() as catalog:
         table = _adopted(catalog)
         assert (table.location, table.ratified.latest_version, table.ratified.published_version) == (LOCATION, 7, 7)
-        assert isinstance(catalog.commit(table.table_id, proposal(8, timestamp=6000)), Ratified)
-        assert [record.version for record in catalog.commit_records(table.table_id, start=0, end=9)] == [7, 8]
+        assert isinstance(catalog.coordinator.commit(table.table_id, proposal(8, timestamp=6000)), Ratified)
+        assert [record.version for record in catalog.coordinator.commit_records(table.table_id, start=0, end=9)] == [
+            7,
+            8,
+        ]
         catalog.registry.drop_table(NAME)
         (dropped,) = catalog.registry.inactive_tables()
         assert dropped.is_external
@@ -115,7 +118,7 @@ def a_released_table_frees_name_and_location_and_keeps_its_commits(bench: Bench)
         with pytest.raises(TableNotFoundError):
             catalog.registry.load_table(NAME)
         with pytest.raises(TableNotFoundError):
-            catalog.commit(table.table_id, proposal(8, timestamp=6000))
+            catalog.coordinator.commit(table.table_id, proposal(8, timestamp=6000))
         with pytest.raises(TableNotFoundError):
             catalog.registry.undrop_table(table.table_id)
         assert catalog.registry.inactive_tables() == () and catalog.recovery.overlapping_tables(LOCATION) == ()

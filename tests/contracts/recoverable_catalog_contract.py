@@ -79,7 +79,7 @@ def the_id_of_the_catalog_is_that_of_its_feed(bench: Bench) -> None:
 def recovered_commits_are_recorded_once_and_can_be_followed(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
-        catalog.commit(table, proposal(1))
+        catalog.coordinator.commit(table, proposal(1))
         found = [published(2), published(3, data_change=False)]
         assert catalog.recovery.take_in_commits(table, history(found, columns="b"), after=1) is True
         entry = catalog.registry.load_table_by_id(table)
@@ -90,8 +90,8 @@ def recovered_commits_are_recorded_once_and_can_be_followed(bench: Bench) -> Non
         assert catalog.recovery.take_in_commits(table, history(found), after=1) is False
         assert catalog.feed.feed(after=0, limit=9) == feed
         assert [entry.summary for entry in feed[2:]] == [one.summary for one in found]
-        assert isinstance(catalog.commit(table, proposal(3)), VersionTaken)
-        assert isinstance(catalog.commit(table, proposal(4)), Ratified)
+        assert isinstance(catalog.coordinator.commit(table, proposal(3)), VersionTaken)
+        assert isinstance(catalog.coordinator.commit(table, proposal(4)), Ratified)
 
 
 def _stated(version: int, *actions: Mapping[str, Any]) -> CommitProposal:
@@ -103,7 +103,7 @@ def recovered_and_adopted_tables_have_the_marks_of_their_log(bench: Bench) -> No
     with bench.client() as catalog:
         table = create(catalog).table_id
         first = _stated(1, row_id_mark(9), numbered(7))
-        assert isinstance(catalog.commit(table, first), Ratified)
+        assert isinstance(catalog.coordinator.commit(table, first), Ratified)
         recovered = replace(history([published(1)]), row_id_mark=4)
         numbered_metadata = decode_commit(json.dumps(numbered(3)).encode(), version=1).metadata
         assert numbered_metadata is not None
@@ -117,11 +117,15 @@ def recovered_and_adopted_tables_have_the_marks_of_their_log(bench: Bench) -> No
         for table_id, version in ((table, 2), (again.table_id, 3)):
             for lower in (row_id_mark(3), numbered(2)):
                 with pytest.raises(IllegalCommitError, match=r"and that of the table is [43]\."):
-                    catalog.commit(table_id, _stated(version, lower))
-            assert isinstance(catalog.commit(table_id, _stated(version, row_id_mark(4), numbered(3))), Ratified)
+                    catalog.coordinator.commit(table_id, _stated(version, lower))
+            assert isinstance(
+                catalog.coordinator.commit(table_id, _stated(version, row_id_mark(4), numbered(3))), Ratified
+            )
         unknown = replace(adopted(at="main/sales/other-1"), identifier=TableIdentifier("main", "sales", "unknown"))
         assert catalog.recovery.adopt_table(unknown) is not None
-        assert isinstance(catalog.commit(unknown.table_id, _stated(3, row_id_mark(0), numbered(0))), Ratified)
+        assert isinstance(
+            catalog.coordinator.commit(unknown.table_id, _stated(3, row_id_mark(0), numbered(0))), Ratified
+        )
 
 
 def recovered_commits_get_feed_positions_after_a_gap(bench: Bench) -> None:
@@ -129,7 +133,7 @@ def recovered_commits_get_feed_positions_after_a_gap(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         catalog.recovery.take_in_commits(table, history([published(1), published(2)]), after=0)
-        catalog.commit(table, proposal(3))
+        catalog.coordinator.commit(table, proposal(3))
         positions = [entry.position for entry in catalog.feed.feed(after=0, limit=9)]
         assert positions[0] == 1 and positions[1] > 10**9
         assert positions[1:] == list(range(positions[1], positions[1] + 3))
@@ -148,17 +152,17 @@ def unpublished_commits_are_recovered_from_staged_files(bench: Bench) -> None:
 def recovery_deletes_content_of_published_commits(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
-        catalog.commit(table, inline(1))
+        catalog.coordinator.commit(table, inline(1))
         catalog.recovery.take_in_commits(table, history([published(2)]), after=1)
-        records = catalog.commit_records(table, start=0, end=9)
+        records = catalog.coordinator.commit_records(table, start=0, end=9)
         assert [(one.version, one.content) for one in records] == [(0, None), (1, None), (2, None)]
-        assert catalog.get_ratified_commits(table, content_from_version=0).cached_commits == ()
+        assert catalog.coordinator.get_ratified_commits(table, content_from_version=0).cached_commits == ()
 
 
 def recovery_is_refused_after_another_commit(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
-        catalog.commit(table, proposal(1))
+        catalog.coordinator.commit(table, proposal(1))
         with pytest.raises(RecoveryError, match="plan"):
             catalog.recovery.take_in_commits(table, history([published(1)]), after=0)
         with pytest.raises(RecoveryError):
@@ -191,7 +195,7 @@ def recovery_replaces_all_commits_above_a_version(bench: Bench) -> None:
         table = create(catalog).table_id
         fork = [proposal(1), inline(2), proposal(3)]
         for one in fork:
-            catalog.commit(table, one)
+            catalog.coordinator.commit(table, one)
         catalog.pins.pin_version(table, 3, owner="run")
         catalog.pins.pin_version(table, 0, owner="early")
         commits = [published(1), published(2, data_change=False)]
@@ -219,7 +223,7 @@ def a_table_of_a_lost_catalog_is_adopted_with_its_id_and_location(bench: Bench) 
         assert (entry.ratified.latest_version, entry.ratified.published_version) == (7, 7)
         assert entry.definition == table.history.definition
         assert [found.version for found in catalog.feed.feed(after=0, limit=9)] == [5, 6, 7]
-        assert isinstance(catalog.commit(table.table_id, proposal(8)), Ratified)
+        assert isinstance(catalog.coordinator.commit(table.table_id, proposal(8)), Ratified)
 
 
 def a_table_adopted_as_dropped_can_be_undropped(bench: Bench) -> None:
@@ -270,7 +274,7 @@ def relocation_is_refused_for_a_taken_location(bench: Bench) -> None:
 def versions_may_be_missing_only_after_log_cleanup(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
-        catalog.commit(table, proposal(1))
+        catalog.coordinator.commit(table, proposal(1))
         found = history([published(5, data_change=False), published(6)])
         cleaned = replace(found, start=HistoryStart.AFTER_CLEANUP)
         with pytest.raises(RecoveryError, match="no gap"):
@@ -287,10 +291,10 @@ def versions_may_be_missing_only_after_log_cleanup(bench: Bench) -> None:
         assert catalog.registry.load_table_by_id(table).ratified.latest_version == 1
         assert catalog.recovery.take_in_commits(table, cleaned, after=1) is True
         assert catalog.recovery.take_in_commits(table, cleaned, after=1) is False
-        assert [one.version for one in catalog.commit_records(table, start=0, end=9)] == [0, 1, 5, 6]
+        assert [one.version for one in catalog.coordinator.commit_records(table, start=0, end=9)] == [0, 1, 5, 6]
         feed = catalog.feed.feed(after=0, limit=9)
         assert [(entry.version, entry.data_version) for entry in feed[2:]] == [(5, 5), (6, 6)]
-        assert isinstance(catalog.commit(table, proposal(7)), Ratified)
+        assert isinstance(catalog.coordinator.commit(table, proposal(7)), Ratified)
 
 
 def commits_after_cleaned_versions_replace_those_of_the_catalog(bench: Bench) -> None:
@@ -298,14 +302,14 @@ def commits_after_cleaned_versions_replace_those_of_the_catalog(bench: Bench) ->
         table = create(catalog).table_id
         fork = [proposal(1), proposal(2)]
         for one in fork:
-            catalog.commit(table, one)
+            catalog.coordinator.commit(table, one)
         catalog.pins.pin_version(table, 2, owner="run")
         cleaned = replace(history([published(9)]), start=HistoryStart.AFTER_CLEANUP)
         with pytest.raises(RecoveryError):
             catalog.recovery.take_in_commits(table, cleaned, after=0)
         replaced = [one.summary.txn_id for one in fork]
         assert catalog.recovery.take_in_commits(table, cleaned, after=0, replaces=replaced) is True
-        assert [one.version for one in catalog.commit_records(table, start=0, end=9)] == [0, 9]
+        assert [one.version for one in catalog.coordinator.commit_records(table, start=0, end=9)] == [0, 9]
         assert catalog.pins.pinned_version(table, owner="run") is None
 
 
@@ -314,16 +318,18 @@ def recovered_commits_keep_their_mode(bench: Bench) -> None:
         table = create(catalog).table_id
         made = replace(published(1), mode=CommitMode.PUT_IF_ABSENT)
         catalog.recovery.take_in_commits(table, history([made]), after=0)
-        assert [one.mode for one in catalog.commit_records(table, start=1, end=1)] == [CommitMode.PUT_IF_ABSENT]
+        assert [one.mode for one in catalog.coordinator.commit_records(table, start=1, end=1)] == [
+            CommitMode.PUT_IF_ABSENT
+        ]
 
 
 def the_content_of_a_commit_is_replaced_once_with_an_entry_of_the_audit(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         first, second = proposal(1), proposal(2)
-        catalog.commit(table, replace(first, sha256="a" * 64))
-        catalog.commit(table, second)
-        (record,) = catalog.commit_records(table, start=1, end=1)
+        catalog.coordinator.commit(table, replace(first, sha256="a" * 64))
+        catalog.coordinator.commit(table, second)
+        (record,) = catalog.coordinator.commit_records(table, start=1, end=1)
         other = replace(proposal(1), sha256="b" * 64, file_size=7, summary=first.summary)
         feed = [entry.position for entry in catalog.feed.feed(after=0, limit=9)]
         call = partial(
@@ -331,10 +337,10 @@ def the_content_of_a_commit_is_replaced_once_with_an_entry_of_the_audit(bench: B
         )
         assert call() is True
         assert call() is False
-        (found,) = catalog.commit_records(table, start=1, end=1)
+        (found,) = catalog.coordinator.commit_records(table, start=1, end=1)
         assert (found.file_name, found.file_size, found.sha256) == (other.file_name, 7, "b" * 64)
         assert (found.txn_id, found.in_commit_timestamp) == (record.txn_id, record.in_commit_timestamp)
-        assert catalog.get_ratified_commits(table).latest_version == 2
+        assert catalog.coordinator.get_ratified_commits(table).latest_version == 2
         assert [entry.position for entry in catalog.feed.feed(after=0, limit=9)] == feed
         assert [entry.summary.data_change for entry in catalog.feed.feed(after=0, limit=9)][1] is False
         (entry,) = [entry for entry in catalog.audit_log.audit() if entry.action == "take back commit"]
@@ -345,8 +351,8 @@ def a_commit_that_has_changed_is_not_replaced(bench: Bench) -> None:
     with bench.client() as catalog:
         table = create(catalog).table_id
         first = proposal(1)
-        catalog.commit(table, first)
-        (record,) = catalog.commit_records(table, start=1, end=1)
+        catalog.coordinator.commit(table, first)
+        (record,) = catalog.coordinator.commit_records(table, start=1, end=1)
         other = replace(proposal(1), sha256="b" * 64, summary=first.summary)
         for wrong in (replace(record, sha256="c" * 64), replace(record, txn_id="x"), replace(record, file_size=1)):
             with pytest.raises(RecoveryError):
@@ -361,7 +367,7 @@ def a_commit_that_has_changed_is_not_replaced(bench: Bench) -> None:
             )
         with pytest.raises(TableNotFoundError):
             catalog.recovery.replace_commit(str(uuid.uuid4()), other, replaces=record, data_change=False, reason="")
-        assert catalog.commit_records(table, start=1, end=1) == (record,)
+        assert catalog.coordinator.commit_records(table, start=1, end=1) == (record,)
 
 
 RECOVERABLE_CATALOG_CONTRACT: tuple[Rule, ...] = (

@@ -41,7 +41,7 @@ def a_clone_is_known_from_its_reservation_to_its_purge(bench: Bench) -> None:
         )
         assert (reserved.state, reserved.ratified) == (InactiveState.STAGING, None)
         entry = catalog.registry.register_table(staging.table_id, CLONE, summary=summary(1000))
-        catalog.commit(entry.table_id, proposal(1))
+        catalog.coordinator.commit(entry.table_id, proposal(1))
         (active,) = catalog.registry.clones_of(source.table_id)
         assert active.state is None and active.ratified == catalog.registry.load_table(CLONE).ratified
         (of_clone,) = catalog.registry.sources_of(entry.table_id)

@@ -30,9 +30,9 @@ def a_reserved_table_cannot_be_resolved_until_it_is_registered(bench: Bench) -> 
         with pytest.raises(TableNotFoundError):
             other.registry.load_table(NAME)
         with pytest.raises(TableNotFoundError):
-            other.commit(staging.table_id, proposal(1))
+            other.coordinator.commit(staging.table_id, proposal(1))
         with pytest.raises(TableNotFoundError):
-            other.get_ratified_commits(staging.table_id)
+            other.coordinator.get_ratified_commits(staging.table_id)
         assert other.registry.list_tables() == ()
         entry = catalog.registry.register_table(staging.table_id, NAME, summary=summary(1000))
         assert other.registry.load_table(NAME) == entry
@@ -85,7 +85,7 @@ def clients_of_a_dropped_table_do_not_reach_its_successor(bench: Bench) -> None:
     """CM-D6, CM-D8"""
     with bench.client() as catalog:
         old = create(catalog)
-        assert isinstance(catalog.commit(old.table_id, proposal(1)), Ratified)
+        assert isinstance(catalog.coordinator.commit(old.table_id, proposal(1)), Ratified)
         catalog.registry.drop_table(NAME)
         with pytest.raises(TableNotFoundError):
             catalog.registry.load_table(NAME)
@@ -94,9 +94,9 @@ def clients_of_a_dropped_table_do_not_reach_its_successor(bench: Bench) -> None:
         new = create(catalog)
         assert new.table_id != old.table_id and new.location != old.location
         for stale in (
-            lambda: catalog.commit(old.table_id, proposal(2)),
-            lambda: catalog.get_ratified_commits(old.table_id),
-            lambda: catalog.set_published_version(old.table_id, 1),
+            lambda: catalog.coordinator.commit(old.table_id, proposal(2)),
+            lambda: catalog.coordinator.get_ratified_commits(old.table_id),
+            lambda: catalog.coordinator.set_published_version(old.table_id, 1),
             lambda: catalog.leases.acquire_maintenance_lease(
                 old.table_id, MaintenanceKind.CHECKPOINT, owner="a", duration_ms=1
             ),
@@ -123,9 +123,9 @@ def a_drop_by_id_does_not_drop_another_table_of_that_name(bench: Bench) -> None:
 def undrop_restores_all_commits_and_requires_a_free_name(bench: Bench) -> None:
     """CM-D6, CM-D8"""
     with bench.client() as catalog:
-        catalog.set_published_version(create(catalog).table_id, 0)
+        catalog.coordinator.set_published_version(create(catalog).table_id, 0)
         old = catalog.registry.load_table(NAME)
-        assert isinstance(catalog.commit(old.table_id, proposal(1)), Ratified)
+        assert isinstance(catalog.coordinator.commit(old.table_id, proposal(1)), Ratified)
         before = catalog.registry.load_table(NAME)
         catalog.registry.drop_table(NAME)
         (dropped,) = catalog.registry.inactive_tables()
@@ -137,7 +137,7 @@ def undrop_restores_all_commits_and_requires_a_free_name(bench: Bench) -> None:
         catalog.registry.drop_table(NAME, table_id=new.table_id)
         assert catalog.registry.undrop_table(old.table_id) == before == catalog.registry.undrop_table(old.table_id)
         assert catalog.registry.load_table(NAME) == before
-        assert isinstance(catalog.commit(old.table_id, proposal(2)), Ratified)
+        assert isinstance(catalog.coordinator.commit(old.table_id, proposal(2)), Ratified)
         assert [table.table_id for table in catalog.registry.inactive_tables("main.sales")] == [new.table_id]
         assert catalog.registry.inactive_tables("main.other") == ()
         with pytest.raises(TableNotFoundError):
@@ -156,8 +156,8 @@ def a_renamed_table_keeps_id_location_and_commits(bench: Bench) -> None:
         assert (renamed.table_id, renamed.location) == (old.table_id, old.location)
         with pytest.raises(TableNotFoundError):
             catalog.registry.load_table(NAME)
-        assert isinstance(stale.commit(old.table_id, proposal(1)), Ratified)
-        stale.set_published_version(old.table_id, 1)
+        assert isinstance(stale.coordinator.commit(old.table_id, proposal(1)), Ratified)
+        stale.coordinator.set_published_version(old.table_id, 1)
         new = create(catalog)
         with pytest.raises(TableAlreadyExistsError):
             catalog.registry.rename_table(old.table_id, NAME)
@@ -199,7 +199,7 @@ def only_tables_dropped_long_enough_ago_are_purged(bench: Bench) -> None:
         for late in (
             lambda: catalog.registry.undrop_table(entry.table_id),
             lambda: catalog.registry.register_table(entry.table_id, NAME, summary=summary(1)),
-            lambda: catalog.commit(entry.table_id, proposal(1)),
+            lambda: catalog.coordinator.commit(entry.table_id, proposal(1)),
             lambda: catalog.registry.rename_table(entry.table_id, OTHER),
         ):
             with pytest.raises(TableNotFoundError):
@@ -283,7 +283,7 @@ def several_tables_are_loaded_with_the_versions_of_one_moment(bench: Bench) -> N
     with bench.client() as catalog, bench.client() as writer:
         first, second = create(catalog), create(catalog, OTHER)
         create(catalog, TableIdentifier("main", "sales", "third"))
-        writer.commit(first.table_id, proposal(1))
+        writer.coordinator.commit(first.table_id, proposal(1))
         absent = TableIdentifier("main", "sales", "absent")
         entries = {entry.identifier: entry for entry in catalog.registry.load_tables((OTHER, NAME, absent, NAME))}
         assert entries == {NAME: catalog.registry.load_table(NAME), OTHER: catalog.registry.load_table(OTHER)}
@@ -294,8 +294,8 @@ def several_tables_are_loaded_with_the_versions_of_one_moment(bench: Bench) -> N
 
         def write() -> None:
             for version in range(1, rounds + 1):  # The second table is never ahead of the first one.
-                writer.commit(first.table_id, proposal(version + 1))
-                writer.commit(second.table_id, proposal(version))
+                writer.coordinator.commit(first.table_id, proposal(version + 1))
+                writer.coordinator.commit(second.table_id, proposal(version))
 
         with ThreadPoolExecutor(1) as threads:
             writing = threads.submit(write)

@@ -46,7 +46,7 @@ def the_definition_of_a_registered_table_is_served(bench: Bench) -> None:
         assert (definition.version, definition.in_commit_timestamp) == (0, 1000)
         assert [field.name for field in definition.columns.fields] == ["id"]
         assert (definition.partition_columns, definition.properties) == ((), {})
-        (initial,) = other.commit_records(entry.table_id, start=0, end=0)
+        (initial,) = other.coordinator.commit_records(entry.table_id, start=0, end=0)
         assert (initial.file_name, initial.file_size, initial.file_modification_time) == (f"{0:020d}.json", 200, 77)
 
 
@@ -56,19 +56,19 @@ def a_commit_changes_the_definition_and_the_etag(bench: Bench) -> None:
         entry = defined(catalog)
         table = entry.table_id
         seen = [entry.etag]
-        catalog.commit(table, proposal(1))
+        catalog.coordinator.commit(table, proposal(1))
         assert other.registry.load_table(NAME).etag == entry.etag
         wider = metadata("id", "day", owner="me")
-        catalog.commit(table, replace(proposal(2), metadata=wider, protocol=PROTOCOL))
+        catalog.coordinator.commit(table, replace(proposal(2), metadata=wider, protocol=PROTOCOL))
         found = other.registry.load_table(NAME)
         assert found.definition is not None and found.definition.metadata == wider
         assert (found.definition.version, found.definition.in_commit_timestamp) == (2, 1002)
         seen.append(found.etag)
-        catalog.commit(table, replace(proposal(3), metadata=wider, protocol=PROTOCOL))
-        catalog.set_published_version(table, 3)
+        catalog.coordinator.commit(table, replace(proposal(3), metadata=wider, protocol=PROTOCOL))
+        catalog.coordinator.set_published_version(table, 3)
         again = other.registry.load_table(NAME)
         assert (again.etag, again.definition) == (found.etag, found.definition)
-        catalog.commit(table, replace(proposal(4), protocol=MORE))
+        catalog.coordinator.commit(table, replace(proposal(4), protocol=MORE))
         found = other.registry.load_table(NAME)
         assert found.definition is not None
         assert (found.definition.metadata, found.definition.protocol, found.definition.version) == (wider, MORE, 4)
@@ -88,19 +88,21 @@ def a_refused_proposal_does_not_change_the_definition(bench: Bench) -> None:
         entry = defined(catalog)
         table = entry.table_id
         first = replace(proposal(1), metadata=metadata("a"), protocol=PROTOCOL)
-        assert isinstance(catalog.commit(table, first), Ratified)
+        assert isinstance(catalog.coordinator.commit(table, first), Ratified)
         now = catalog.registry.load_table(NAME)
         other = replace(proposal(1), metadata=metadata("b"), protocol=PROTOCOL)
-        assert isinstance(catalog.commit(table, other), VersionTaken)
+        assert isinstance(catalog.coordinator.commit(table, other), VersionTaken)
         with pytest.raises(CommitRejectedError):
-            catalog.commit(table, replace(proposal(3), metadata=metadata("c"), protocol=PROTOCOL))
+            catalog.coordinator.commit(table, replace(proposal(3), metadata=metadata("c"), protocol=PROTOCOL))
         with pytest.raises(CommitRejectedError):
-            catalog.commit(table, replace(proposal(2, timestamp=5), metadata=metadata("c"), protocol=PROTOCOL))
+            catalog.coordinator.commit(
+                table, replace(proposal(2, timestamp=5), metadata=metadata("c"), protocol=PROTOCOL)
+            )
         assert catalog.registry.load_table(NAME) == now
-        catalog.commit(table, replace(proposal(2), metadata=metadata("d"), protocol=PROTOCOL))
+        catalog.coordinator.commit(table, replace(proposal(2), metadata=metadata("d"), protocol=PROTOCOL))
         now = catalog.registry.load_table(NAME)
         repeated = replace(first, metadata=metadata("e"), published_version=0)
-        assert catalog.commit(table, repeated) == Ratified(
+        assert catalog.coordinator.commit(table, repeated) == Ratified(
             version=1, latest_version=2, published_version=0, repeated=True
         )
         assert catalog.registry.load_table(NAME) == now
@@ -112,7 +114,7 @@ def no_definition_is_served_before_it_is_reported(bench: Bench) -> None:
         entry = create(catalog)
         table = entry.table_id
         assert entry.definition is None
-        catalog.commit(table, replace(proposal(1), metadata=metadata("id")))
+        catalog.coordinator.commit(table, replace(proposal(1), metadata=metadata("id")))
         changed = catalog.registry.load_table(NAME)
         assert changed.definition is None
         assert changed.etag != entry.etag
@@ -142,12 +144,12 @@ def content_with_another_definition_than_the_proposal_is_rejected(bench: Bench) 
             changed = replace(one, content=content, file_size=len(content))
             for wrong in (changed, replace(changed, metadata=metadata("id"), protocol=PROTOCOL)):
                 with pytest.raises(CommitRejectedError, match="protocol or metadata"):
-                    catalog.commit(table, wrong)
+                    catalog.coordinator.commit(table, wrong)
             broken = one.content + b'{"metaData":1}\n'
             with pytest.raises(CommitRejectedError):
-                catalog.commit(table, replace(one, content=broken, file_size=len(broken)))
+                catalog.coordinator.commit(table, replace(one, content=broken, file_size=len(broken)))
         right = replace(changed, metadata=metadata("id", "more"), protocol=PROTOCOL)
-        assert isinstance(catalog.commit(table, right), Ratified)
+        assert isinstance(catalog.coordinator.commit(table, right), Ratified)
 
 
 def version_and_definition_are_read_consistently(bench: Bench) -> None:
@@ -160,7 +162,7 @@ def version_and_definition_are_read_consistently(bench: Bench) -> None:
             for version in range(1, last + 1):
                 columns = [f"c{number}" for number in range(version + 1)]
                 one = replace(proposal(version), metadata=metadata(*columns), protocol=PROTOCOL)
-                catalog.commit(table, replace(one, published_version=version - 2 if version > 2 else None))
+                catalog.coordinator.commit(table, replace(one, published_version=version - 2 if version > 2 else None))
 
         with ThreadPoolExecutor(1) as pool:
             writing = pool.submit(write)

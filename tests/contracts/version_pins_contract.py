@@ -24,7 +24,7 @@ def _created(catalog: Catalog, versions: int) -> str:
     """The id of a table with this many versions after the first."""
     table = create(catalog).table_id
     for version in range(1, versions + 1):
-        catalog.commit(table, proposal(version))
+        catalog.coordinator.commit(table, proposal(version))
     return table
 
 
@@ -62,7 +62,7 @@ def a_pin_belongs_to_the_principal_that_made_it(bench: Bench) -> None:
     with bench.client_of("owner") as owner, bench.client_of("ana") as ana, bench.client_of("bob") as bob:
         table = create(owner).table_id
         for version in (1, 2):
-            owner.commit(table, proposal(version))
+            owner.coordinator.commit(table, proposal(version))
         owner.access.enable_grants(owner=owner.access.whoami().principal)
         for client, privilege in ((ana, Privilege.APPEND), (bob, Privilege.READ)):
             owner.access.grant([privilege], str(NAME), str(client.access.whoami().principal))
@@ -113,7 +113,7 @@ def a_version_that_the_table_does_not_have_is_not_pinned(bench: Bench) -> None:
         with pytest.raises(InvalidArgumentError, match="the latest version is 1"):
             catalog.pins.raise_pinned_version(table, 2, owner="run")
         assert catalog.pins.pinned_version(table, owner="run") == 1
-        catalog.set_published_version(table, 1)
+        catalog.coordinator.set_published_version(table, 1)
         catalog.commit_policies.change_commit_policy(table, CommitPolicy.parse("put_if_absent"))
         assert catalog.pins.raise_pinned_version(table, 2, owner="run") == 2
         assert catalog.pins.pin_version(table, 5, owner="other run") == 5

@@ -63,8 +63,8 @@ def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
     """A catalog whose feed has three events."""
     with SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/w") as catalog:
         table = create(catalog).table_id
-        catalog.commit(table, proposal(1))
-        catalog.commit(table, proposal(2))
+        catalog.coordinator.commit(table, proposal(1))
+        catalog.coordinator.commit(table, proposal(2))
         yield catalog
 
 
@@ -122,7 +122,7 @@ def test_each_event_is_posted_in_order_with_a_signature_and_not_again(
         assert not namespace["is_authentic"](headers, body + b" ", SECRET.encode(), time.time())
         assert headers["webhook-id"] == str(json.loads(body)["position"])
     assert run() == (0, "") and len(receiver.requests) == 3
-    catalog.commit(catalog.feed.feed(after=0, limit=1)[0].table_id, proposal(3))
+    catalog.coordinator.commit(catalog.feed.feed(after=0, limit=1)[0].table_id, proposal(3))
     assert run() == (0, "") and receiver.positions == [1, 2, 3, 4]
 
 

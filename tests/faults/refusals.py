@@ -47,7 +47,7 @@ def state_of(table: Table) -> tuple[Any, ...]:
     assert snapshot.version == feed[-1].version
     return (
         snapshot.version,
-        client.catalog.get_ratified_commits(table.table_id),
+        client.coordinator.get_ratified_commits(table.table_id),
         feed,
         snapshot.schema,
         stored_rows(table),

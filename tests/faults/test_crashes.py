@@ -66,7 +66,7 @@ def check_published(client: DeltaClient) -> None:
     publish(table)
     snapshot = table.snapshot()
     log = f"{table.location}/_delta_log"
-    for commit in client.catalog.commit_records(table.table_id, start=1, end=snapshot.version):
+    for commit in client.coordinator.commit_records(table.table_id, start=1, end=snapshot.version):
         data = table.store.read(f"{log}/{commit.version:020d}.json")
         assert len(data) == commit.file_size
         assert f'"txnId":"{commit.txn_id}"'.encode() in data

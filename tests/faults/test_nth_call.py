@@ -108,7 +108,7 @@ def template(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         with world.client(Plan(broken=("record_published", table_id))) as client:
             write(client.table(TABLE), world, "late-7.parquet")
         with world.client() as client:
-            assert client.catalog.get_ratified_commits(table_id).latest_version == 6
+            assert client.coordinator.get_ratified_commits(table_id).latest_version == 6
     else:
         for version in (6, 7):
             with world.client(Plan(broken=("write_if_absent", f"_delta_log/{6:020d}.json"))) as client:

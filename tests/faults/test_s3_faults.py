@@ -207,7 +207,7 @@ def test_a_publication_without_an_answer_is_found_to_be_its_own(lake: S3Lake, ef
         client.wait_for_background()
         assert lake.proxy.count("PUT", published) == 2
         assert table.snapshot().published_version == 1
-        (record,) = client.catalog.commit_records(table.table_id, start=1, end=1)
+        (record,) = client.coordinator.commit_records(table.table_id, start=1, end=1)
         log = f"{table.location}/_delta_log"
         assert table.store.read(f"{log}/{1:020d}.json") == table.store.read(f"{log}/_staged_commits/{record.file_name}")
     check(lake, ["a.parquet"])
@@ -244,7 +244,7 @@ def test_a_bucket_that_vanishes_is_an_error_and_not_an_empty_table(lake: S3Lake)
             with pytest.raises(StorageError, match=missing) as raised:
                 act()
             assert not isinstance(raised.value, ObjectNotFoundError)
-        assert client.catalog.get_ratified_commits(table.table_id).latest_version == 1
+        assert client.coordinator.get_ratified_commits(table.table_id).latest_version == 1
     with lake.client() as fresh:
         for act in (
             lambda: fresh.table(NAME).snapshot(),

@@ -73,7 +73,7 @@ class Forwarding:
         return getattr(self.real, name)
 
 
-class CatalogWithoutVersionCheck(Forwarding):
+class CoordinatorWithoutVersionCheck(Forwarding):
     """Answers every proposer that it has won."""
 
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
@@ -86,14 +86,14 @@ class CatalogWithoutVersionCheck(Forwarding):
         return outcome
 
 
-class CatalogOneByOne(Forwarding):
+class CoordinatorOneByOne(Forwarding):
     """Ratifies the commits of several tables one after the other."""
 
     def commit_together(self, proposals: Mapping[str, CommitProposal]) -> RatifiedTogether:
         return RatifiedTogether(commits={of: self.real.commit(of, proposal) for of, proposal in proposals.items()})
 
 
-class ForgetfulCatalog(Forwarding):
+class ForgetfulCoordinator(Forwarding):
     """Treats a commit as published once it is ratified, and no longer serves it."""
 
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
@@ -103,7 +103,7 @@ class ForgetfulCatalog(Forwarding):
         return outcome
 
 
-class CatalogThatForgetsSilently(Forwarding):
+class CoordinatorThatForgetsSilently(Forwarding):
     """Serves no unpublished commit to readers, but goes on calling them unpublished."""
 
     def get_ratified_commits(self, table_id: str, **range_: Any) -> RatifiedCommits:
@@ -111,7 +111,12 @@ class CatalogThatForgetsSilently(Forwarding):
         return replace(answer, commits=())
 
 
-def with_part(name: str, part: type[Forwarding], real: Any) -> Forwarding:
+def with_coordinator(part: Callable[[Any], Forwarding]) -> Callable[[Any], Any]:
+    """Makes of a catalog one with another coordinator."""
+    return partial(with_part, "coordinator", part)
+
+
+def with_part(name: str, part: Callable[[Any], Forwarding], real: Any) -> Forwarding:
     """A catalog with another part of that name."""
     catalog = Forwarding(real)
     setattr(catalog, name, part(getattr(real, name)))
@@ -140,7 +145,7 @@ class PoliciesThatSwitchUnpublished(Forwarding):
         return PolicyChange.DONE
 
 
-class CatalogWithoutReports(Forwarding):
+class CoordinatorWithoutReports(Forwarding):
     """The client does not report which files it has created and found."""
 
     def record_published(self, table_id: str, proposal: CommitProposal) -> Ratified:
@@ -169,7 +174,7 @@ class StoreThatRewritesWhatItPublishes(Forwarding):
         self.real.write_if_absent(location, content, **how)
 
 
-class CatalogCallsThatGiveUp(Forwarding):
+class CoordinatorCallsThatGiveUp(Forwarding):
     """The client treats an unknown outcome as a refusal."""
 
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
@@ -179,7 +184,7 @@ class CatalogCallsThatGiveUp(Forwarding):
             raise CommitRejectedError("No answer, so it did not happen.") from error
 
 
-class CatalogWithEarlyReports(Forwarding):
+class CoordinatorWithEarlyReports(Forwarding):
     """The client says with each commit that everything before is published, whether it is or not."""
 
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
@@ -187,7 +192,7 @@ class CatalogWithEarlyReports(Forwarding):
         return self.real.commit(table_id, early)
 
 
-class CatalogThatMixesUpContents(Forwarding):
+class CoordinatorThatMixesUpContents(Forwarding):
     """Serves the content of the newest commit for every version that it keeps."""
 
     def get_ratified_commits(self, table_id: str, **range_: Any) -> RatifiedCommits:
@@ -230,13 +235,15 @@ def writer_that_retries_what_may_have_happened(name: str) -> Member:
         except CommitRejectedError:
             return commit_row(table, name)
 
-    return Member(name=name, act=act, broken_catalog=CatalogCallsThatGiveUp)
+    return Member(name=name, act=act, broken_catalog=with_coordinator(CoordinatorCallsThatGiveUp))
 
 
 def writer_that_gives_up(name: str) -> Member:
     """Treats an unknown outcome as a failure and reports it."""
     return Member(
-        name=name, act=lambda client: commit_row(client.table(NAME), name), broken_catalog=CatalogCallsThatGiveUp
+        name=name,
+        act=lambda client: commit_row(client.table(NAME), name),
+        broken_catalog=with_coordinator(CoordinatorCallsThatGiveUp),
     )
 
 
@@ -282,12 +289,12 @@ def publisher_of_the_newest_first() -> Member:
 
     def act(client: DeltaClient) -> Published:
         table = client.table(NAME)
-        ratified = client.catalog.get_ratified_commits(table.table_id)
+        ratified = client.coordinator.get_ratified_commits(table.table_id)
         for commit in reversed(ratified.commits):
             if commit.version > ratified.published_version:
                 data = commit.content or table.store.read(_staged(table, commit.file_name))
                 _copy(table.store, _published(table, commit.version), data)
-        client.catalog.set_published_version(table.table_id, ratified.latest_version)
+        client.coordinator.set_published_version(table.table_id, ratified.latest_version)
         return Published(table.table_id, ratified.latest_version)
 
     return Member(name="publisher", act=act)
@@ -298,8 +305,8 @@ def publisher_that_announces_first() -> Member:
 
     def act(client: DeltaClient) -> Published:
         table = client.table(NAME)
-        ratified = client.catalog.get_ratified_commits(table.table_id)
-        client.catalog.set_published_version(table.table_id, ratified.latest_version)
+        ratified = client.coordinator.get_ratified_commits(table.table_id)
+        client.coordinator.set_published_version(table.table_id, ratified.latest_version)
         for commit in ratified.commits:
             data = commit.content or table.store.read(_staged(table, commit.file_name))
             _copy(table.store, _published(table, commit.version), data)
@@ -346,7 +353,7 @@ def reader_of_published_files_only() -> Member:
 
     def act(client: DeltaClient) -> Read:
         table = client.table(NAME)
-        ratified = client.catalog.get_ratified_commits(table.table_id)
+        ratified = client.coordinator.get_ratified_commits(table.table_id)
         old = table.snapshot(version=ratified.published_version)
         return _one(table, ratified.latest_version, rows_of(old), old.timestamp_ms)
 
@@ -372,7 +379,7 @@ def cleaner_of_what_the_catalog_does_not_name() -> Member:
     def act(client: DeltaClient) -> Cleaned:
         table = client.table(NAME)
         found = table.store.list_from(log_files.staged_commits_directory(table.location))
-        named = {commit.file_name for commit in client.catalog.get_ratified_commits(table.table_id).commits}
+        named = {commit.file_name for commit in client.coordinator.get_ratified_commits(table.table_id).commits}
         gone = [status for status in found if status.name not in named]
         for status in gone:
             table.store.delete(status.location)
@@ -468,10 +475,14 @@ def _broken(name: str, store: Callable[[Any], Any]) -> Member:
 
 MUTANTS: Mapping[str, Mutant] = {
     "a catalog that skips the version check": Mutant(
-        _with_catalog(CatalogWithoutVersionCheck, writer("a"), writer("b")), "was ratified after version", BOTH
+        _with_catalog(with_coordinator(CoordinatorWithoutVersionCheck), writer("a"), writer("b")),
+        "was ratified after version",
+        BOTH,
     ),
     "a writer that commits to two tables one after the other": Mutant(
-        lambda mode: cast_of_two("mutant", replace(writer_of_two("a"), broken_catalog=CatalogOneByOne), mode=mode),
+        lambda mode: cast_of_two(
+            "mutant", replace(writer_of_two("a"), broken_catalog=with_coordinator(CoordinatorOneByOne)), mode=mode
+        ),
         "a part was read",
         BOTH,
     ),
@@ -483,10 +494,10 @@ MUTANTS: Mapping[str, Mutant] = {
         ("inline",),
     ),
     "a catalog that forgets before publishing": Mutant(
-        _with_catalog(ForgetfulCatalog, writer("a"), reader()), "published", BOTH
+        _with_catalog(with_coordinator(ForgetfulCoordinator), writer("a"), reader()), "published", BOTH
     ),
     "a catalog that serves no unpublished commits": Mutant(
-        _with_catalog(CatalogThatForgetsSilently, writer("a"), reader()), "serves no commit", BOTH
+        _with_catalog(with_coordinator(CoordinatorThatForgetsSilently), writer("a"), reader()), "serves no commit", BOTH
     ),
     "a catalog that leaves put-if-absent without a barrier": Mutant(
         _with_catalog(
@@ -505,7 +516,7 @@ MUTANTS: Mapping[str, Mutant] = {
         BOTH,
     ),
     "a writer that does not report to the catalog what it finds": Mutant(
-        _of(writer("a"), replace(writer("b"), broken_catalog=CatalogWithoutReports)),
+        _of(writer("a"), replace(writer("b"), broken_catalog=with_coordinator(CoordinatorWithoutReports))),
         "failed although nothing was lost",
         ("put-if-absent",),
     ),
@@ -522,12 +533,18 @@ MUTANTS: Mapping[str, Mutant] = {
         _of(_broken("a", StoreThatRewritesWhatItPublishes)), "are not the ratified", BOTH
     ),
     "a writer that reports what is not published": Mutant(
-        _of(replace(busy_writer("x", "a", settings=SHIPPED), broken_catalog=CatalogWithEarlyReports)),
+        _of(
+            replace(
+                busy_writer("x", "a", settings=SHIPPED), broken_catalog=with_coordinator(CoordinatorWithEarlyReports)
+            )
+        ),
         "reported as published",
         ("inline",),
     ),
     "a catalog that mixes up the contents that it keeps": Mutant(
-        _with_catalog(CatalogThatMixesUpContents, busy_writer("x", "a", settings=SHIPPED), shipped_reader()),
+        _with_catalog(
+            with_coordinator(CoordinatorThatMixesUpContents), busy_writer("x", "a", settings=SHIPPED), shipped_reader()
+        ),
         "serves another content",
         BOTH,
     ),
@@ -542,7 +559,7 @@ MUTANTS: Mapping[str, Mutant] = {
         _of(writer("b"), _broken("a", StoreThatReusesStagedFile)), "version 2 says"
     ),
     "a writer whose commit says another time than its proposal": Mutant(
-        _of(replace(writer("a"), broken_catalog=lambda real: StaleClock(real, 1))), "version 1 says"
+        _of(replace(writer("a"), broken_catalog=with_coordinator(partial(StaleClock, skew_ms=1)))), "version 1 says"
     ),
     "a writer that retries after an unknown outcome": Mutant(
         _of(writer_that_retries_what_may_have_happened("a"), losses=1), "a second time", BOTH

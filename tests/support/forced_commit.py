@@ -15,7 +15,7 @@ from tests.support.unreadable_commits import UnreadableCommit
 def ratify_append(lake: Lake, table: Table, path: str, *more: Action, base_row_id: int | None = None) -> int:
     """Stage and ratify an append of 10 rows, and ``more``, as the catalog's next version; it is not published."""
     lake.clock.now += 1000
-    latest = lake.catalog.get_ratified_commits(table.table_id).latest_version
+    latest = lake.catalog.coordinator.get_ratified_commits(table.table_id).latest_version
     version, txn_id = latest + 1, str(uuid.uuid4())
     info = CommitInfo(
         in_commit_timestamp=lake.clock(), timestamp=lake.clock(), txn_id=txn_id, operation="WRITE", engine_info="fork"
@@ -40,11 +40,11 @@ def ratify(lake: Lake, table: Table, data: bytes, *, txn_id: str, is_staged: boo
     Args:
         is_staged: whether the staged file that the proposal names is written.
     """
-    version = lake.catalog.get_ratified_commits(table.table_id).latest_version + 1
+    version = lake.catalog.coordinator.get_ratified_commits(table.table_id).latest_version + 1
     name = log_files.staged_commit_file_name(version, str(uuid.uuid4()))
     if is_staged:
         lake.memory.write(f"{log_files.staged_commits_directory(table.location)}/{name}", data)
-    outcome = lake.catalog.commit(
+    outcome = lake.catalog.coordinator.commit(
         table.table_id,
         CommitProposal(
             version=version,

@@ -1,24 +1,11 @@
-"""``SqlCatalog``: the catalog in one SQL database.
+"""``SqlCatalog``: the catalog in one SQL database. The operations are methods of its parts."""
 
-This module opens the connection or transaction of each operation. The operations themselves are in the other modules of this
-package.
-"""
-
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from cm_delta_dagster.catalog.approvals import Approval, ApprovalRequest
 from cm_delta_dagster.catalog.ratification import (
     MAX_CLOCK_DIFFERENCE_MS,
-    CommitOutcome,
-    CommitProposal,
-    MultiTableOutcome,
-    Ratified,
-    RatifiedCommit,
-    RatifiedCommits,
-    VersionTaken,
 )
 from cm_delta_dagster.catalog.sql.access import audit, guard
 from cm_delta_dagster.catalog.sql.access.application_ids import SqlApplicationIds
@@ -75,9 +62,8 @@ class SqlCatalog:
         shared = Database(url, if_missing=if_missing)
         self._closes_database = True
         self._warehouse = None if warehouse is None else names.checked_warehouse(warehouse)
-        self._now_ms = shared.now_ms if now_ms is None else now_ms
         database = CallerDatabase(
-            shared, principal or environment_principal(), now_ms=self._now_ms, record_refusal=audit.record_refusal
+            shared, principal or environment_principal(), now_ms=now_ms, record_refusal=audit.record_refusal
         )
         self._open_parts(database)
 
@@ -126,46 +112,6 @@ class SqlCatalog:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def now_ms(self) -> int:
-        """The clock given to the constructor, else the server's; for SQLite the machine's. Raises CatalogUnavailableError."""
-        return self._now_ms()
-
-    def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
-        return self.coordinator.commit(table_id, proposal)
-
-    def commit_together(self, proposals: Mapping[str, CommitProposal]) -> MultiTableOutcome:
-        return self.coordinator.commit_together(proposals)
-
-    def request_approval(self, table_id: str, proposal: CommitProposal, request: ApprovalRequest) -> Approval | None:
-        return self.coordinator.request_approval(table_id, proposal, request)
-
-    def commit_lock(self, table_id: str, *, seconds: float) -> AbstractContextManager[bool]:
-        return self.coordinator.commit_lock(table_id, seconds=seconds)
-
-    def record_published(self, table_id: str, proposal: CommitProposal) -> Ratified | VersionTaken:
-        return self.coordinator.record_published(table_id, proposal)
-
-    def get_ratified_commits(
-        self,
-        table_id: str,
-        *,
-        start: int | None = None,
-        end: int | None = None,
-        content_from_version: int | None = None,
-    ) -> RatifiedCommits:
-        return self.coordinator.get_ratified_commits(
-            table_id, start=start, end=end, content_from_version=content_from_version
-        )
-
-    def commit_records(self, table_id: str, *, start: int, end: int) -> tuple[RatifiedCommit, ...]:
-        return self.coordinator.commit_records(table_id, start=start, end=end)
-
-    def commit_digests(self, table_id: str, *, start: int, end: int) -> Mapping[int, str]:
-        return self.coordinator.commit_digests(table_id, start=start, end=end)
-
-    def set_published_version(self, table_id: str, version: int) -> None:
-        self.coordinator.set_published_version(table_id, version)
 
     def close(self) -> None:
         """Close the connections; those of :meth:`acting_as` stay open until the catalog that it was called on is closed."""

@@ -83,7 +83,7 @@ def test_application_ids_are_listed_and_reset(run: Runner) -> None:
     assert run("application-ids", NAME).output == "No recorded commit has set an application id.\n"
     with SqlCatalog("sqlite:///catalog.db", principal="bob") as catalog:
         table_id = catalog.registry.load_table(TableIdentifier.parse(NAME)).table_id
-        catalog.commit(table_id, commit_of(1, {"txn": {"appId": "job", "version": 7}}))
+        catalog.coordinator.commit(table_id, commit_of(1, {"txn": {"appId": "job", "version": 7}}))
     (entry,) = json.loads(run("application-ids", NAME, "--json").output)
     assert (entry["app_id"], entry["principal"]) == ("job", "bob")
     assert run("grants", "enable").exit_code == 0

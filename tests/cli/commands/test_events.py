@@ -16,7 +16,7 @@ from tests.contracts.catalog_bench import NAME, create, proposal
 def catalog(tmp_path: Path) -> SqlCatalog:
     catalog = SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse")
     table = create(catalog).table_id
-    catalog.commit(table, proposal(1))
+    catalog.coordinator.commit(table, proposal(1))
     return catalog
 
 
@@ -49,7 +49,7 @@ def test_old_events_are_deleted_if_the_catalog_permits_it(run: Runner, catalog: 
     denied = run("clean-feed", "--days", "0")
     assert denied.exit_code == 1 and "cm-delta policy allow main FEED_CLEANUP" in denied.output
     assert run("policy", "allow", "main", "feed_cleanup").exit_code == 0
-    catalog.commit(catalog.registry.load_table(NAME).table_id, proposal(2))
+    catalog.coordinator.commit(catalog.registry.load_table(NAME).table_id, proposal(2))
     assert "Deleted" in run("clean-feed", "--days", "0").output
     behind = run("feed", "--after", "1")
     assert behind.exit_code == 0 and "Warning: The events at the positions 2 to" in behind.output

@@ -207,7 +207,7 @@ def test_a_copy_that_is_not_the_commit_is_not_believed(connect: Connect, tmp_pat
         append(table, f"{number}.parquet")
     writer.wait_for_background()
     right = state_of(table.snapshot())
-    texts = [record.content for record in catalog.commit_records(table.table_id, start=0, end=3)]
+    texts = [record.content for record in catalog.coordinator.commit_records(table.table_id, start=0, end=3)]
     engine = sa.create_engine(f"sqlite:///{tmp_path}/catalog.db", poolclass=sa.pool.NullPool)
     assert texts[3] is not None and texts[2] is not None
     broken = (b"X" + texts[3][1:], texts[3][:-3] + b"X" + texts[3][-2:])  # In its first line, and in a later one.
@@ -303,7 +303,7 @@ def test_a_created_commit_that_only_storage_knows_brings_its_definition(connect:
     column = StructField(name="more", type=PrimitiveType(name="long"))
     transaction = table.start_transaction(snapshot, operation="ADD COLUMNS")
     transaction.set_metadata(with_schema(snapshot, StructType(fields=(*snapshot.schema.fields, column))))
-    catalog.lost = {"record_published"}
+    catalog.lost |= {"record_published"}
     transaction.commit()
     reader, _, informed = connect()
     before = informed.registry.load_table(TableIdentifier.parse(NAME))
@@ -347,7 +347,7 @@ def test_the_published_version_is_reported_by_the_next_commit_or_after_a_delay(c
     table = made(writer)
     for number in range(4):
         append(table, f"{number}.parquet")
-    known = catalog.get_ratified_commits(table.table_id)
+    known = catalog.coordinator.get_ratified_commits(table.table_id)
     assert (known.latest_version, known.published_version) == (4, 3)
     assert catalog.calls["set_published_version"] == 0
     assert table.snapshot().published_version == 4
@@ -355,7 +355,7 @@ def test_the_published_version_is_reported_by_the_next_commit_or_after_a_delay(c
         status.location for status in store.list_from(f"{table.location}/_delta_log")
     ]
     writer.wait_for_background()
-    assert catalog.get_ratified_commits(table.table_id).published_version == 4
+    assert catalog.coordinator.get_ratified_commits(table.table_id).published_version == 4
     assert catalog.calls["set_published_version"] == 1
 
 
@@ -365,10 +365,16 @@ def test_inline_commits_are_published_together_a_moment_later(connect: Connect) 
     table = made(writer, "inline")
     for number in range(5):
         append(table, f"{number}.parquet")
-    assert [commit.version for commit in catalog.get_ratified_commits(table.table_id).commits] == [1, 2, 3, 4, 5]
+    assert [commit.version for commit in catalog.coordinator.get_ratified_commits(table.table_id).commits] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
     store.calls.clear()
     writer.wait_for_background()
-    assert catalog.get_ratified_commits(table.table_id).commits == ()
+    assert catalog.coordinator.get_ratified_commits(table.table_id).commits == ()
     assert catalog.calls["set_published_version"] == 1
     assert doctor(table).findings == ()
 
@@ -379,11 +385,11 @@ def test_what_is_put_off_is_bounded_and_left_to_the_next_writer_of_a_client_that
     table = made(first, "inline")
     for number in range(10):
         append(table, f"{number}.parquet")
-        known = catalog.get_ratified_commits(table.table_id)
+        known = catalog.coordinator.get_ratified_commits(table.table_id)
         assert known.latest_version - known.published_version <= 4
     second, _, _ = connect(publish_delay_seconds=0)
     append(second.table(NAME), "after.parquet")
-    assert catalog.get_ratified_commits(table.table_id).commits == ()
+    assert catalog.coordinator.get_ratified_commits(table.table_id).commits == ()
 
 
 def test_an_operation_that_reads_the_published_version_finds_it_reported(connect: Connect) -> None:
@@ -424,6 +430,6 @@ def test_size_and_time_of_a_staged_commit_are_those_of_its_file(connect: Connect
         status: ObjectStatus = store.stat(f"{table.location}/_delta_log/_staged_commits/{commit.file_name}")
         assert (commit.file_size, commit.file_modification_time) == (status.size, status.modification_time)
     assert [commit.version for commit in shown.commits] == [2]
-    (record,) = catalog.commit_records(table.table_id, start=1, end=1)
+    (record,) = catalog.coordinator.commit_records(table.table_id, start=1, end=1)
     status = store.stat(f"{table.location}/_delta_log/_staged_commits/{record.file_name}")
     assert (record.file_size, record.file_modification_time) == (status.size, status.modification_time)

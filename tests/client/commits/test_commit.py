@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cm_delta_dagster.catalog.catalog import Catalog
+from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitProposal
 from cm_delta_dagster.client.client import DeltaClient
 from cm_delta_dagster.client.commits.changed_partitions import CHANGED_PARTITIONS_TAG
@@ -30,6 +30,7 @@ from cm_delta_dagster.protocol.predicates.predicates import Comparison, Comparis
 from cm_delta_dagster.storage.memory_store import MemoryStore
 from cm_delta_dagster.storage.stores import Stores
 from tests.support.actions import add_file
+from tests.support.catalog_parts import CatalogWith
 
 NewTable = Callable[..., Table]
 _numbers = itertools.count()
@@ -188,24 +189,24 @@ def test_commit_timestamps_grow_when_the_clock_runs_backwards(new_table: NewTabl
     ]
 
 
-class FlakyCatalog:
-    """The real catalog behind a line that loses requests or answers of ``commit``."""
+class FlakyCoordinator:
+    """The real coordinator behind a line that loses requests or answers of ``commit``."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+    def __init__(self, coordinator: CommitCoordinator) -> None:
+        self._coordinator = coordinator
         self.lose: list[str] = []
         self.down = False
 
     def __getattr__(self, name: str) -> Any:
         if self.down:
             raise CatalogUnavailableError("the line is cut")
-        return getattr(self._catalog, name)
+        return getattr(self._coordinator, name)
 
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
         event = self.lose.pop(0) if self.lose else "deliver"
         if event == "request":
             raise CatalogUnavailableError("the request was lost")
-        outcome = self._catalog.commit(table_id, proposal)
+        outcome = self._coordinator.commit(table_id, proposal)
         if event in ("answer", "answer and line"):
             self.down = event == "answer and line"
             raise CatalogUnavailableError("the answer was lost")
@@ -213,28 +214,29 @@ class FlakyCatalog:
 
 
 @pytest.fixture
-def flaky(client: DeltaClient, store: MemoryStore, new_table: NewTable) -> tuple[FlakyCatalog, Table]:
+def flaky(client: DeltaClient, store: MemoryStore, new_table: NewTable) -> tuple[FlakyCoordinator, Table]:
     new_table()
-    catalog = FlakyCatalog(client.catalog)
+    coordinator = FlakyCoordinator(client.coordinator)
+    catalog: Any = CatalogWith(client.catalog, coordinator=coordinator)
     settings = ClientSettings(retry_initial_seconds=0.0001, max_resolve_attempts=3)
     other = DeltaClient(catalog, stores=Stores({"memory": store}), settings=settings, now_ms=client.now_ms)
-    return catalog, other.table("main.test.t")
+    return coordinator, other.table("main.test.t")
 
 
-def test_an_unknown_outcome_is_found_in_the_catalog(flaky: tuple[FlakyCatalog, Table]) -> None:
+def test_an_unknown_outcome_is_found_in_the_catalog(flaky: tuple[FlakyCoordinator, Table]) -> None:
     """CM-W4."""
-    catalog, table = flaky
-    catalog.lose = ["answer"]
+    coordinator, table = flaky
+    coordinator.lose = ["answer"]
     assert append(table).version == 1
     assert table.snapshot().num_files == 1
 
 
 def test_an_unknown_outcome_is_found_after_other_commits_were_published(
-    flaky: tuple[FlakyCatalog, Table], client: DeltaClient
+    flaky: tuple[FlakyCoordinator, Table], client: DeltaClient
 ) -> None:
     """CM-W4: the entry is gone from the catalog's list, the published file proves the outcome."""
-    catalog, table = flaky
-    original = catalog._catalog.get_ratified_commits
+    coordinator, table = flaky
+    original = coordinator._coordinator.get_ratified_commits
     happened = []
 
     def others_first(*arguments: Any, **keywords: Any) -> Any:
@@ -244,43 +246,45 @@ def test_an_unknown_outcome_is_found_after_other_commits_were_published(
             client.wait_for_background()
         return original(*arguments, **keywords)
 
-    catalog.lose = ["answer"]
-    catalog.__dict__["get_ratified_commits"] = others_first
+    coordinator.lose = ["answer"]
+    coordinator.__dict__["get_ratified_commits"] = others_first
     committed = append(table)
     assert committed.version == 1
     assert happened
     assert client.table("main.test.t").snapshot().num_files == 2
 
 
-def test_a_lost_request_is_proposed_again(flaky: tuple[FlakyCatalog, Table]) -> None:
+def test_a_lost_request_is_proposed_again(flaky: tuple[FlakyCoordinator, Table]) -> None:
     """CM-W4."""
-    catalog, table = flaky
-    catalog.lose = ["request", "request"]
+    coordinator, table = flaky
+    coordinator.lose = ["request", "request"]
     assert append(table).version == 1
     assert table.snapshot().num_files == 1
 
 
-def test_a_conflict_with_an_unknown_outcome_is_rebased(flaky: tuple[FlakyCatalog, Table], client: DeltaClient) -> None:
+def test_a_conflict_with_an_unknown_outcome_is_rebased(
+    flaky: tuple[FlakyCoordinator, Table], client: DeltaClient
+) -> None:
     """CM-W4: another txnId at the version means that another writer committed it."""
-    catalog, table = flaky
+    coordinator, table = flaky
     transaction = start(table)
     append(client.table("main.test.t"))
-    catalog.lose = ["answer"]
+    coordinator.lose = ["answer"]
     transaction.add_files([new_file()])
     committed = transaction.commit()
     assert (committed.version, committed.retries) == (2, 1)
 
 
 def test_an_outcome_that_cannot_be_found_out_is_reported_and_nothing_deleted(
-    flaky: tuple[FlakyCatalog, Table], store: MemoryStore
+    flaky: tuple[FlakyCoordinator, Table], store: MemoryStore
 ) -> None:
     """CM-W4, CM-W5."""
-    catalog, table = flaky
-    catalog.lose = ["answer and line"]
+    coordinator, table = flaky
+    coordinator.lose = ["answer and line"]
     with pytest.raises(CommitStateUnknownError, match="may or may not"):
         append(table)
     assert len(names(store, f"{table.location}/_delta_log/_staged_commits")) == 1
-    catalog.down = False
+    coordinator.down = False
     assert table.snapshot().num_files == 1
 
 

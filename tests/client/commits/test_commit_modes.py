@@ -37,6 +37,7 @@ from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.storage.memory_store import MemoryStore
 from cm_delta_dagster.storage.stores import Stores
 from tests.support.actions import add_file
+from tests.support.catalog_parts import CatalogWith
 
 NewTable = Callable[..., Table]
 NAME = "main.test.t"
@@ -77,17 +78,17 @@ class WillfulStore:
             raise StorageError("The connection broke.")
 
 
-class WillfulCatalog:
+class WillfulCoordinator:
     """Passes calls on, or loses those of the methods named in ``lose``."""
 
-    def __init__(self, catalog: Any) -> None:
-        self._catalog = catalog
+    def __init__(self, coordinator: Any) -> None:
+        self._coordinator = coordinator
         self.lose: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:
         if name in self.lose:
             raise CatalogUnavailableError("The catalog cannot be reached.")
-        return getattr(self._catalog, name)
+        return getattr(self._coordinator, name)
 
 
 @pytest.fixture
@@ -96,23 +97,22 @@ def willful(client: DeltaClient, store: MemoryStore) -> WillfulStore:
 
 
 @pytest.fixture
-def lossy(client: DeltaClient) -> WillfulCatalog:
-    return WillfulCatalog(client.catalog)
+def lossy(client: DeltaClient) -> WillfulCoordinator:
+    return WillfulCoordinator(client.coordinator)
 
 
 @pytest.fixture
-def table(new_table: NewTable, client: DeltaClient, willful: WillfulStore, lossy: WillfulCatalog) -> Table:
+def table(new_table: NewTable, client: DeltaClient, willful: WillfulStore, lossy: WillfulCoordinator) -> Table:
     """``main.test.t`` of version 0, opened through the willful store and catalog."""
     new_table()
     client.wait_for_background()
     return another(client, willful, lossy)
 
 
-def another(client: DeltaClient, store: Any, catalog: Any = None, settings: ClientSettings = SETTINGS) -> Table:
+def another(client: DeltaClient, store: Any, coordinator: Any = None, settings: ClientSettings = SETTINGS) -> Table:
     """The table as a client sees it that has nothing in memory."""
-    fresh = DeltaClient(
-        catalog or client.catalog, stores=Stores({"memory": store}), settings=settings, now_ms=client.now_ms
-    )
+    catalog: Any = CatalogWith(client.catalog, coordinator=coordinator or client.coordinator)
+    fresh = DeltaClient(catalog, stores=Stores({"memory": store}), settings=settings, now_ms=client.now_ms)
     return fresh.table(NAME)
 
 
@@ -147,7 +147,7 @@ def test_an_inline_commit_is_in_the_catalog_alone_until_it_is_published(
     willful.fail = "before"
     assert append(table) == 1
     assert files_of(store, table) == ([f"{0:020d}.json"], [])
-    (commit,) = client.catalog.get_ratified_commits(table.table_id).commits
+    (commit,) = client.coordinator.get_ratified_commits(table.table_id).commits
     assert commit.content is not None and len(commit.content) == commit.file_size
     fresh = another(client, willful)
     willful.reads.clear()
@@ -156,7 +156,7 @@ def test_an_inline_commit_is_in_the_catalog_alone_until_it_is_published(
     willful.fail = ""
     assert publish(fresh).published == (1,)
     assert published(store, table, 1) == commit.content
-    assert client.catalog.get_ratified_commits(table.table_id).commits == ()
+    assert client.coordinator.get_ratified_commits(table.table_id).commits == ()
     assert another(client, store).snapshot().num_files == 1 and files_of(store, table)[1] == []
 
 
@@ -168,7 +168,7 @@ def test_auto_is_inline_up_to_its_size_and_staged_above(
     willful.fail = "before"
     append(table)
     append(table, stats=json.dumps({"numRecords": 1, "padding": "x" * 2000}))
-    small, large = client.catalog.get_ratified_commits(table.table_id).commits
+    small, large = client.coordinator.get_ratified_commits(table.table_id).commits
     assert small.content is not None and large.content is None and large.file_size > 2000
     assert another(client, willful).snapshot().num_files == 2
 
@@ -185,7 +185,7 @@ def test_readers_take_staged_inline_and_created_commits_of_one_table(
         clock.now += 1000
         version = append(table)
         times += [table.snapshot(version=known).timestamp_ms for known in range(len(times), version + 1)]
-    latest = client.catalog.get_ratified_commits(table.table_id)
+    latest = client.coordinator.get_ratified_commits(table.table_id)
     assert [commit.content is None for commit in latest.commits] == [True, False, True, False]
     fresh = another(client, store)
     assert fresh.snapshot().version == latest.latest_version == 6 and fresh.snapshot().num_files == 5
@@ -223,10 +223,12 @@ def test_a_writer_reads_inline_winners_from_the_catalog(
     assert files_of(store, table) == ([f"{0:020d}.json", f"{1:020d}.json"], [])
 
 
-def test_the_unknown_outcome_of_an_inline_proposal_is_found_in_the_catalog(table: Table, lossy: WillfulCatalog) -> None:
+def test_the_unknown_outcome_of_an_inline_proposal_is_found_in_the_catalog(
+    table: Table, lossy: WillfulCoordinator
+) -> None:
     """CM-W4."""
     choose(table, "inline")
-    real = lossy._catalog.commit
+    real = lossy._coordinator.commit
 
     def lost(*arguments: Any) -> Any:
         real(*arguments)
@@ -246,7 +248,7 @@ def test_inline_commits_are_staged_for_clients_that_know_file_names_only(
     append(table)
     choose(table, "staged")
     append(table)
-    inline, _ = client.catalog.get_ratified_commits(table.table_id).commits
+    inline, _ = client.coordinator.get_ratified_commits(table.table_id).commits
     shown = present_commits(table)
     assert shown == present_commits(table) and [commit.content for commit in shown.commits] == [None, None]
     staged = store.read(f"{table.location}/_delta_log/_staged_commits/{shown.commits[0].file_name}")
@@ -282,14 +284,14 @@ def test_a_commit_made_by_creating_its_file_is_published_immediately(
     choose(table, "put_if_absent")
     assert [append(table), append(table)] == [1, 2]
     assert files_of(store, table) == ([f"{version:020d}.json" for version in range(3)], [])
-    known = client.catalog.get_ratified_commits(table.table_id)
+    known = client.coordinator.get_ratified_commits(table.table_id)
     assert (known.latest_version, known.published_version, known.commits) == (2, 2, ())
     feed = client.catalog.feed.feed(after=0, limit=9)
     assert [(entry.version, entry.summary.operation) for entry in feed][1:] == [(1, "WRITE"), (2, "WRITE")]
 
 
 def test_a_created_commit_unknown_to_the_catalog_is_found_by_the_next_client(
-    table: Table, client: DeltaClient, store: MemoryStore, lossy: WillfulCatalog
+    table: Table, client: DeltaClient, store: MemoryStore, lossy: WillfulCoordinator
 ) -> None:
     """CM-C5, CM-C6."""
     choose(table, "put_if_absent")
@@ -298,9 +300,9 @@ def test_a_created_commit_unknown_to_the_catalog_is_found_by_the_next_client(
     stale.add_files([add_file("p", partition_values={"day": None})])
     lossy.lose = {"record_published"}
     assert append(table) == 1
-    assert client.catalog.get_ratified_commits(table.table_id).latest_version == 0
+    assert client.coordinator.get_ratified_commits(table.table_id).latest_version == 0
     assert stale.commit().version == 2
-    assert client.catalog.get_ratified_commits(table.table_id).latest_version == 2
+    assert client.coordinator.get_ratified_commits(table.table_id).latest_version == 2
     lossy.lose = set()
     transaction = table.start_transaction(table.snapshot(), operation="WRITE")
     transaction.add_files([add_file("q", partition_values={"day": None})])
@@ -336,7 +338,7 @@ def test_a_file_that_no_client_can_have_created_stops_all_and_is_named(
         ):
             act()
     assert {Problem.UNREADABLE, Problem.ABOVE_LATEST} <= {found.problem for found in doctor(fresh).findings}
-    assert client.catalog.get_ratified_commits(table.table_id).latest_version == 1
+    assert client.coordinator.get_ratified_commits(table.table_id).latest_version == 1
     store.delete(stray)
     assert append(fresh) == 2
     assert {found.problem for found in doctor(another(client, store)).findings} == {Problem.FILE_MISSING}
@@ -424,7 +426,7 @@ def test_the_commit_mode_goes_every_way_and_again(table: Table, client: DeltaCli
     )
     for policy in ways:
         choose(table, policy)
-        assert str(client.catalog.get_ratified_commits(table.table_id).commit_policy) == policy
+        assert str(client.coordinator.get_ratified_commits(table.table_id).commit_policy) == policy
         append(table)
     operations = [entry.commit_info.operation for entry in history(table) if entry.commit_info is not None]
     assert operations.count(BARRIER_OPERATION) == 2 and operations.count("WRITE") == len(ways)
@@ -453,15 +455,15 @@ def test_a_switch_that_crashed_lets_writers_wait_until_anybody_completes_it(
 class LongRow:
     """Passes calls on; before a waiter gets the commit lock, another writer commits."""
 
-    def __init__(self, catalog: Any) -> None:
-        self._catalog = catalog
+    def __init__(self, coordinator: Any) -> None:
+        self._coordinator = coordinator
         self.waiters = 0
         self.moves = True
         self.waits: list[float] = []
         self.meanwhile: Callable[[], object] = lambda: None
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._catalog, name)
+        return getattr(self._coordinator, name)
 
     @contextmanager
     def commit_lock(self, table_id: str, *, seconds: float) -> Iterator[bool]:
@@ -477,7 +479,7 @@ def test_the_holder_of_the_commit_lock_commits_after_concurrent_commits(
 ) -> None:
     """OCC-15: however many writers commit meanwhile, one wait for the lock is enough."""
     choose(table, policy)
-    row = LongRow(client.catalog)
+    row = LongRow(client.coordinator)
     writer = another(client, store, row)
     append(writer)
     append(table)
@@ -491,7 +493,7 @@ def test_writers_do_not_wait_long_for_a_commit_lock_that_is_not_released(
     table: Table, client: DeltaClient, store: MemoryStore
 ) -> None:
     """OCC-15: a holder that is suspended or unreachable does not delay every commit by the whole timeout."""
-    row = LongRow(client.catalog)
+    row = LongRow(client.coordinator)
     writer = another(client, store, row)
     append(writer)
     row.moves = False
@@ -513,7 +515,7 @@ def test_writers_do_not_wait_for_the_commit_lock_during_a_switch(
 ) -> None:
     """OCC-15, CM-C6: a wait for the commit lock would replace the backoff that lets a switch finish."""
     choose(table, "put_if_absent")
-    row = LongRow(client.catalog)
+    row = LongRow(client.coordinator)
     writer = another(client, store, row)
     append(writer)
     append(table)
@@ -542,7 +544,7 @@ def test_a_switch_into_put_if_absent_publishes_first_and_completes_after_a_crash
     with pytest.raises(CommitRetriesExceededError, match="being switched"):
         append(writer)
     choose(writer, "put_if_absent")
-    assert client.catalog.get_ratified_commits(table.table_id).published_version == 1
+    assert client.coordinator.get_ratified_commits(table.table_id).published_version == 1
     assert append(writer) == 2
 
 
@@ -583,7 +585,7 @@ def test_a_store_that_cannot_create_exclusively_is_refused_and_nothing_changes(
     weak.overwrites = overwrites
     with pytest.raises(StoreNotSupportedError, match=r"put-if-absent.*not changed"):
         choose(another(client, weak), "put_if_absent")
-    assert str(client.catalog.get_ratified_commits(table.table_id).commit_policy) == "staged"
+    assert str(client.coordinator.get_ratified_commits(table.table_id).commit_policy) == "staged"
     assert files_of(store, table) == ([f"{0:020d}.json"], [])
 
 

@@ -58,7 +58,7 @@ def test_size_and_time_of_accepted_commits_are_those_of_their_files(
     log, table_id = f"{table.location}/_delta_log", table.table_id
     set_commit_policy(table, CommitPolicy.parse(policy))
     append(client, 1)
-    for commit in catalog.commit_records(table_id, start=0, end=1):
+    for commit in catalog.coordinator.commit_records(table_id, start=0, end=1):
         place = f"{log}/_staged_commits" if commit.version and policy == "staged" else log
         file = store.stat(f"{place}/{commit.file_name}")
         time = file.modification_time if is_known else commit.in_commit_timestamp

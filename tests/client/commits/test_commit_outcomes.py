@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cm_delta_dagster.catalog.commit_coordinator import CommitCoordinator
 from cm_delta_dagster.catalog.ratification import CommitOutcome, CommitProposal, CommitSummary, Ratified, VersionTaken
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.client.client import DeltaClient
@@ -48,6 +49,7 @@ from cm_delta_dagster.storage.memory_store import MemoryStore
 from cm_delta_dagster.storage.stores import Stores
 from tests.client.conftest import SCHEMA
 from tests.support.actions import add_file
+from tests.support.catalog_parts import CatalogWith
 from tests.support.creation import create_table
 from tests.support.foreign_log import ForeignLog, add, info
 
@@ -91,26 +93,26 @@ def test_the_outcomes_of_a_commit_are_errors_of_one_base_which_documents_them() 
     assert issubclass(CommitError, CmDeltaError)
 
 
-class ChoosyCatalog:
-    """The real catalog, which does not take commits of one operation."""
+class ChoosyCoordinator:
+    """The real coordinator, which does not take commits of one operation."""
 
-    def __init__(self, catalog: SqlCatalog, operation: str) -> None:
-        self._catalog, self._operation = catalog, operation
+    def __init__(self, coordinator: CommitCoordinator, operation: str) -> None:
+        self._coordinator, self._operation = coordinator, operation
         self.proposals: list[CommitProposal] = []
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._catalog, name)
+        return getattr(self._coordinator, name)
 
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
         self.proposals.append(proposal)
         if proposal.summary.operation == self._operation:
             raise CommitRejectedError(f"{self._operation} needs an owner of the table.")
-        return self._catalog.commit(table_id, proposal)
+        return self._coordinator.commit(table_id, proposal)
 
 
 @pytest.fixture
 def choosy(client: DeltaClient, catalog: SqlCatalog, store: MemoryStore) -> Iterator[DeltaClient]:
-    wrapped: Any = ChoosyCatalog(catalog, "SET TBLPROPERTIES")
+    wrapped: Any = CatalogWith(catalog, coordinator=ChoosyCoordinator(catalog.coordinator, "SET TBLPROPERTIES"))
     choosy = DeltaClient(wrapped, stores=Stores({"memory": store}), now_ms=client.now_ms)
     yield choosy
     choosy.close()
@@ -127,7 +129,7 @@ def test_what_the_catalog_does_not_want_is_proposed_once_and_is_no_conflict(
     with pytest.raises(CommitRejectedError, match="needs an owner") as caught:
         transaction.commit()
     assert not isinstance(caught.value, CommitConflictError)
-    assert len(choosy.catalog.proposals) == 1
+    assert len(choosy.coordinator.proposals) == 1
     assert table.snapshot().version == 0
     assert _start(table, _file("a")).commit().version == 1
     assert table.snapshot().metadata.description is None
@@ -159,14 +161,14 @@ def test_a_proposal_is_ratified_or_rejected_for_good(
         summary=summaries[committed.version],
     )
     for _ in range(2):
-        assert isinstance(client.catalog.commit(table.table_id, proposal), VersionTaken)
+        assert isinstance(client.coordinator.commit(table.table_id, proposal), VersionTaken)
     again = replace(
         proposal,
         file_name=ratified.rpartition("/")[2],
         file_size=len(before),
         summary=summaries[won.version],
     )
-    answer = client.catalog.commit(table.table_id, again)
+    answer = client.coordinator.commit(table.table_id, again)
     assert (answer.version, answer.repeated) == (won.version, True)
     assert store.read(f"{table.location}/_delta_log/{won.version:020d}.json") == before
     assert table.snapshot().version == committed.version
@@ -193,18 +195,18 @@ def test_the_backoff_grows_to_a_bound_for_any_number_of_retries() -> None:
     assert bounds == [0.5, 1.0, 2.0, 3.0, 3.0, 3.0]
 
 
-class BusyCatalog:
-    """The real catalog; before each proposal of the test's client another client commits."""
+class BusyCoordinator:
+    """The real coordinator; before each proposal of the test's client another client commits."""
 
-    def __init__(self, catalog: SqlCatalog, meanwhile: Callable[[], object]) -> None:
-        self._catalog, self._meanwhile = catalog, meanwhile
+    def __init__(self, coordinator: CommitCoordinator, meanwhile: Callable[[], object]) -> None:
+        self._coordinator, self._meanwhile = coordinator, meanwhile
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._catalog, name)
+        return getattr(self._coordinator, name)
 
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
         self._meanwhile()
-        return self._catalog.commit(table_id, proposal)
+        return self._coordinator.commit(table_id, proposal)
 
 
 def test_the_last_attempt_names_every_winner(
@@ -218,7 +220,7 @@ def test_the_last_attempt_names_every_winner(
         for _ in range(2):
             winners.append(_start(table, _file(f"w{len(winners)}")).commit())
 
-    busy: Any = BusyCatalog(catalog, append)
+    busy: Any = CatalogWith(catalog, coordinator=BusyCoordinator(catalog.coordinator, append))
     settings = ClientSettings(max_commit_attempts=3, retry_initial_seconds=0.0001)
     other = DeltaClient(busy, stores=Stores({"memory": store}), settings=settings, now_ms=client.now_ms)
     with pytest.raises(CommitRetriesExceededError, match="tried 3 times and nothing was committed") as caught:
@@ -231,18 +233,15 @@ def test_the_last_attempt_names_every_winner(
 
 
 class RowOfWriters:
-    """The real catalog; records requests for the commit lock and proposals."""
+    """The real coordinator; records requests for the commit lock and proposals."""
 
-    def __init__(self, catalog: SqlCatalog) -> None:
-        self._catalog = catalog
+    def __init__(self, coordinator: CommitCoordinator) -> None:
+        self._coordinator = coordinator
         self.calls: list[str] = []
         self.grants_lock = True
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._catalog, name)
-
-    def close(self) -> None:
-        """It is the test's."""
+        return getattr(self._coordinator, name)
 
     @contextmanager
     def commit_lock(self, table_id: str, *, seconds: float) -> Iterator[bool]:
@@ -251,7 +250,7 @@ class RowOfWriters:
         self.calls.append("end")
 
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
-        outcome = self._catalog.commit(table_id, proposal)
+        outcome = self._coordinator.commit(table_id, proposal)
         self.calls.append(type(outcome).__name__)
         return outcome
 
@@ -261,10 +260,11 @@ def test_contended_writers_wait_for_the_commit_lock_and_refresh_first(
 ) -> None:
     """OCC-15."""
     table = new_table()
-    row: Any = RowOfWriters(catalog)
+    row = RowOfWriters(catalog.coordinator)
+    shared: Any = CatalogWith(catalog, coordinator=row, close=lambda: None)
     stores = Stores({"memory": store})
     settings = ClientSettings(retry_initial_seconds=0.0001)
-    with closing(DeltaClient(row, stores=stores, settings=settings, now_ms=client.now_ms)) as other:
+    with closing(DeltaClient(shared, stores=stores, settings=settings, now_ms=client.now_ms)) as other:
         mine = other.table("main.test.t")
         _start(mine, _file("alone")).commit()
         assert row.calls == ["Ratified"]
@@ -279,7 +279,7 @@ def test_contended_writers_wait_for_the_commit_lock_and_refresh_first(
         assert last.commit().retries == 1
         assert row.calls[8:] == ["lock", "VersionTaken", "end", "lock", "Ratified", "end"]
     without_lock = replace(settings, commit_lock_seconds=0)
-    with closing(DeltaClient(row, stores=stores, settings=without_lock, now_ms=client.now_ms)) as other:
+    with closing(DeltaClient(shared, stores=stores, settings=without_lock, now_ms=client.now_ms)) as other:
         later_one = _start(other.table("main.test.t"), _file("later_one"))
         _start(table, _file("theirs-3")).commit()
         assert later_one.commit().retries == 1
@@ -287,20 +287,20 @@ def test_contended_writers_wait_for_the_commit_lock_and_refresh_first(
     assert table.snapshot().num_files == 8
 
 
-class MuteCatalog:
-    """The real catalog, whose answers are lost from the first proposal on that it takes."""
+class MuteCoordinator:
+    """The real coordinator, whose answers are lost from the first proposal on that it takes."""
 
-    def __init__(self, catalog: SqlCatalog) -> None:
-        self._catalog = catalog
+    def __init__(self, coordinator: CommitCoordinator) -> None:
+        self._coordinator = coordinator
         self.mute = False
 
     def __getattr__(self, name: str) -> Any:
         if self.mute:
             raise CatalogUnavailableError("no answer")
-        return getattr(self._catalog, name)
+        return getattr(self._coordinator, name)
 
     def commit(self, table_id: str, proposal: CommitProposal) -> CommitOutcome:
-        self._catalog.commit(table_id, proposal)
+        self._coordinator.commit(table_id, proposal)
         self.mute = True
         raise CatalogUnavailableError("no answer")
 
@@ -310,9 +310,10 @@ def test_an_unknown_outcome_says_what_to_look_for(
 ) -> None:
     """CM-W4, CM-W5."""
     table = new_table()
-    mute: Any = MuteCatalog(catalog)
+    mute = MuteCoordinator(catalog.coordinator)
+    muted: Any = CatalogWith(catalog, coordinator=mute)
     settings = ClientSettings(max_resolve_attempts=2, retry_initial_seconds=0.0001)
-    other = DeltaClient(mute, stores=Stores({"memory": store}), settings=settings, now_ms=client.now_ms)
+    other = DeltaClient(muted, stores=Stores({"memory": store}), settings=settings, now_ms=client.now_ms)
     transaction = _start(other.table("main.test.t"), _file("mine"))
     with pytest.raises(CommitStateUnknownError) as caught:
         transaction.commit()
@@ -454,7 +455,7 @@ def _foreign_commit(client: DeltaClient, store: MemoryStore, table: Table, *acti
     proposal = CommitProposal(
         version=version, file_name=name, file_size=len(data), file_modification_time=time, summary=summary
     )
-    assert isinstance(client.catalog.commit(table.table_id, proposal), Ratified)
+    assert isinstance(client.coordinator.commit(table.table_id, proposal), Ratified)
 
 
 @pytest.mark.parametrize(

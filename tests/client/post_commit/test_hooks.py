@@ -125,7 +125,7 @@ def test_a_failed_publication_is_retried_without_another_commit(lake: Lake, mode
     until(lambda: tries(lake) >= 4)
     assert FIRST_FILE not in lake.files(table)
     lake.store.fails = lambda method, location: None
-    until(lambda: lake.sql_catalog.get_ratified_commits(table.table_id).published_version == 1)
+    until(lambda: lake.sql_catalog.coordinator.get_ratified_commits(table.table_id).published_version == 1)
     assert FIRST_FILE in lake.files(table)
     assert lake.append(table).version == 2
     assert doctor(table).healthy
@@ -140,9 +140,9 @@ def test_the_published_version_is_reported_again_after_an_outage(lake: Lake, mod
     lake.catalog.fails = lambda method, _: away if method == "set_published_version" else None
     assert lake.append(table).version == 1
     until(lambda: sum(method == "set_published_version" for method, _ in lake.catalog.calls) >= 3)
-    assert lake.sql_catalog.get_ratified_commits(table.table_id).published_version == 0
+    assert lake.sql_catalog.coordinator.get_ratified_commits(table.table_id).published_version == 0
     lake.catalog.fails = lambda method, _: None
-    until(lambda: lake.sql_catalog.get_ratified_commits(table.table_id).published_version == 1)
+    until(lambda: lake.sql_catalog.coordinator.get_ratified_commits(table.table_id).published_version == 1)
 
 
 def test_checksums_wait_for_the_permission_of_the_catalog(lake: Lake) -> None:
@@ -287,7 +287,7 @@ def test_a_close_tries_once_and_leaves_the_rest_to_the_next_client(
     other = lake.reopened()
     assert lake.append(other.table("main.test.t")).version == 2
     other.wait_for_background()
-    assert lake.sql_catalog.get_ratified_commits(table.table_id).published_version == 2
+    assert lake.sql_catalog.coordinator.get_ratified_commits(table.table_id).published_version == 2
 
 
 class Failing:

@@ -65,9 +65,9 @@ def reopened(catalog: SqlCatalog, store: MemoryStore, table: Table) -> Table:
 
 
 def test_the_catalog_keeps_the_digest_of_every_commit(catalog: SqlCatalog, store: MemoryStore, grown: Table) -> None:
-    digests = catalog.commit_digests(grown.table_id, start=0, end=9)
+    digests = catalog.coordinator.commit_digests(grown.table_id, start=0, end=9)
     assert digests == {v: hashlib.sha256(store.read(published(grown, v))).hexdigest() for v in range(6)}
-    assert catalog.commit_digests(grown.table_id, start=2, end=3) == {v: digests[v] for v in (2, 3)}
+    assert catalog.coordinator.commit_digests(grown.table_id, start=2, end=3) == {v: digests[v] for v in (2, 3)}
 
 
 @pytest.mark.parametrize("harm", ["altered", "cut", "missing"])
@@ -126,7 +126,7 @@ def test_an_altered_staged_file_is_never_published(
 ) -> None:
     table = new_table()
     append(table)
-    (commit,) = catalog.commit_records(table.table_id, start=1, end=1)
+    (commit,) = catalog.coordinator.commit_records(table.table_id, start=1, end=1)
     store.delete(published(table, 1))
     alter(store, f"{table.location}/_delta_log/_staged_commits/{commit.file_name}")
     with pytest.raises(CorruptLogError, match="other bytes than"):

@@ -121,7 +121,7 @@ def test_what_is_taken_back_is_listed_and_the_original_is_set_aside(lake: Lake) 
     table = lake.new_table()
     lake.append(table, "old.parquet")
     version = ratify_unreadable(lake, table, BY_NAME["add.path above the table"], good=(line_of("remove"),))
-    (record,) = lake.catalog.commit_records(table.table_id, start=version, end=version)
+    (record,) = lake.catalog.coordinator.commit_records(table.table_id, start=version, end=version)
     original = lake.memory.read(f"{table.location}/_delta_log/_staged_commits/{record.file_name}")
     lake.client.wait_for_background()
     before = {status.location for status in lake.memory.list_recursive(table.location)}

@@ -119,7 +119,7 @@ def test_a_staged_file_whose_published_copy_differs_is_kept(lake: Lake, table: T
     orphan(lake, table, 1)
     lake.clock.pass_days(2)
     lake.memory.write(f"{table.location}/_delta_log/{1:020d}.json", b"{}\n")
-    (accepted,) = lake.catalog.commit_records(table.table_id, start=1, end=1)
+    (accepted,) = lake.catalog.coordinator.commit_records(table.table_id, start=1, end=1)
     clean_staged_commits(table)
     assert lake.files(table, STAGED) == {accepted.file_name}
 

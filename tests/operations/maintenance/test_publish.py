@@ -26,7 +26,9 @@ def test_publish_copies_every_pending_commit_byte_for_byte(lake: Lake) -> None:
     """CM-P1, CM-P2"""
     table, names = unpublished(lake)
     assert not lake.files(table, "_delta_log") & set(names)
-    staged = {row.version: row.file_name for row in lake.catalog.get_ratified_commits(table.table_id).commits}
+    staged = {
+        row.version: row.file_name for row in lake.catalog.coordinator.get_ratified_commits(table.table_id).commits
+    }
     result = publish(table)
     assert (result.published_version, result.published, result.num_commits) == (3, (1, 2, 3), 3)
     for version, file_name in staged.items():
@@ -50,19 +52,19 @@ def test_a_failing_publication_stops_those_after_it(lake: Lake) -> None:
     with pytest.raises(StorageError):
         publish(table)
     assert lake.files(table, "_delta_log") & set(names) == {names[0]}
-    assert lake.catalog.get_ratified_commits(table.table_id).published_version == 1
+    assert lake.catalog.coordinator.get_ratified_commits(table.table_id).published_version == 1
 
 
 def test_a_file_that_is_not_the_ratified_commit_stops_publication(lake: Lake) -> None:
     """CM-P1, CM-P2: another client may have published later versions without a check of this one."""
     table, names = unpublished(lake, commits=5)
     log = f"{table.location}/_delta_log"
-    for commit in lake.catalog.get_ratified_commits(table.table_id).commits:
+    for commit in lake.catalog.coordinator.get_ratified_commits(table.table_id).commits:
         content = lake.memory.read(f"{log}/_staged_commits/{commit.file_name}")
         lake.memory.write_if_absent(f"{log}/{names[commit.version - 1]}", b"{}\n" if commit.version == 3 else content)
     with pytest.raises(CorruptLogError, match="version 3 was published and is not what the catalog ratified"):
         publish(table)
-    assert lake.catalog.get_ratified_commits(table.table_id).published_version == 2
+    assert lake.catalog.coordinator.get_ratified_commits(table.table_id).published_version == 2
     assert lake.reopened().table("main.test.t").snapshot().num_files == table.snapshot().num_files
 
 
@@ -70,7 +72,7 @@ def test_a_published_file_that_was_deleted_is_published_again(lake: Lake) -> Non
     """CM-P2, CM-P3"""
     table, names = unpublished(lake, commits=5)
     log = f"{table.location}/_delta_log"
-    for commit in lake.catalog.get_ratified_commits(table.table_id).commits:
+    for commit in lake.catalog.coordinator.get_ratified_commits(table.table_id).commits:
         if commit.version != 2:
             content = lake.memory.read(f"{log}/_staged_commits/{commit.file_name}")
             lake.memory.write_if_absent(f"{log}/{names[commit.version - 1]}", content)
@@ -88,7 +90,7 @@ def test_publishing_needs_no_permission(lake: Lake) -> None:
 def test_a_staged_file_that_another_publisher_cleaned_is_not_an_error(lake: Lake) -> None:
     """CM-P5"""
     table, _ = unpublished(lake, commits=1)
-    (commit,) = lake.catalog.get_ratified_commits(table.table_id).commits
+    (commit,) = lake.catalog.coordinator.get_ratified_commits(table.table_id).commits
     staged = f"{table.location}/_delta_log/_staged_commits/{commit.file_name}"
     data = lake.memory.read(staged)
 
@@ -96,7 +98,7 @@ def test_a_staged_file_that_another_publisher_cleaned_is_not_an_error(lake: Lake
         if method == "read" and location == staged:
             lake.store.fails = lambda method, location: None
             lake.memory.write_if_absent(f"{table.location}/_delta_log/{1:020d}.json", data)
-            lake.catalog.set_published_version(table.table_id, 1)
+            lake.catalog.coordinator.set_published_version(table.table_id, 1)
             lake.memory.delete(staged)
 
     lake.store.fails = overtake
@@ -115,7 +117,7 @@ def test_a_foreign_file_under_the_name_of_a_commit_is_not_read_as_the_commit(lak
     place = f"{table.location}/_delta_log/{version:020d}.json"
     lake.memory.write_if_absent(place, b'{"commitInfo":{"timestamp":1,"operation":"WRITE"}}\n')
     lake.append(table)
-    assert lake.catalog.get_ratified_commits(table.table_id).published_version == backlog
+    assert lake.catalog.coordinator.get_ratified_commits(table.table_id).published_version == backlog
     assert lake.reopened().table(table.identifier).snapshot().num_files == version
     with pytest.raises(CorruptLogError, match="by its path"):
         publish(table)
@@ -126,7 +128,9 @@ def test_a_foreign_file_under_the_name_of_a_commit_is_not_read_as_the_commit(lak
 
 def test_the_error_for_a_missing_staged_file_names_table_and_remedy(lake: Lake) -> None:
     table, names = unpublished(lake)
-    staged = {row.version: row.file_name for row in lake.catalog.get_ratified_commits(table.table_id).commits}
+    staged = {
+        row.version: row.file_name for row in lake.catalog.coordinator.get_ratified_commits(table.table_id).commits
+    }
     lake.memory.delete(f"{table.location}/_delta_log/_staged_commits/{staged[2]}")
     with pytest.raises(CorruptLogError, match=rf"main.test.t cannot be published: .*{staged[2]}.*Restore that file"):
         publish(table)

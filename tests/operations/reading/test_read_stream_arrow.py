@@ -553,7 +553,7 @@ def test_staged_inline_and_created_commits_are_streamed_alike(lake: Lake) -> Non
     for number, policy in ((2, "inline"), (3, "staged"), (4, "inline")):
         set_commit_policy(table, CommitPolicy.parse(policy))
         append(lake, table, number)
-    known = lake.catalog.get_ratified_commits(table.table_id).commits
+    known = lake.catalog.coordinator.get_ratified_commits(table.table_id).commits
     assert [commit.content is None for commit in known] == [True, False, True, False]
     again = lake.reopened().table("main.test.t")
     streams += [stream_of(again, max_files=2), stream_of(again, starting_version=0)]

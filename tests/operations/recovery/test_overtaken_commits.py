@@ -40,7 +40,7 @@ def overtaken(lake: Lake, tmp_path: Path) -> tuple[Table, str]:
     lake.client.wait_for_background()
     lake.store.fails = lambda method, argument: None
     (staged,) = [name for name in lake.files(table, "_delta_log/_staged_commits") if name.startswith(f"{3:020d}.")]
-    (record,) = lake.catalog.commit_records(table.table_id, start=3, end=3)
+    (record,) = lake.catalog.coordinator.commit_records(table.table_id, start=3, end=3)
     location = f"{table.location}/_delta_log/{3:020d}.crc"
     if f"_delta_log/{3:020d}.crc" not in lake.files(table):
         value = version_checksum.build_checksum(

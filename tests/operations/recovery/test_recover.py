@@ -81,7 +81,7 @@ def test_published_commits_above_the_catalog_are_planned_and_taken_in(lake: Lake
     assert paths(lake.client.table(NAME)) == [f"new-{n}.parquet" for n in range(3)] + [
         f"old-{n}.parquet" for n in range(2)
     ]
-    records = lake.catalog.commit_records(table.table_id, start=3, end=5)
+    records = lake.catalog.coordinator.commit_records(table.table_id, start=3, end=5)
     assert all(record.sha256 for record in records)
     assert plan_of(lake).is_sound and explain(plan_of(lake)) == (f"{NAME}: catalog and storage agree up to version 5.",)
     assert apply(lake).taken == ()
@@ -157,7 +157,7 @@ def test_what_does_not_continue_the_table_is_not_taken_in(lake: Lake, tmp_path: 
     table = ahead(lake, tmp_path)
     lake.client.wait_for_background()
     good = lake.memory.read(log(table, 3))
-    known = lake.catalog.commit_records(table.table_id, start=1, end=1)[0].txn_id
+    known = lake.catalog.coordinator.commit_records(table.table_id, start=1, end=1)[0].txn_id
     for changes, why in (
         ({"inCommitTimestamp": 1}, "not later"),
         ({"txnId": known}, "another commit of the table has the same txnId"),
@@ -302,7 +302,7 @@ def test_forked_histories_are_explained_and_nothing_is_done(lake: Lake, tmp_path
 
 def test_the_history_of_storage_is_kept_and_the_catalogs_is_set_aside(lake: Lake, tmp_path: Path) -> None:
     table = forked(lake, tmp_path)
-    own = lake.catalog.get_ratified_commits(table.table_id).commits
+    own = lake.catalog.coordinator.get_ratified_commits(table.table_id).commits
     result = apply(lake, keep=KeptHistory.STORAGE)
     assert (result.taken, result.latest_version) == ((3, 4, 5), 5)
     assert paths(lake.client.table(NAME)) == [f"new-{n}.parquet" for n in range(3)] + [
@@ -324,7 +324,7 @@ def test_the_history_of_the_catalog_is_kept_and_storages_is_set_aside(lake: Lake
     assert paths(lake.client.table(NAME)) == [f"fork-{n}.parquet" for n in range(2)] + [
         f"old-{n}.parquet" for n in range(2)
     ]
-    assert lake.catalog.get_ratified_commits(table.table_id).published_version == 4
+    assert lake.catalog.coordinator.get_ratified_commits(table.table_id).published_version == 4
     assert f"{5:020d}.json" not in lake.files(table, "_delta_log")
     assert plan_of(lake).is_sound and plan_of(lake).staged == ()
     assert lake.append(lake.client.table(NAME)).version == 5
@@ -454,7 +454,7 @@ def test_a_recovery_that_was_interrupted_anywhere_is_ended_by_the_next(
         directory.mkdir()
         lake = Lake(directory)
         table = forked(lake, directory)
-        own = lake.catalog.get_ratified_commits(table.table_id).commits
+        own = lake.catalog.coordinator.get_ratified_commits(table.table_id).commits
         staged = f"{table.location}/_delta_log/_staged_commits"
         of_catalog = {lake.memory.read(f"{staged}/{commit.file_name}") for commit in own}
         of_storage = {lake.memory.read(log(table, version)) for version in (3, 4, 5)}

@@ -116,11 +116,11 @@ def test_commits_made_after_such_a_restore_are_the_other_history(
 ) -> None:
     table = cleaned(lake, tmp_path)
     ratify_append(lake, table, "fork.parquet")
-    (own,) = lake.catalog.commit_records(table.table_id, start=4, end=4)
+    (own,) = lake.catalog.coordinator.commit_records(table.table_id, start=4, end=4)
     if is_published:
         staged = lake.memory.read(f"{table.location}/_delta_log/_staged_commits/{own.file_name}")
         lake.memory.write(log(table, 4), staged)
-        lake.catalog.set_published_version(table.table_id, 4)
+        lake.catalog.coordinator.set_published_version(table.table_id, 4)
     plan = plan_of(lake)
     assert plan.problem is None and plan.needs_decision
     assert (plan.common_version, [commit.txn_id for commit in plan.in_catalog]) == (3, [own.txn_id])

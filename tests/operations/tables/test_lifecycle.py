@@ -146,7 +146,7 @@ def test_a_handle_to_a_dropped_table_cannot_write_to_its_successor(lake: Lake) -
         with pytest.raises(TableNotFoundError):
             stale()
     with pytest.raises(CmDeltaError):
-        lake.catalog.set_published_version(old.table_id, 1)
+        lake.catalog.coordinator.set_published_version(old.table_id, 1)
     drop_table(lake.client, identifier=NAME, table_id=old.table_id)
     assert (lake.client.table(NAME).table_id, lake.files(new)) == (new.table_id, before)
 

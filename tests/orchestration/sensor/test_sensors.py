@@ -448,7 +448,7 @@ def test_thousands_of_new_commits_are_reported_in_batches_each_once(catalog, ins
         proposal = CommitProposal(
             version=version, file_name=file_name, file_size=1, file_modification_time=1, summary=summary
         )
-        assert isinstance(catalog.client.catalog.commit(table.table_id, proposal), Ratified)
+        assert isinstance(catalog.client.coordinator.commit(table.table_id, proposal), Ratified)
     ticker = Ticker(sensor_of(batch_size=number // 10), catalog, instance)
     reported = []
     for _ in range(11):

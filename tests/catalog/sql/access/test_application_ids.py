@@ -20,7 +20,7 @@ def test_a_dropped_table_keeps_its_application_ids_until_it_is_purged(catalog_ur
     with SqlCatalog(catalog_url, warehouse="memory://w") as catalog:
         table_id, other_id = create(catalog).table_id, create(catalog, OTHER).table_id
         for table in (table_id, other_id):
-            assert isinstance(catalog.commit(table, commit_of(1, txn("job"))), Ratified)
+            assert isinstance(catalog.coordinator.commit(table, commit_of(1, txn("job"))), Ratified)
         catalog.registry.drop_table(NAME)
         assert _rows(catalog) == {(table_id, "job"), (other_id, "job")}
         catalog.registry.begin_purge(table_id, min_age_ms=0)
@@ -40,6 +40,6 @@ def test_an_application_id_that_no_principal_set_is_everybodys(sqlite_url: str, 
             if version == 4:
                 catalog.acting_as("owner").access.enable_grants()
                 catalog.acting_as("owner").access.grant([Privilege.APPEND], "main", "public")
-            assert isinstance(client.commit(table_id, commit_of(version, txn(app_id))), Ratified)
+            assert isinstance(client.coordinator.commit(table_id, commit_of(version, txn(app_id))), Ratified)
             (entry,) = catalog.application_ids.application_ids(table_id)
             assert (entry.app_id, entry.principal) == (app_id, principal)

@@ -23,12 +23,12 @@ def test_calls_of_many_principals_share_the_connections(catalog_url: str) -> Non
         ana.access.enable_grants()
         ana.access.grant([Privilege.APPEND], str(NAME), "bob")
         assert [one.access.whoami().principal for one in (ana, bob, eve)] == ["ana", "bob", "eve"]
-        assert isinstance(bob.commit(table_id, commit_of(1, ADD)), Ratified)
+        assert isinstance(bob.coordinator.commit(table_id, commit_of(1, ADD)), Ratified)
         with pytest.raises(OperationRefusedError, match="the principal eve"):
             eve.registry.load_table(NAME)
         with pytest.raises(CommitRefusedError, match="the principal bob"):
-            bob.commit(table_id, commit_of(2, REMOVE))
-        assert isinstance(ana.commit(table_id, commit_of(2, REMOVE)), Ratified)
+            bob.coordinator.commit(table_id, commit_of(2, REMOVE))
+        assert isinstance(ana.coordinator.commit(table_id, commit_of(2, REMOVE)), Ratified)
         refused = [one.principal for one in ana.audit_log.audit() if one.outcome is AuditOutcome.REFUSED]
         assert refused == ["eve", "bob"]
         assert [entry.principal for entry in ana.feed.feed(after=0, limit=9)] == ["ana", "bob", "ana"]
@@ -48,7 +48,9 @@ def test_concurrent_calls_have_their_own_principals(catalog_url: str) -> None:
         def work(number: int) -> list[str | None]:
             found = []
             for version in range(1, 6):
-                assert isinstance(clients[number].commit(tables[number].table_id, commit_of(version, ADD)), Ratified)
+                assert isinstance(
+                    clients[number].coordinator.commit(tables[number].table_id, commit_of(version, ADD)), Ratified
+                )
                 found.append(clients[number].access.whoami().principal)
             return found
 

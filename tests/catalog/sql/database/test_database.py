@@ -234,17 +234,17 @@ def test_commit_locks_use_no_connection_if_few_connections_are_left(
         with SqlCatalog(url, warehouse="memory://w") as catalog:
             catalog.registry.list_tables()
             execute(postgres_server, f"ALTER {limited} {role if limited == 'ROLE' else database} CONNECTION LIMIT 3")
-            with catalog.commit_lock("a table", seconds=5) as acquired:
+            with catalog.coordinator.commit_lock("a table", seconds=5) as acquired:
                 assert not acquired
             count = f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{role}'"
             # The server closes a connection with a delay.
             until(lambda: catalog._database.read(lambda connection: connection.scalar(sa.text(count))) <= 1)
             execute(postgres_server, f"ALTER {limited} {role if limited == 'ROLE' else database} CONNECTION LIMIT 4")
-            with catalog.commit_lock("a table", seconds=5) as acquired:
+            with catalog.coordinator.commit_lock("a table", seconds=5) as acquired:
                 assert not acquired, "no retry for some seconds"
         with SqlCatalog(url, warehouse="memory://w") as catalog:
             catalog.registry.list_tables()
-            with catalog.commit_lock("a table", seconds=5) as acquired:
+            with catalog.coordinator.commit_lock("a table", seconds=5) as acquired:
                 assert acquired
     finally:
         execute(postgres_server, f"ALTER DATABASE {database} OWNER TO CURRENT_USER")

@@ -71,7 +71,7 @@ def test_a_catalog_of_release_0_1_keeps_its_tables_rules_and_feed(catalog_url: s
             (7, "main.sales.old", 0),
             (8, "Lake.Sales.renamed", 0),
         ]
-        assert isinstance(catalog.commit(orders.table_id, proposal(3)), Ratified)
+        assert isinstance(catalog.coordinator.commit(orders.table_id, proposal(3)), Ratified)
         assert [(entry.position, entry.version) for entry in catalog.feed.feed(after=8, limit=9)] == [(9, 3)]
         assert catalog.registry.undrop_table(catalog.registry.inactive_tables()[0].table_id).identifier.table == "old"
 
@@ -95,7 +95,7 @@ def test_a_catalog_of_revision_0013_keeps_its_tables_grants_rules_approvals_and_
         assert [waiting.state for waiting in catalog.approvals.approvals()] == [ApprovalState.PENDING]
         assert [entry.version for entry in catalog.feed.feed(after=0, limit=99)] == [0, 0, 1, 1, 2]
         orders = catalog.registry.load_table(NAME).table_id
-        assert isinstance(catalog.acting_as("load_orders").commit(orders, commit_of(3, ADD)), Ratified)
+        assert isinstance(catalog.acting_as("load_orders").coordinator.commit(orders, commit_of(3, ADD)), Ratified)
         lease = catalog.leases.acquire_maintenance_lease(
             orders, MaintenanceKind.CHECKPOINT, owner="x", duration_ms=1000
         )

@@ -57,7 +57,9 @@ def test_no_commit_lock_is_acquired_through_a_pooler(pooler: str) -> None:
     """OCC-15: waiting writers would use the sessions of which the holder needs one."""
     with SqlCatalog(pooler, warehouse="memory://w") as catalog:
         catalog.registry.list_tables()
-        with catalog.commit_lock("a table", seconds=3600) as acquired:  # Longer than the timeout of the test.
+        with catalog.coordinator.commit_lock(
+            "a table", seconds=3600
+        ) as acquired:  # Longer than the timeout of the test.
             assert not acquired
 
 

@@ -150,8 +150,8 @@ def test_a_feed_without_its_counter_refuses_commits(kind: str, request: pytest.F
         table = create(catalog).table_id
         catalog._database.write(lambda connection: connection.execute(sa.delete(FEED_COUNTER)))
         with pytest.raises(CatalogError, match="lost its counter"):
-            catalog.commit(table, inline(1))
-        assert catalog.get_ratified_commits(table).latest_version == 0
+            catalog.coordinator.commit(table, inline(1))
+        assert catalog.coordinator.get_ratified_commits(table).latest_version == 0
 
 
 def test_a_statement_does_not_run_outside_of_its_rolled_back_transaction(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_an_open_transaction_delays_only_its_own_entry(catalog: SqlCatalog) -> N
     with open_transaction(catalog) as paused:
         ratify(paused, first, 1)
         for version in (1, 2):
-            catalog.commit(second, proposal(version))
+            catalog.coordinator.commit(second, proposal(version))
         assert seen(catalog, start) == [(second, 1), (second, 2)]
         position = catalog.feed.latest_feed_position()
     assert seen(catalog, position) == [(first, 1)]
@@ -66,7 +66,7 @@ def test_a_rolled_back_transaction_leaves_no_entry(catalog: SqlCatalog) -> None:
     with catalog._database.shared._ready()[1].connect() as connection:
         ratify(connection, table, 1)
         connection.rollback()
-    catalog.commit(table, proposal(1))
+    catalog.coordinator.commit(table, proposal(1))
     assert seen(catalog) == [(table, 0), (table, 1)]
 
 
@@ -77,7 +77,7 @@ def test_an_idle_transaction_of_another_database_does_not_delay_the_feed(
     engine = sa.create_engine(postgres_server, poolclass=sa.pool.NullPool)
     with engine.connect() as idle:
         idle.execute(sa.text("SELECT pg_current_xact_id()"))  # Has a transaction id, and stays open.
-        catalog.commit(table, proposal(1))
+        catalog.coordinator.commit(table, proposal(1))
         assert seen(catalog) == [(table, 0), (table, 1)]
         idle.rollback()
 
@@ -96,7 +96,7 @@ def test_two_readers_that_place_entries_agree_on_positions(catalog: SqlCatalog, 
     with ThreadPoolExecutor(readers) as threads:
         for version in range(1, 6):
             for table in tables:
-                catalog.commit(table, proposal(version))
+                catalog.coordinator.commit(table, proposal(version))
             found = list(threads.map(read, range(readers)))
             assert all(one == found[0] for one in found)
             assert [position for position, _, _ in found[0]] == list(range(1, len(found[0]) + 1))
@@ -114,7 +114,7 @@ def test_readers_miss_nothing_while_transactions_stay_open_and_roll_back(catalog
         version = 1
         while version <= commits_each:
             if draw.random() < 0.5:
-                catalog.commit(tables[number], proposal(version))
+                catalog.coordinator.commit(tables[number], proposal(version))
                 version += 1
                 continue
             with catalog._database.shared._ready()[1].connect() as connection:

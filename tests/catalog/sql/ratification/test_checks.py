@@ -36,7 +36,7 @@ def test_rules_hold_for_a_proposal_that_waits_for_a_rename(postgres_url: str) ->
             first.execute("SELECT 1 FROM cm_delta_tables FOR UPDATE")
             renamed = threads.submit(one.registry.rename_table, table_id, OTHER)
             wait_until_waiting(observer, 1)
-            committed = threads.submit(other.commit, table_id, with_actions(1, removes=1))
+            committed = threads.submit(other.coordinator.commit, table_id, with_actions(1, removes=1))
             wait_until_waiting(observer, 2)
         assert renamed.result().identifier == OTHER
         with pytest.raises(CommitRefusedError, match=f"append_only.*{OTHER}"):

@@ -106,24 +106,26 @@ def test_a_commit_is_two_round_trips(catalog: SqlCatalog) -> None:
     """CM-C1: one transaction; its COMMIT and BEGIN are no round trips of their own, with rules and grants neither."""
     table = create(catalog).table_id
     with sent_by(catalog) as sent:
-        assert catalog.commit(table, inline(1)) == Ratified(version=1, latest_version=1, published_version=0)
+        assert catalog.coordinator.commit(table, inline(1)) == Ratified(
+            version=1, latest_version=1, published_version=0
+        )
     assert (sent.round_trips, sent.statements[0], sent.statements[-1]) == (2, "BEGIN", "COMMIT")
     with sent_by(catalog) as sent:
-        assert catalog.commit(table, replace(inline(2), published_version=1)) == Ratified(
+        assert catalog.coordinator.commit(table, replace(inline(2), published_version=1)) == Ratified(
             version=2, latest_version=2, published_version=1
         )
     assert sent.round_trips == 2
-    answer = catalog.get_ratified_commits(table)
+    answer = catalog.coordinator.get_ratified_commits(table)
     assert [commit.version for commit in answer.commits] == [2]
     assert (answer.latest_version, answer.latest_data_version) == (2, 2)
     assert [entry.position for entry in catalog.feed.feed(after=0, limit=10)] == [1, 2, 3]
     catalog.commit_rules.set_commit_rule(CommitRule(scope=str(NAME), name="keep", kind=CommitRuleKind.APPEND_ONLY))
     catalog.access.enable_grants()
     with sent_by(catalog) as sent:
-        assert isinstance(catalog.commit(table, commit_of(3, ADD)), Ratified)
+        assert isinstance(catalog.coordinator.commit(table, commit_of(3, ADD)), Ratified)
     assert sent.round_trips == 2
     with pytest.raises(CommitRefusedError, match="append_only"):
-        catalog.commit(table, commit_of(4, REMOVE))
+        catalog.coordinator.commit(table, commit_of(4, REMOVE))
 
 
 def test_a_commit_with_application_ids_is_two_round_trips(catalog: SqlCatalog) -> None:
@@ -132,12 +134,12 @@ def test_a_commit_with_application_ids_is_two_round_trips(catalog: SqlCatalog) -
     two = {"txn": {"appId": "second", "version": 1}}
     for version, (client, transactions) in enumerate(((catalog, [TXN]), (ana, [TXN]), (catalog, [TXN, two])), 1):
         with sent_by(catalog) as sent:
-            assert isinstance(client.commit(table, commit_of(version, ADD, *transactions)), Ratified)
+            assert isinstance(client.coordinator.commit(table, commit_of(version, ADD, *transactions)), Ratified)
         assert sent.round_trips == 2
     postgres = catalog.access.whoami().principal
     ids = catalog.application_ids.application_ids(table)
     assert [(entry.app_id, entry.principal) for entry in ids] == [("job", postgres), ("second", postgres)]
-    assert isinstance(ana.commit(table, commit_of(3, ADD, TXN)), VersionTaken)
+    assert isinstance(ana.coordinator.commit(table, commit_of(3, ADD, TXN)), VersionTaken)
     assert catalog.application_ids.application_ids(table) == ids
 
 
@@ -149,13 +151,13 @@ def test_commits_to_several_tables_are_two_round_trips(catalog: SqlCatalog) -> N
     names = [TableIdentifier("main", "sales", f"t{number}") for number in range(4)]
     tables = [create(catalog, name).table_id for name in names]
     with sent_by(catalog) as sent:
-        done = catalog.commit_together({table: inline(1) for table in tables})
+        done = catalog.coordinator.commit_together({table: inline(1) for table in tables})
     assert isinstance(done, RatifiedTogether) and len(done.commits) == 4
     assert sent.round_trips == 2
     after, answers = catalog.feed.latest_feed_position(), list[bool]()
     waiting = threading.Thread(target=lambda: answers.append(catalog.events.wait_for_events(after=after, seconds=60)))
     waiting.start()
-    catalog.commit_together({table: inline(2) for table in tables})
+    catalog.coordinator.commit_together({table: inline(2) for table in tables})
     waiting.join()
     assert answers == [True]
     assert [entry.version for entry in catalog.feed.feed(after=after, limit=9)] == [2] * 4
@@ -164,14 +166,14 @@ def test_commits_to_several_tables_are_two_round_trips(catalog: SqlCatalog) -> N
 def test_reads_and_publication_are_as_few_statements_as_without_grants(catalog: SqlCatalog) -> None:
     """Whether grants are enabled is a column of each statement, and not a request of its own."""
     table = create(catalog).table_id
-    catalog.commit(table, inline(1))
+    catalog.coordinator.commit(table, inline(1))
     for read, count in (
         (lambda: catalog.registry.load_table(NAME), 1),
         (lambda: catalog.registry.load_tables([NAME]), 1),
         (lambda: catalog.registry.load_table_by_id(table), 1),
-        (lambda: catalog.get_ratified_commits(table), 1),
-        (lambda: catalog.commit_records(table, start=0, end=1), 1),
-        (lambda: catalog.set_published_version(table, 1), 2),
+        (lambda: catalog.coordinator.get_ratified_commits(table), 1),
+        (lambda: catalog.coordinator.commit_records(table, start=0, end=1), 1),
+        (lambda: catalog.coordinator.set_published_version(table, 1), 2),
     ):
         with sent_by(catalog) as sent:
             read()
@@ -181,16 +183,16 @@ def test_reads_and_publication_are_as_few_statements_as_without_grants(catalog: 
 def test_one_of_several_commits_that_is_late_leaves_none(catalog: SqlCatalog) -> None:
     """CM-C1: nothing of the others is ratified, and the answer says which tables have newer versions."""
     tables = sorted(create(catalog, name).table_id for name in (NAME, OTHER))
-    catalog.commit(tables[1], inline(1))
-    outcome = catalog.commit_together({table: inline(1) for table in tables})
+    catalog.coordinator.commit(tables[1], inline(1))
+    outcome = catalog.coordinator.commit_together({table: inline(1) for table in tables})
     assert isinstance(outcome, RefusedTogether) and list(outcome.refusals) == tables[1:]
-    assert catalog.get_ratified_commits(tables[0]).latest_version == 0
+    assert catalog.coordinator.get_ratified_commits(tables[0]).latest_version == 0
     ruled = CommitRule(scope=str(NAME), name="keep", kind=CommitRuleKind.APPEND_ONLY)
     catalog.commit_rules.set_commit_rule(ruled)
-    versions = {table: catalog.get_ratified_commits(table).latest_version + 1 for table in tables}
+    versions = {table: catalog.coordinator.get_ratified_commits(table).latest_version + 1 for table in tables}
     with pytest.raises(CommitRefusedError, match="append_only"):
-        catalog.commit_together({table: commit_of(version, REMOVE) for table, version in versions.items()})
-    done = catalog.commit_together({table: commit_of(version, ADD) for table, version in versions.items()})
+        catalog.coordinator.commit_together({table: commit_of(version, REMOVE) for table, version in versions.items()})
+    done = catalog.coordinator.commit_together({table: commit_of(version, ADD) for table, version in versions.items()})
     assert isinstance(done, RatifiedTogether)
 
 
@@ -215,17 +217,19 @@ def test_a_lost_answer_to_a_commit_is_an_unknown_outcome(catalog: SqlCatalog, po
         pool = catalog._database.shared._ready()[1]
         sa.event.listen(pool, "checkout", lose)
         with pytest.raises(CatalogUnavailableError, match="whether the change took effect is unknown"):
-            catalog.commit(table, proposed)
+            catalog.coordinator.commit(table, proposed)
         sa.event.remove(pool, "checkout", lose)
-    again = catalog.commit(table, proposed)
+    again = catalog.coordinator.commit(table, proposed)
     assert isinstance(again, Ratified) and catalog.feed.latest_feed_position() == 2
 
 
 def test_a_commit_with_a_definition_is_served_with_it(catalog: SqlCatalog) -> None:
     """CM-C2, CM-C13."""
     table = create(catalog).table_id
-    catalog.commit(table, replace(proposal(1), protocol=Protocol(min_reader_version=3, min_writer_version=7)))
-    assert isinstance(catalog.commit(table, proposal(1)), VersionTaken | Ratified)
+    catalog.coordinator.commit(
+        table, replace(proposal(1), protocol=Protocol(min_reader_version=3, min_writer_version=7))
+    )
+    assert isinstance(catalog.coordinator.commit(table, proposal(1)), VersionTaken | Ratified)
     assert catalog.feed.latest_feed_position() == 2
 
 
@@ -237,20 +241,20 @@ def test_grants_hold_for_the_next_commit_of_a_client(catalog: SqlCatalog, postgr
     with SqlCatalog(url_as(postgres_url, writer), warehouse="memory://warehouse") as theirs:
         catalog._database.write(lambda connection: connection.execute(sa.text(_ALL_RIGHTS.format(writer=writer))))
         for version in (1, 2):
-            assert isinstance(theirs.commit(table, commit_of(version, ADD)), Ratified)
+            assert isinstance(theirs.coordinator.commit(table, commit_of(version, ADD)), Ratified)
         catalog.access.enable_grants()
         with pytest.raises((CommitRefusedError, TableNotFoundError)):
-            theirs.commit(table, commit_of(3, ADD))
+            theirs.coordinator.commit(table, commit_of(3, ADD))
         catalog.access.grant([Privilege.APPEND], str(NAME), writer)
-        assert isinstance(theirs.commit(table, commit_of(3, ADD)), Ratified)
+        assert isinstance(theirs.coordinator.commit(table, commit_of(3, ADD)), Ratified)
 
 
 def test_commits_delete_unneeded_content(catalog: SqlCatalog) -> None:
     """CM-C8."""
     table = create(catalog).table_id
     for version in range(1, 120):
-        catalog.commit(table, replace(inline(version), published_version=version - 1))
-    served = catalog.get_ratified_commits(table, content_from_version=0)
+        catalog.coordinator.commit(table, replace(inline(version), published_version=version - 1))
+    served = catalog.coordinator.get_ratified_commits(table, content_from_version=0)
     versions = [commit.version for commit in (*served.cached_commits, *served.commits)]
     assert versions == list(range(versions[0], 120))
     assert 64 <= len(versions) <= 80
@@ -290,7 +294,7 @@ def rows_of(catalog: SqlCatalog) -> list[dict[str, Any]]:
 
 def answer_of(catalog: SqlCatalog, table: str, one: CommitProposal) -> object:
     try:
-        return catalog.commit(table, one)
+        return catalog.coordinator.commit(table, one)
     except CommitRejectedError as error:
         return type(error)
 

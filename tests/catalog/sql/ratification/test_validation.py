@@ -38,4 +38,4 @@ def test_what_rules_ask_of_a_large_commit_is_computed_before_rows_are_locked(
         catalog.access.grant([Privilege.READ], str(NAME), "reader")
         reader = catalog.acting_as("reader")
         with pytest.raises(CommitRefusedError, match="does not have the privilege append"):
-            reader.commit(table_id, proposal)
+            reader.coordinator.commit(table_id, proposal)
