@@ -18,7 +18,14 @@ class ConnectionPolicies:
 
     client: DeltaClient
 
-    def set_commit_mode(self, scope: str, mode: CommitPolicyKind | str, *, inline_max_bytes: int | None = None) -> None:
+    def set_commit_mode(
+        self,
+        scope: str,
+        mode: CommitPolicyKind | str,
+        *,
+        inline_max_bytes: int | None = None,
+        future: bool = False,
+    ) -> None:
         """Set how clients commit to ``catalog``, ``catalog.schema`` or ``catalog.schema.table``. The longest scope decides.
 
         Repeat the call after a failure to complete it. ``put_if_absent`` for a catalog or schema applies to tables that are
@@ -27,14 +34,17 @@ class ConnectionPolicies:
         Args:
             mode: ``staged``, ``inline``, ``auto`` or ``put_if_absent``.
             inline_max_bytes: for ``auto``: the largest commit, in bytes, that the catalog stores until it is published.
+            future: set the mode for a catalog or schema that does not exist yet.
 
         Raises:
-            InvalidArgumentError: an unknown mode, a malformed scope, or ``auto`` without a size.
+            InvalidArgumentError: an unknown mode, a malformed scope, a scope that names nothing, or ``auto`` without a size.
             TableNotFoundError: no table has that name.
             StoreNotSupportedError: ``put_if_absent``, and the store of the table has no put-if-absent.
             CommitRetriesExceededError: concurrent commits won every attempt to switch the table.
         """
         policy = CommitPolicy(kind=_commit_mode(mode), inline_max_bytes=inline_max_bytes)
+        if not future:
+            check_scope(self.client.registry, self.client.namespaces, scope, remedy=IF_MEANT, with_tables=False)
         choose_commit_policy(self.client, scope=scope, policy=policy)
 
     def reset_commit_mode(self, scope: str) -> None:

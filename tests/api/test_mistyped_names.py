@@ -30,12 +30,13 @@ CALLS: dict[str, Callable[..., object]] = {
     "allow": lambda lake, scope, **more: lake.allow(scope, "data_cleanup", **more),
     "deny": lambda lake, scope, **more: lake.deny(scope, "data_cleanup", **more),
     "grant": lambda lake, scope, **more: lake.grant("read", scope, "bob", **more),
+    "set_commit_mode": lambda lake, scope, **more: lake.set_commit_mode(scope, "inline", **more),
     "add_commit_rule": lambda lake, scope, **more: lake.add_commit_rule(scope, "append_only", **more),
 }
 
 
 def rules(lake: Connection) -> tuple[object, ...]:
-    return (lake.policy(), lake.grants(), lake.commit_rules())
+    return (lake.policy(), lake.grants(), lake.commit_rules(), lake.commit_modes())
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -51,7 +52,7 @@ def test_a_rule_for_a_scope_that_does_not_exist_is_refused(lake: Connection, nam
     assert rules(lake) != before
 
 
-@pytest.mark.parametrize("name", [name for name in CALLS if name != "grant"])
+@pytest.mark.parametrize("name", [name for name in CALLS if name not in ("grant", "set_commit_mode")])
 def test_a_rule_for_a_table_that_does_not_exist_is_refused(lake: Connection, name: str) -> None:
     with pytest.raises(InvalidArgumentError, match=r"no table main\.sales\.ordres\. Did you mean main\.sales\.orders"):
         CALLS[name](lake, "main.sales.ordres")

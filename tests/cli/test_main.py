@@ -70,6 +70,7 @@ RULES = [
     ("policy", "allow", "{}", "CHECKPOINT"),
     ("rules", "add", "{}", "append_only"),
     ("grant", "read", "{}", "bob"),
+    ("commit-mode", "set", "{}", "inline"),
 ]
 
 

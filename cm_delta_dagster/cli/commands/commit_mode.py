@@ -6,7 +6,9 @@ from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKin
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.cli.catalog import open_catalog
 from cm_delta_dagster.cli.client import open_client
+from cm_delta_dagster.cli.options import future_option
 from cm_delta_dagster.cli.printer import aligned, output, show
+from cm_delta_dagster.operations.tables.scopes import IF_MEANT, check_scope
 from cm_delta_dagster.operations.tables.set_commit_mode import choose_commit_policy
 
 
@@ -33,11 +35,14 @@ def show_commit_mode(name: str) -> None:
 @click.argument("scope")
 @click.argument("mode", type=click.Choice(["staged", "inline", "auto", "put_if_absent"]))
 @click.option("--inline-max-bytes", type=click.IntRange(min=0), help="For auto: size of the largest inline commit.")
+@future_option
 @output("an object: scope, mode")
-def set_commit_mode(scope: str, mode: str, inline_max_bytes: int | None) -> None:
+def set_commit_mode(scope: str, mode: str, inline_max_bytes: int | None, future: bool) -> None:
     """Set MODE for SCOPE (catalog, catalog.schema or catalog.schema.table); repeat it to complete a switch that failed."""
     with open_client() as client:
         chosen = CommitPolicy(kind=CommitPolicyKind(mode), inline_max_bytes=inline_max_bytes)
+        if not future:
+            check_scope(client.registry, client.namespaces, scope, remedy=IF_MEANT, with_tables=False)
         choose_commit_policy(client, scope=scope, policy=chosen)
     show({"scope": scope, "mode": str(chosen)}, f"The commit mode of {scope} is {chosen}.")
 
