@@ -83,6 +83,8 @@ EXAMPLES: tuple[Remedy, ...] = (
     remedies.StreamWithoutSpark(table=TABLE),
     remedies.RepeatWithOption(option="confirm"),
     remedies.RepeatWithOption(option="future"),
+    remedies.RepeatWithOption(option="missing_files", value="ignore"),
+    remedies.RepeatWithOption(option="repair"),
     remedies.RepeatWithOption(option="lock_out"),
     remedies.RepeatWithOption(option="name", value="at most"),
     remedies.ResetApplicationId(app_id="it's -x"),
@@ -220,9 +222,22 @@ _OPTIONS = [remedy for remedy in EXAMPLES if isinstance(remedy, remedies.RepeatW
 def test_the_arguments_with_which_a_call_is_repeated_exist_in_python_and_in_the_shell(remedy: Remedy) -> None:
     ((argument,), (option, *_)) = calls(remedy, EntryPoint.PYTHON), shlex.split(*calls(remedy, EntryPoint.SHELL))
     name = argument.partition("=")[0]
-    methods = (value for _, value in inspect.getmembers(Connection, inspect.isfunction))
-    assert any(name in inspect.signature(method).parameters for method in methods)
+    assert name in _python_parameters()
     assert any(option in parameter.opts for parameter in _shell_parameters(main))
+
+
+@pytest.mark.parametrize("option", ["fail_on_data_loss", "retention_check"])
+def test_an_argument_that_no_command_has_is_one_of_python(option: str) -> None:
+    remedy = remedies.RepeatWithOption(option=option, value="x")
+    assert option in _python_parameters()
+    assert not any(f"--{option.replace('_', '-')}" in parameter.opts for parameter in _shell_parameters(main))
+    with process_entry_point(EntryPoint.SHELL):
+        assert advice(remedy).endswith(f", in Python: {option}='x'.")
+
+
+def _python_parameters() -> set[str]:
+    methods = (value for kind in (Connection, DeltaTable) for _, value in inspect.getmembers(kind, inspect.isfunction))
+    return {name for method in methods for name in inspect.signature(method).parameters}
 
 
 def _shell_parameters(command: click.Command) -> Iterator[click.Parameter]:

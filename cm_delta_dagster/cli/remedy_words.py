@@ -7,6 +7,8 @@ from cm_delta_dagster.remedies import EntryPoint, Remedy, RemedyWords, TableReme
 
 _PLACEHOLDER = "catalog.schema.table"
 """For a table whose name is not known."""
+_WITHOUT_OPTION = frozenset({"fail_on_data_loss", "retention_check"})
+"""Arguments of Python for which no command has an option."""
 
 
 def _command(*words: str) -> str:
@@ -55,6 +57,8 @@ def _drop_or_rename(remedy: remedies.DropOrRenameColumn) -> tuple[str, ...]:
 
 
 def _option(remedy: remedies.RepeatWithOption) -> tuple[str, ...]:
+    if remedy.option in _WITHOUT_OPTION:
+        return ()
     option = f"--{remedy.option.replace('_', '-')}"
     return (option if isinstance(remedy.value, bool) else shlex.join([option, remedy.value]),)
 
