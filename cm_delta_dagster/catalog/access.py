@@ -42,11 +42,6 @@ class Privilege(StrEnum):
         """The privileges that a holder of this one has, itself included."""
         return _INCLUDED[self]
 
-    @property
-    def including(self) -> tuple["Privilege", ...]:
-        """The privileges whose holders have this one, itself first."""
-        return (self, *(other for other in Privilege if other is not self and self in other.included))
-
 
 _INCLUDED: Mapping[Privilege, frozenset[Privilege]] = {
     Privilege.READ: frozenset({Privilege.READ}),

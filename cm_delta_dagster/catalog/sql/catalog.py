@@ -4,9 +4,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from cm_delta_dagster.catalog.ratification import (
-    MAX_CLOCK_DIFFERENCE_MS,
-)
 from cm_delta_dagster.catalog.sql.access import audit, guard
 from cm_delta_dagster.catalog.sql.access.application_ids import SqlApplicationIds
 from cm_delta_dagster.catalog.sql.access.audit import SqlAuditLog
@@ -69,7 +66,7 @@ class SqlCatalog:
 
     def _open_parts(self, database: CallerDatabase) -> None:
         self._database = database
-        self.coordinator = SqlCommitCoordinator(database, max_ahead_ms=MAX_CLOCK_DIFFERENCE_MS)
+        self.coordinator = SqlCommitCoordinator(database)
         self.feed = SqlCommitFeed(database)
         self.events = SqlEventFeed(database)
         self.registry = SqlTableRegistry(database, warehouse=self._warehouse)

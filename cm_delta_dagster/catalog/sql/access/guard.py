@@ -19,13 +19,13 @@ from cm_delta_dagster.catalog.sql.database.prepared import Call, Prepared
 from cm_delta_dagster.catalog.sql.database.schema import (
     ACTIVE_CHECKS,
     GRANTS,
-    IS_ACTIVE,
     NAME_COLUMNS,
     ROLE_MEMBERS,
     TABLES,
     identifier_of,
     scope_keys,
 )
+from cm_delta_dagster.catalog.sql.rows.table_names import HOLDER, name_parameters
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import OperationRefusedError
 from cm_delta_dagster.refusals import Refusal
@@ -186,11 +186,9 @@ def require_on_scope(connection: sa.Connection, operation: Operation, scope: str
 
 def table_id_of(connection: sa.Connection, scope: str) -> str | None:
     """The id of the table that the scope names; None for other scopes, and for a table that does not exist."""
-    parts = scope.split(".")
-    if len(parts) != len(NAME_COLUMNS):
+    if scope.count(".") + 1 != len(NAME_COLUMNS):
         return None
-    of_name = [column == part for column, part in zip(NAME_COLUMNS, parts, strict=True)]
-    return connection.execute(sa.select(TABLES.c.table_id).where(*of_name, IS_ACTIVE)).scalar_one_or_none()
+    return connection.execute(HOLDER, name_parameters(TableIdentifier(*scope.split(".")))).scalar_one_or_none()
 
 
 def require_on_table(connection: sa.Connection, operation: Operation, table_id: str) -> None:

@@ -95,9 +95,9 @@ class NewEntry:
     details: Mapping[str, str] = field(default_factory=dict)
 
 
-def of_commit(table_id: str, version: int, *, now_ms: int) -> NewEntry:
+def of_commit(connection: sa.Connection, table_id: str, version: int) -> NewEntry:
     """The entry of a commit."""
-    return NewEntry(kind=kind_of_commit(version), at_ms=now_ms, table_id=table_id, version=version)
+    return NewEntry(kind=kind_of_commit(version), at_ms=now_of(connection), table_id=table_id, version=version)
 
 
 def kind_of_commit(version: int) -> FeedKind:

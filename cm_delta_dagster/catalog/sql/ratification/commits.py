@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy
 from cm_delta_dagster.catalog.ratification import (
     CACHED_CONTENT_BYTES,
+    MAX_CLOCK_DIFFERENCE_MS,
     CommitOutcome,
     CommitPolicyChanged,
     CommitProposal,
@@ -83,9 +84,7 @@ _PUBLISH_WITHOUT_GRANTS = _PUBLISH.where(~guard.IS_ENABLED.element)
 _HEAD = sa.select(*HEAD_COLUMNS).where(THE_TABLE)
 
 
-def ratify(
-    connection: sa.Connection, proposals: Mapping[str, CommitProposal], *, max_ahead_ms: int
-) -> MultiTableOutcome:
+def ratify(connection: sa.Connection, proposals: Mapping[str, CommitProposal]) -> MultiTableOutcome:
     """Compare and set the latest version of each table, under the locks of their rows: all of them or none.
 
     The rows are locked in the order of the ids, so that commits do not wait for each other in a circle.
@@ -109,7 +108,7 @@ def ratify(
         return RefusedTogether(refusals=refusals)
     try:
         accepted = {
-            table_id: _accept(connection, table_id, proposals[table_id], head, reads, max_ahead_ms=max_ahead_ms)
+            table_id: _accept(connection, table_id, proposals[table_id], head, reads)
             for table_id, (head, reads) in locked.items()
         }
     except ApprovalRequiredError as needed:
@@ -153,8 +152,6 @@ def _accept(
     proposal: CommitProposal,
     head: Any,
     reads: CheckReads,
-    *,
-    max_ahead_ms: int,
 ) -> Ratified:
     """Ratify the proposal if it is consistent and passes the checks. Raises CommitRejectedError, CommitRefusedError."""
     reported = head.published_version if proposal.published_version is None else proposal.published_version
@@ -163,14 +160,7 @@ def _accept(
             f"Version {proposal.version} of table {table_id} was proposed with the published version {reported}, "
             f"but the latest ratified version is {head.latest_version}. Publish only ratified commits."
         )
-    check_timestamp(
-        table_id,
-        proposal.version,
-        proposal.summary,
-        previous=head.latest_in_commit_timestamp,
-        now_ms=now_of(connection),
-        max_ahead_ms=max_ahead_ms,
-    )
+    check_timestamp(connection, table_id, proposal.version, proposal.summary, previous=head.latest_in_commit_timestamp)
     accepted = _check(connection, table_id, proposal, head, identifier=identifier_of(head), reads=reads)
     marks.check(connection, table_id, proposal, head)
     published = max(reported, head.published_version)
@@ -195,7 +185,7 @@ def _check(
 
 
 def check_timestamp(
-    table_id: str, version: int, summary: CommitSummary, *, previous: int | None, now_ms: int, max_ahead_ms: int
+    connection: sa.Connection, table_id: str, version: int, summary: CommitSummary, *, previous: int | None
 ) -> None:
     """Refuse an in-commit timestamp too far ahead of the catalog's clock: every later one must be greater.
 
@@ -205,15 +195,15 @@ def check_timestamp(
         previous: in-commit timestamp of the version before; None for version 0.
 
     Raises:
-        CommitRejectedError: the timestamp is more than ``max_ahead_ms`` ahead of ``now_ms``.
+        CommitRejectedError: the timestamp is more than ``MAX_CLOCK_DIFFERENCE_MS`` ahead of the clock.
     """
-    timestamp = summary.in_commit_timestamp
-    if timestamp - now_ms <= max_ahead_ms or (previous is not None and timestamp == previous + 1):
+    timestamp, now_ms = summary.in_commit_timestamp, now_of(connection)
+    if timestamp - now_ms <= MAX_CLOCK_DIFFERENCE_MS or (previous is not None and timestamp == previous + 1):
         return
     raise CommitRejectedError(
         f"Version {version} of table {table_id} was proposed with the in-commit timestamp {utc_text(timestamp)}, which lies "
         f"{(timestamp - now_ms) / 1000:.0f} seconds ahead of the catalog's clock ({utc_text(now_ms)}); the catalog allows "
-        f"{max_ahead_ms / 1000:.0f} seconds, because every later commit must have a later timestamp. Nothing was "
+        f"{MAX_CLOCK_DIFFERENCE_MS / 1000:.0f} seconds, because every later commit must have a later timestamp. Nothing was "
         "committed. Set the clock of the writer's machine, and keep ClientSettings.max_clock_difference_ms within "
         "that bound."
     )
@@ -280,9 +270,7 @@ def _ratify(connection: sa.Connection, table_id: str, accepted: Accepted, head: 
         content_from=(head.content_from, content_from),
         keeps_inline=accepted.keeps_inline,
     )
-    entries.append_at_end(
-        connection, entries.of_commit(table_id, proposal.version, now_ms=now_of(connection)), after=writes
-    )
+    entries.append_at_end(connection, entries.of_commit(connection, table_id, proposal.version), after=writes)
 
 
 def _commit_writes(
@@ -303,7 +291,7 @@ def _commit_writes(
         "published": published,
         "new_content_from": content_from,
     }
-    values = values_of(table_id, proposal, now_ms=now_of(connection), principal=caller_of(connection))
+    values = values_of(connection, table_id, proposal, principal=caller_of(connection))
     return [
         (_ADVANCE, advance),
         (_INSERT, values | {"data_version": data_version}),
@@ -343,7 +331,7 @@ def insert_initial_commit(
         content_from=cached_content.content_from_after(proposal, 0),
     )
     run_in_order(connection, [*writes, *marks.writes(table_id, proposal, None)])
-    entries.append(connection, entries.of_commit(table_id, 0, now_ms=now_of(connection)))
+    entries.append(connection, entries.of_commit(connection, table_id, 0))
     if initial is not None:
         definitions.record(
             connection,

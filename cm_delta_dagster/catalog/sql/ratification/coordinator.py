@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.approvals import Approval, ApprovalRequest
 from cm_delta_dagster.catalog.ratification import (
+    MAX_CLOCK_DIFFERENCE_MS,
     CommitOutcome,
     CommitProposal,
     MultiTableOutcome,
@@ -17,7 +18,6 @@ from cm_delta_dagster.catalog.ratification import (
     RatifiedTogether,
     VersionTaken,
 )
-from cm_delta_dagster.catalog.sql.database.caller_database import CallerDatabase
 from cm_delta_dagster.catalog.sql.database.callers import now_of
 from cm_delta_dagster.catalog.sql.database.parts import Part, reads, writes
 from cm_delta_dagster.catalog.sql.ratification import approval_requests, commits, records, validation
@@ -29,15 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class SqlCommitCoordinator(Part):
-    """Implements :class:`~cm_delta_dagster.catalog.commit_coordinator.CommitCoordinator`.
-
-    Args:
-        max_ahead_ms: commits whose in-commit timestamp is further ahead of the catalog's clock are refused.
-    """
-
-    def __init__(self, database: CallerDatabase, *, max_ahead_ms: int) -> None:
-        super().__init__(database)
-        self._max_ahead_ms = max_ahead_ms
+    """Implements :class:`~cm_delta_dagster.catalog.commit_coordinator.CommitCoordinator`."""
 
     def now_ms(self) -> int:
         """The catalog's clock. Raises CatalogUnavailableError."""
@@ -58,7 +50,7 @@ class SqlCommitCoordinator(Part):
 
     @writes
     def _ratify(self, connection: sa.Connection, proposals: Mapping[str, CommitProposal]) -> MultiTableOutcome:
-        return commits.ratify(connection, proposals, max_ahead_ms=self._max_ahead_ms)
+        return commits.ratify(connection, proposals)
 
     @writes
     def request_approval(
@@ -94,7 +86,7 @@ class SqlCommitCoordinator(Part):
 
     def _warn_of(self, table_id: str, proposal: CommitProposal, *, flaw: str | None, now_ms: int | None) -> None:
         ahead_ms = 0 if now_ms is None else proposal.summary.in_commit_timestamp - now_ms
-        if ahead_ms > self._max_ahead_ms:
+        if ahead_ms > MAX_CLOCK_DIFFERENCE_MS:
             _log.warning(
                 "Version %d of table %s was made by creating its file, with an in-commit timestamp %.0f seconds ahead of the "
                 "catalog's clock. All later commits get later timestamps. Set the clock of the machine that wrote it.",

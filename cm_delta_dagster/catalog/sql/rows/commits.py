@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy
 from cm_delta_dagster.catalog.ratification import CommitProposal, RatifiedCommit, RatifiedCommits
+from cm_delta_dagster.catalog.sql.database.callers import now_of
 from cm_delta_dagster.catalog.sql.database.schema import COMMITS, IS_ACTIVE, TABLES
 from cm_delta_dagster.catalog.sql.rows.effective_policy import EFFECTIVE_POLICY
 
@@ -68,7 +69,9 @@ def ratified_commit(row: Any) -> RatifiedCommit:
     )
 
 
-def values_of(table_id: str, proposal: CommitProposal, *, now_ms: int, principal: str | None = None) -> dict[str, Any]:
+def values_of(
+    connection: sa.Connection, table_id: str, proposal: CommitProposal, *, principal: str | None = None
+) -> dict[str, Any]:
     """The row of a commit without ``data_version``, which the database computes."""
     summary = proposal.summary
     return {
@@ -82,7 +85,7 @@ def values_of(table_id: str, proposal: CommitProposal, *, now_ms: int, principal
         "in_commit_timestamp": summary.in_commit_timestamp,
         "operation": summary.operation,
         "data_change": summary.data_change,
-        "ratified_ms": now_ms,
+        "ratified_ms": now_of(connection),
         "metrics": json.dumps(dict(summary.metrics)),
         "tags": json.dumps(dict(summary.tags)),
         "content": proposal.content,

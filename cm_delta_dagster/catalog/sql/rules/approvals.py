@@ -5,7 +5,6 @@ transaction that ratifies its commit, or by one that only closes it.
 """
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -23,7 +22,7 @@ from cm_delta_dagster.catalog.sql.access import audit, guard
 from cm_delta_dagster.catalog.sql.database.callers import caller_of, now_of
 from cm_delta_dagster.catalog.sql.database.parts import Part, reads, writes
 from cm_delta_dagster.catalog.sql.database.schema import APPROVALS, NAME_COLUMNS, TABLES, identifier_of
-from cm_delta_dagster.catalog.sql.rows import names
+from cm_delta_dagster.catalog.sql.rows.table_names import in_scope
 from cm_delta_dagster.catalog.texts import checked_reason, checked_text
 from cm_delta_dagster.errors import (
     InvalidArgumentError,
@@ -76,13 +75,10 @@ def get(connection: sa.Connection, approval_id: str) -> ParkedCommit:
     return _parked(row, now_ms)
 
 
-def _listed(
-    connection: sa.Connection, *, parts: Sequence[str], table_id: str | None, with_closed: bool
-) -> tuple[Approval, ...]:
-    """Requests for tables below the scope with these parts, or of one table, oldest first."""
+def _listed(connection: sa.Connection, *, scope: str, table_id: str | None, with_closed: bool) -> tuple[Approval, ...]:
+    """Requests for tables below the scope, or of one table, oldest first."""
     now_ms = now_of(connection)
-    requests = WITH_NAMES.order_by(*_OLDEST_FIRST)
-    requests = requests.where(*(column == part for column, part in zip(NAME_COLUMNS, parts, strict=False)))
+    requests = WITH_NAMES.where(in_scope(scope)).order_by(*_OLDEST_FIRST)
     if table_id is not None:
         requests = requests.where(APPROVALS.c.table_id == table_id)
     if not with_closed:
@@ -98,8 +94,7 @@ class SqlApprovals(Part):
         self, connection: sa.Connection, scope: str = "", *, table_id: str | None = None, with_closed: bool = False
     ) -> tuple[Approval, ...]:
         """Requests, oldest first. Raises InvalidArgumentError for a malformed scope."""
-        parts = () if scope == "" else names.scope_parts(scope)
-        return _listed(connection, parts=parts, table_id=table_id, with_closed=with_closed)
+        return _listed(connection, scope=scope, table_id=table_id, with_closed=with_closed)
 
     @reads
     def parked_commit(self, connection: sa.Connection, approval_id: str) -> ParkedCommit:
@@ -138,7 +133,7 @@ class SqlApprovals(Part):
 
 def refuse_put_if_absent(connection: sa.Connection, table_id: str) -> None:
     """Refuse put-if-absent for a table with requests, whose commits must be ratified. Raises InvalidArgumentError."""
-    waiting = _listed(connection, parts=(), table_id=table_id, with_closed=False)
+    waiting = _listed(connection, scope="", table_id=table_id, with_closed=False)
     if waiting:
         raise InvalidArgumentError(
             f"The commit mode of {waiting[0].identifier} was not set to put-if-absent: {len(waiting)} of its commits wait for an "

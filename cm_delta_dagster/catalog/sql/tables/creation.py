@@ -7,7 +7,7 @@ import uuid
 
 import sqlalchemy as sa
 
-from cm_delta_dagster.catalog.ratification import MAX_CLOCK_DIFFERENCE_MS, CommitSummary, InitialCommit
+from cm_delta_dagster.catalog.ratification import CommitSummary, InitialCommit
 from cm_delta_dagster.catalog.sql.access import guard
 from cm_delta_dagster.catalog.sql.access.grantees import of_user
 from cm_delta_dagster.catalog.sql.access.guard import Operation
@@ -92,10 +92,7 @@ class TableCreation(WarehousePart):
         initial: InitialCommit | None,
     ) -> TableEntry:
         """Name and version 0 in one transaction. The unique index over active names admits one of several concurrent calls."""
-        now_ms = now_of(connection)
-        commits.check_timestamp(
-            table_id, 0, summary, previous=None, now_ms=now_ms, max_ahead_ms=MAX_CLOCK_DIFFERENCE_MS
-        )
+        commits.check_timestamp(connection, table_id, 0, summary, previous=None)
         row = connection.execute(loading.LOCKED, {"of_table": table_id}).one_or_none()
         if row is None or row.state not in (STAGING, ACTIVE):
             raise TableNotFoundError(
@@ -113,7 +110,7 @@ class TableCreation(WarehousePart):
         registered_paths.refuse_registered(connection, identifier)
         namespaces.ensure_schema(connection, identifier)
         owner = of_user(caller_of(connection))
-        active = {"of_table": table_id, "now_ms": now_ms, "of_owner": owner, **name_parameters(identifier)}
+        active = {"of_table": table_id, "now_ms": now_of(connection), "of_owner": owner, **name_parameters(identifier)}
         try:
             connection.execute(_ACTIVATE, active)
         except sa.exc.IntegrityError as error:

@@ -325,11 +325,11 @@ def _record(connection: sa.Connection, table_id: str, history: CommitHistory, *,
     for proposal in proposals:
         if proposal.summary.data_change:
             data_version = proposal.version
-        values = values_of(table_id, proposal, now_ms=now_of(connection))
+        values = values_of(connection, table_id, proposal)
         rows.append({**values, "data_version": data_version})
     connection.execute(sa.insert(COMMITS), rows)
     for proposal in proposals:
-        entries.append(connection, entries.of_commit(table_id, proposal.version, now_ms=now_of(connection)))
+        entries.append(connection, entries.of_commit(connection, table_id, proposal.version))
     last = proposals[-1]
     head = {
         "latest_version": last.version,

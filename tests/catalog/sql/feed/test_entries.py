@@ -40,7 +40,7 @@ def open_transaction(catalog: SqlCatalog) -> Iterator[sa.Connection]:
 
 
 def ratify(connection: sa.Connection, table: str, version: int) -> None:
-    ratified = commits.ratify(serving(connection, None, now_ms=2**41), {table: proposal(version)}, max_ahead_ms=0)
+    ratified = commits.ratify(serving(connection, None, now_ms=2**41), {table: proposal(version)})
     assert isinstance(ratified, RatifiedTogether)
 
 
