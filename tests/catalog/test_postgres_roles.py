@@ -14,7 +14,7 @@ from cm_delta_dagster.catalog.ratification import Ratified
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.database import migrate
 from cm_delta_dagster.catalog.sql.database.migrations import from_0013
-from cm_delta_dagster.catalog.sql.database.schema import METADATA, NAMESPACES
+from cm_delta_dagster.catalog.sql.database.schema import APPLICATION_IDS, METADATA, NAMESPACES
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.errors import CommitRefusedError, OperationRefusedError, PermissionDeniedError
 from tests.contracts.catalog_bench import NAME, OTHER, create
@@ -138,7 +138,7 @@ def test_the_owner_of_the_tables_migrates_an_enforced_catalog(postgres_url: str)
         ):
             catalog.registry.list_tables()
         assert f"{roles['lake_owner']}, or a member of it" in str(caught.value)
-    tables = METADATA.tables.keys() - {NAMESPACES.name}  # The migration creates it.
+    tables = METADATA.tables.keys() - {NAMESPACES.name, APPLICATION_IDS.name}  # The migration creates them.
     counts = {name: of_database(postgres_url, sa.text(f"SELECT count(*) FROM {name}")) for name in tables}
     with SqlCatalog(url_as(postgres_url, roles["lake_owner"]), warehouse="memory://w", now_ms=lambda: NOW_MS) as owner:
         assert owner.registry.list_tables() == (NAME, STAFF)
