@@ -58,6 +58,9 @@ SMALL_SOURCE = 100_000
 """Up to this many rows, every task gets the whole source, so that the rows of the table are not shuffled."""
 _JOIN_CACHED_TASKS: Mapping[str, str] = {"spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true"}
 """Without it, adaptive execution keeps all tasks of the last shuffle of a plan that is cached: 200, however few rows there are."""
+_READ_ALL_CACHED_ROWS: Mapping[str, str] = {"spark.sql.inMemoryColumnarStorage.partitionPruning": "false"}
+"""The bounds that Spark keeps of cached rows omit NaN, which it sorts above every other number: with them, a filter such as
+``c > 1`` skips rows in which ``c`` is NaN (SPARK-58482)."""
 
 
 @names_table
@@ -205,7 +208,7 @@ def _metrics(write: WriteTransaction, counts: ChangeCounts, num_source_rows: int
 
 @contextmanager
 def cached(frame: DataFrame) -> Iterator[DataFrame]:
-    """Persist the source for the several passes over it, unless the caller has persisted it."""
+    """Persist the source for the several passes over it, unless the caller has done so. Queries in the block skip no rows of it."""
     with spark_errors("caching the source of a merge"):
         level = frame.storageLevel
         cached_by_caller = level.useMemory or level.useDisk
@@ -213,7 +216,8 @@ def cached(frame: DataFrame) -> Iterator[DataFrame]:
             with temporary_settings(frame.sparkSession, _JOIN_CACHED_TASKS):
                 frame.persist()
     try:
-        yield frame
+        with temporary_settings(frame.sparkSession, _READ_ALL_CACHED_ROWS):
+            yield frame
     finally:
         if not cached_by_caller:
             frame.unpersist()

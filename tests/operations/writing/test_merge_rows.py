@@ -238,6 +238,25 @@ def test_values_are_cast_as_they_are_stored(build: Build) -> None:
     assert builder.rows() == [(1, 100, None)]
 
 
+@pytest.mark.parametrize(
+    ("condition", "is_cached"),
+    [("s.c <=> double('NaN')", False), ("s.c > 1", False), ("s.c > 1", True)],
+)
+def test_rows_with_nan_are_inserted_under_a_condition(build: Build, condition: str, is_cached: bool) -> None:
+    """NaN is the greatest number, also in a source that the merge or its caller has cached."""
+    builder = build("id long, c double")
+    builder.append((1, 0.0))
+    source = builder.frame((2, float("nan")), (3, 0.5), columns="id long, c double NOT NULL").coalesce(1)
+    if is_cached:
+        source.persist()
+    try:
+        result = _merge(builder, source).when_not_matched_insert_all(condition).execute()
+    finally:
+        source.unpersist()
+    assert sorted(row[0] for row in builder.rows()) == [1, 2]
+    assert result.metrics["numTargetRowsInserted"] == "1"
+
+
 def _data_files(builder: TableBuilder) -> list[str]:
     listed = builder.table.store.list_recursive(builder.table.location)
     return [status.name for status in listed if status.name.endswith((".parquet", ".bin"))]
