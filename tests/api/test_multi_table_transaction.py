@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from cm_delta_dagster import Column, Identity
 from cm_delta_dagster.api.connection import Connection, connect
 from cm_delta_dagster.client.commits.context import Idempotency
 from cm_delta_dagster.errors import (
@@ -109,6 +110,21 @@ def test_a_conflict_leaves_no_commit_and_no_file(lake: Connection, spark: SparkS
         lake.table(ORDERS).delete("id = 1")
     assert (ids(lake, ORDERS), ids(lake, TOTALS)) == ([2], [1, 2])
     assert data_files(lake, TOTALS) == 1
+
+
+def test_appends_that_number_rows_of_one_identity_column_conflict(lake: Connection, spark: SparkSession) -> None:
+    """Both commits set the high-water mark, and a transaction does not number its rows again."""
+    tickets = lake.create_table("main.sales.tickets", [Column("id", "bigint", identity=Identity()), Column("n", "int")])
+    frame = spark.createDataFrame([(7,)], "n int").coalesce(1)
+    with pytest.raises(CommitConflictError, match="Retry on the latest version"), lake.transaction() as tx:
+        tx.table("main.sales.tickets").append(frame)
+        tickets.append(frame)
+    with lake.transaction() as tx:
+        tx.table("main.sales.tickets").delete("n = 8")
+        tx.table(ORDERS).delete("id = 1")
+        tickets.append(frame)
+    assert tickets.to_arrow().sort_by("id").to_pylist() == [{"id": 1, "n": 7}, {"id": 2, "n": 7}]
+    assert ids(lake, ORDERS) == [2]
 
 
 def test_a_merge_that_is_begun_and_not_executed_fails_the_transaction(lake: Connection, spark: SparkSession) -> None:

@@ -121,7 +121,10 @@ class Chooser:
         values = tuple(
             tuple(None if self.maybe(0.2) else self.value(kind) for _, kind in kinds) for _ in range(self.number(1, 3))
         )
-        return steps.CreateByPath(table, Rows(tuple(kinds), values), self.pick([(), ("p",)]))
+        partition_by = self.pick([(), ("p",)])
+        # deltalake names the folder of 1e300 by 301 digits, which no file system takes.
+        has_long_name = any(row[1] == 1e300 for row in values)
+        return steps.CreateByPath(table, Rows(tuple(kinds), values), () if has_long_name else partition_by)
 
     def _properties(self, columns: Sequence[ColumnSpec], is_mapped: bool) -> dict[str, str]:
         properties = {

@@ -243,6 +243,15 @@ def check_columns(rows: Rows, version: Version) -> None:
             raise NotApplicableError(f"the rows do not fit {column}")
 
 
+def check_partitions(rows: Rows, version: Version) -> None:
+    """An append or overwrite gives the partition columns that have no value of their own. Raises RefusedError."""
+    for name in version.partition_by:
+        column = version.column(name)
+        has_own_value = column.default is not None or column.twice is not None or column.numbered
+        if name not in rows.names and not has_own_value:
+            raise RefusedError(f"the rows lack the partition column {name}")
+
+
 def new_rows(rows: Rows, version: Version) -> tuple[dict[str, Value], ...]:
     check_columns(rows, version)
     return tuple(completed(values, version) for values in rows.dicts())
@@ -266,6 +275,7 @@ def _check_append_only(effect: Effect, version: Version) -> None:
 
 
 def _append(step: Append, version: Version) -> Effect:
+    check_partitions(step.rows, version)
     target = version if step.schema_mode == "strict" else _evolved(step.rows, version)
     inserted = new_rows(step.rows, target)
     columns = None if target is version else target.columns
@@ -281,6 +291,7 @@ def _evolved(rows: Rows, version: Version) -> Version:
 
 
 def _overwrite(step: Overwrite, version: Version) -> Effect:
+    check_partitions(step.rows, version)
     inserted = new_rows(step.rows, version)
     if step.where is not None:
         if not all(step.where.holds(values) for values in inserted):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.api_model.conditions import Compare
+from tests.api_model.conditions import Compare, Condition
 from tests.api_model.sequence import run_sequence
 from tests.api_model.steps import (
     AddColumn,
@@ -45,7 +45,7 @@ from tests.api_model.steps import (
     Vacuum,
     WidenColumn,
 )
-from tests.api_model.values import Value
+from tests.api_model.values import Value, nan
 
 _COLUMNS = (ColumnSpec("id", "bigint"), ColumnSpec("p", "string"))
 _PROPERTIES = (
@@ -71,6 +71,19 @@ def _null_safe_merge(*values: tuple[Value, Value]) -> Merge:
     return Merge("a", _rows(*values), ("p",), clauses, null_safe=True)
 
 
+def _numbers(*values: tuple[Value, Value]) -> Rows:
+    return Rows((("id", "bigint"), ("c", "double")), values)
+
+
+def _insert(condition: Condition, *values: tuple[Value, Value]) -> Merge:
+    clauses = (
+        Clause("not_matched", "insert_all", condition, on_source=True),
+        Clause("not_matched_by_source", "delete"),
+    )
+    return Merge("a", _numbers(*values), ("id",), clauses)
+
+
+_IDS = Rows((("id", "bigint"),), ((4,), (None,)))
 _THREE = Append("a", _rows((1, "x"), (2, "y"), (3, None)))
 
 SEQUENCES: dict[str, list[Step]] = {
@@ -221,6 +234,33 @@ SEQUENCES: dict[str, list[Step]] = {
         _null_safe_merge((7, ""), (8, "y")),
         Merge("a", _rows((9, "")), ("p",), (Clause("matched", "delete"),), null_safe=True),
         Begin((_null_safe_merge((3, "")),)),
+        Commit(),
+    ],
+    "a merge inserts the greatest number": [
+        Create("a", (ColumnSpec("id", "bigint"), ColumnSpec("c", "double"))),
+        Append("a", _numbers((1, 0.5), (2, nan))),
+        _insert(Compare("c", "<=>", nan), (3, nan), (4, 0.5)),
+        _insert(Compare("c", ">", 1.0), (5, nan), (6, 0.5)),
+    ],
+    "appends lack a partition column that was renamed": [
+        _PARTITIONED,
+        _THREE,
+        RenameColumn("a", "p", "q"),
+        Append("a", _IDS),
+        Overwrite("a", _IDS),
+        Begin((Append("a", _IDS),)),
+        MergeKeys("a", _IDS, ("id",), "upsert"),
+        Append("a", Rows((("id", "bigint"), ("q", "string")), ((5, "x"),))),
+    ],
+    "appends number rows of an identity column": [
+        Create("a", (*_COLUMNS, ColumnSpec("w", "bigint", numbered=True))),
+        Begin((Append("a", _rows((1, "x"))),)),
+        Append("a", _rows((2, "y")), client=1),
+        Commit(),
+        Begin((Append("a", _rows((3, "z"))),)),
+        Commit(),
+        Begin((Delete("a", _id(2)),)),
+        Append("a", _rows((4, "w")), client=1),
         Commit(),
     ],
     "a restore removes column mapping": [
