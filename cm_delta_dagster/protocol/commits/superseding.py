@@ -54,7 +54,7 @@ class SupersedingCommit:
     taken_back: tuple[str, ...]
     num_kept: int
     data_change: bool
-    has_unknown_lines: bool = False
+    has_unknown_lines: bool
 
     @property
     def summary(self) -> str:

@@ -34,6 +34,13 @@ def test_added_and_removed_files_are_counted_with_their_rows() -> None:
     assert content.removes_rows and not found(add("a")).removes_rows
 
 
+def test_a_commit_without_file_actions_changes_no_rows() -> None:
+    content = found()
+    assert content == CommitContent(operation="WRITE") and not content.removes_rows
+    assert (content.files_added, content.files_removed, content.files_updated, content.files_rearranged) == (0, 0, 0, 0)
+    assert (content.rows_added, content.rows_removed) == (0, 0)
+
+
 def test_a_deletion_vector_removes_the_rows_that_it_marks() -> None:
     content = found(remove("a"), add("a", deletionVector=VECTOR))
     assert (content.files_added, content.files_removed, content.files_updated) == (0, 0, 1)

@@ -19,6 +19,7 @@ from cm_delta_dagster.protocol.actions.actions import (
     RemoveFile,
     SetTransaction,
 )
+from cm_delta_dagster.protocol.actions.file_columns import LAST_MS
 from cm_delta_dagster.protocol.commits.commit_validation import checked_line, encode_checked
 from tests.support.unreadable_commits import (
     CASES,
@@ -61,6 +62,24 @@ def test_what_every_reader_ignores_is_ratified_and_not_written(case: UnreadableC
         stats = json.loads(case.line)["add"]["stats"]
         with pytest.raises(IllegalCommitError, match="the field stats of the action add"):
             encode_checked([INFO, _with(ADD, stats=stats)])
+
+
+def test_lines_after_a_blank_line_are_checked_too() -> None:
+    """LOG-3: readers ignore blank lines."""
+    lines = (line_of("add"), "", " ", line_of("add", path='"b2.parquet"', size='"1"'))
+    flaw = flaw_of(GOOD.data(txn_id="t", timestamp_ms=1, good=lines))
+    assert flaw is not None and (flaw.action, flaw.field, flaw.line) == ("add", "size", 5)
+    assert flaw_of(GOOD.data(txn_id="t", timestamp_ms=1, good=lines[:3])) is None
+
+
+def test_the_time_of_a_commit_is_in_the_years_1970_to_9999() -> None:
+    """ICT-3"""
+    for timestamp_ms in (0, 1, LAST_MS):
+        assert flaw_of(GOOD.data(txn_id="t", timestamp_ms=timestamp_ms)) is None
+        encode_checked([replace(INFO, in_commit_timestamp=timestamp_ms)])
+    for timestamp_ms in (-1, LAST_MS + 1):
+        with pytest.raises(IllegalCommitError, match="inCommitTimestamp"):
+            encode_checked([replace(INFO, in_commit_timestamp=timestamp_ms)])
 
 
 def test_a_proposal_with_every_action_passes() -> None:

@@ -136,6 +136,8 @@ def test_any_damage_to_a_file_is_an_error() -> None:
     for end in range(len(content)):
         with pytest.raises(CorruptLogError):
             decode_from_file(content[:end], descriptor)
+    with pytest.raises(CorruptLogError, match="format version 2, not 1"):
+        decode_from_file(b"\x02", descriptor)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What properties and columns demand of metadata and protocol: ids, physical names, row tracking columns, features."""
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 
@@ -11,6 +12,7 @@ from cm_delta_dagster.protocol.features.column_mapping import COLUMN_ID, PHYSICA
 from cm_delta_dagster.protocol.features.enablement import (
     TableDefinition,
     changed_definition,
+    check_change_feed_columns,
     check_enabled_by_hand,
     new_definition,
     without_own_metadata,
@@ -22,7 +24,7 @@ from cm_delta_dagster.protocol.features.row_tracking import (
     row_id_columns,
 )
 from cm_delta_dagster.protocol.features.table_features import supports
-from cm_delta_dagster.protocol.schema.alterations import add_column, drop_column
+from cm_delta_dagster.protocol.schema.alterations import add_column, drop_column, rename_column
 from cm_delta_dagster.protocol.schema.type_text import parse_column_type
 from cm_delta_dagster.protocol.schema.types import (
     INTEGER,
@@ -34,7 +36,7 @@ from cm_delta_dagster.protocol.schema.types import (
     schema_to_json,
     walk_fields,
 )
-from cm_delta_dagster.remedies import EnableTableFeature
+from cm_delta_dagster.remedies import DropOrRenameColumn, EnableTableFeature
 
 NESTED = StructType(
     (
@@ -230,3 +232,37 @@ def test_a_table_of_another_writer_that_has_such_a_column_can_be_changed() -> No
     table = new_definition(plain(named), new_name=Names()).with_properties(**{FEED: "true"})
     changed = changed_definition(table, table.with_properties(**{"delta.appendOnly": "true"}), new_name=Names())
     assert changed.metadata.configuration["delta.appendOnly"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("change", "column"),
+    [
+        (lambda schema: schema, None),
+        (lambda schema: add_column(schema, ("s",), StructField("new", INTEGER)), None),
+        (lambda schema: drop_column(schema, ("m",)), "m"),
+        (lambda schema: drop_column(schema, ("s", "x")), "x"),
+        (lambda schema: rename_column(schema, ("a",), "b"), "a"),
+    ],
+    ids=["unchanged", "added", "dropped", "dropped field", "renamed"],
+)
+def test_rows_are_not_written_with_a_change_that_readers_of_the_feed_cannot_follow(
+    change: Callable[[StructType], StructType], column: str | None
+) -> None:
+    """A range of versions of the feed has one schema."""
+    before = created(**{MODE: "name", FEED: "true"})
+    after = changed_definition(before, before.with_schema(change(before.schema)), new_name=Names())
+    check_change_feed_columns(before, after.with_properties(**{FEED: None}))
+    if column is None:
+        check_change_feed_columns(before, after)
+        return
+    with pytest.raises(InvalidArgumentError, match=f"column '{column}'") as refused:
+        check_change_feed_columns(before, after)
+    assert refused.value.remedy == DropOrRenameColumn(column=column)
+
+
+def test_rows_are_not_written_with_the_introduction_of_column_mapping_while_the_feed_is_on() -> None:
+    before = created(**{FEED: "true"})
+    after = changed_definition(before, before.with_properties(**{MODE: "name"}), new_name=Names())
+    check_change_feed_columns(before, before)
+    with pytest.raises(InvalidArgumentError, match="append them"):
+        check_change_feed_columns(before, after)

@@ -50,6 +50,8 @@ def derived(source: DataType, target: DataType, expression: str, condition: str)
         (TIMESTAMP, DATE, "CAST(at AS DATE)", "at >= TIMESTAMP '2024-05-01 12:00:00Z'", [(">=", dt.date(2024, 4, 30))]),
         (TIMESTAMP, DATE, "to_date(`At`)", "at < TIMESTAMP '2024-05-01 12:00:00Z'", [("<=", dt.date(2024, 5, 2))]),
         (DATE, INTEGER, "year(at)", "at = DATE '2024-05-01'", [(">=", 2024), ("<=", 2024)]),
+        (TIMESTAMP, INTEGER, "year(at)", "at <= TIMESTAMP '2024-12-31 12:00:00Z'", [("<=", 2025)]),
+        (TIMESTAMP, INTEGER, "year(at)", "at >= TIMESTAMP '2024-01-01 12:00:00Z'", [(">=", 2023)]),
         (STRING, STRING, "substring(at, 1, 2)", "at IN ('abc', 'xyz')", [(">=", "ab"), ("<=", "xy")]),
         (TIMESTAMP, TIMESTAMP, "date_trunc('HOUR', at)", "at > TIMESTAMP '2024-05-01 12:30:00Z'",
          [(">=", dt.datetime(2024, 5, 1, 10, 30, tzinfo=dt.UTC))]),

@@ -9,8 +9,10 @@ from cm_delta_dagster.protocol.actions.actions import Metadata
 from cm_delta_dagster.protocol.features.identity_columns import (
     HIGH_WATER_MARK,
     START,
+    STEP,
     Identity,
     IdentityColumn,
+    check_identity_columns,
     identity_column,
     identity_metadata,
     same_columns,
@@ -18,6 +20,7 @@ from cm_delta_dagster.protocol.features.identity_columns import (
 from cm_delta_dagster.protocol.schema.types import INTEGER, LONG, StructField, StructType, schema_to_json
 
 SMALL = st.integers(-1000, 1000)
+_IDENTITY = identity_metadata(Identity())
 
 
 @given(start=SMALL, step=SMALL.filter(bool), mark=st.none() | SMALL)
@@ -51,11 +54,41 @@ def test_metadata_of_an_identity_column() -> None:
             identity_column(field)
     with pytest.raises(InvalidArgumentError):
         identity_metadata(Identity(step=0))
-    with pytest.raises(InvalidArgumentError):
-        identity_metadata(Identity(start=2**63))
+    for start, step in ((2**63, 1), (-(2**63) - 1, 1), (1, 2**63), (1, -(2**63) - 1)):
+        with pytest.raises(InvalidArgumentError):
+            identity_metadata(Identity(start=start, step=step))
+    assert identity_metadata(Identity(start=-(2**63), step=2**63 - 1))[START] == -(2**63)
     full = IdentityColumn(name="c", identity=Identity(), high_water_mark=2**63 - 1)
     with pytest.raises(InvalidDataError, match="64-bit"):
         _ = full.next_value
+
+
+@pytest.mark.parametrize(
+    ("schema", "partitions", "message"),
+    [
+        (StructType((StructField("c", LONG, True, _IDENTITY),)), ("p",), None),
+        (StructType((StructField("s", StructType((StructField("c", LONG),))),)), ("s",), None),
+        (StructType((StructField("c", INTEGER, True, _IDENTITY),)), (), "only top-level columns of type bigint"),
+        (
+            StructType((StructField("s", StructType((StructField("c", LONG, True, _IDENTITY),))),)),
+            (),
+            r"'s\.c'.*only top",
+        ),
+        (StructType((StructField("c", LONG, True, _IDENTITY),)), ("C",), "cannot be a partition column"),
+        (StructType((StructField("c", LONG, True, {**_IDENTITY, "CURRENT_DEFAULT": "1"}),)), (), "has a default too"),
+        (StructType((StructField("c", LONG, True, {**_IDENTITY, STEP: 0}),)), (), "the step 0"),
+    ],
+    ids=["ordinary", "none", "type", "nested", "partition column", "default", "step 0"],
+)
+def test_identity_columns_that_a_table_cannot_have_are_refused(
+    schema: StructType, partitions: tuple[str, ...], message: str | None
+) -> None:
+    """IDENT-2."""
+    if message is None:
+        check_identity_columns(schema, partitions)
+        return
+    with pytest.raises(InvalidArgumentError, match=message):
+        check_identity_columns(schema, partitions)
 
 
 def test_a_write_that_moves_a_mark_leaves_the_columns_as_they_are() -> None:

@@ -1,5 +1,6 @@
 """Changes of columns that features, properties and other columns permit or refuse."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -190,6 +191,23 @@ def test_void_becomes_any_type_and_a_declared_length_may_grow() -> None:
     assert free is not None
     assert free.metadata == {}
     assert change_type(table(), ("name",), parse_column_type("varchar(5)")) == table()
+
+
+@pytest.mark.parametrize("new", ["varchar(4)", "varchar(6)", "char(5)", "string"])
+def test_a_declared_length_inside_an_array_or_a_map_does_not_change(new: str) -> None:
+    """Neither to a longer one nor to none; the type that it has is accepted."""
+    before = table()
+    for name, part in (
+        ("array<varchar(5)>", "element"),
+        ("map<varchar(5), int>", "key"),
+        ("map<int,varchar(5)>", "value"),
+    ):
+        with_strings = add_columns(before, [(("texts",), field("texts", name), None)])
+        assert change_type(with_strings, ("texts", part), parse_column_type("varchar(5)")) == with_strings
+        with pytest.raises(InvalidArgumentError, match=rf"from varchar\(5\) to {re.escape(new)}"):
+            change_type(with_strings, ("texts", part), parse_column_type(new))
+    free = add_columns(before, [(("texts",), field("texts", "array<string>"), None)])
+    assert change_type(free, ("texts", "element"), parse_column_type("string")) == free
 
 
 def test_not_null_of_a_table_without_rows() -> None:

@@ -170,6 +170,27 @@ def test_a_feature_only_in_the_list_of_writers_is_read_but_not_written(name: str
         check_writable(listed, "my table")
 
 
+def test_lists_of_features_are_present_exactly_at_the_versions_that_have_them() -> None:
+    """TF-6, PROT-1."""
+    for valid in (
+        protocol(1, 2),
+        protocol(2, 6),
+        protocol(1, 7, None, ()),
+        protocol(2, 7, None, ()),
+        protocol(3, 7, (), ()),
+    ):
+        check_protocol_shape(valid, "t")
+    for broken in (
+        protocol(3, 7, None, ()),
+        protocol(3, 7, (), None),
+        protocol(2, 7, (), ()),
+        protocol(1, 7, None, None),
+        protocol(1, 6, None, ()),
+    ):
+        with pytest.raises(CorruptLogError, match="must be present exactly at"):
+            check_protocol_shape(broken, "t")
+
+
 def test_column_mapping_only_in_the_list_of_writers_is_written_too() -> None:
     """COLMAP-2: delta-spark 3.1 wrote such tables."""
     check_writable(protocol(3, 7, (), ("columnMapping",)), "t")

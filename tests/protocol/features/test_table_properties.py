@@ -45,8 +45,18 @@ def test_intervals_without_a_fixed_length_are_refused(text: str) -> None:
         parse_interval_ms(text)
 
 
+_UNITS = [
+    ("week", 7 * DAY),
+    ("day", DAY),
+    ("hour", 3_600_000),
+    ("minute", 60_000),
+    ("second", 1000),
+    ("millisecond", 1),
+]
+
+
 @settings(deadline=None)
-@given(st.integers(0, 10**6), st.sampled_from([("day", DAY), ("hour", DAY // 24), ("second", 1000)]), st.booleans())
+@given(st.integers(0, 10**6), st.sampled_from(_UNITS), st.booleans())
 def test_any_number_of_a_unit_is_that_many_times_its_length(n: int, unit: tuple[str, int], plural: bool) -> None:
     """CLEAN-1."""
     assert parse_interval_ms(f"interval {n} {unit[0]}{'s' if plural else ''}") == n * unit[1]
@@ -106,6 +116,14 @@ def test_set_values_are_read() -> None:
     assert properties.target_file_size == 128 * 1024 * 1024
     assert properties.data_skipping_num_indexed_cols == -1
     assert properties.table_id == "id"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("7", 7), ("8 b", 8), ("2KB", 2**11), ("3m", 3 * 2**20), ("1 gb", 2**30), ("1GiB", 2**30), ("1tb", 2**40)],
+)
+def test_sizes_are_read_in_binary_units(text: str, expected: int) -> None:
+    assert TableProperties({"delta.targetFileSize": text}).target_file_size == expected
 
 
 def test_an_invalid_value_is_reported_with_its_key_when_it_is_read() -> None:

@@ -49,6 +49,15 @@ def test_without_large_vectors_there_is_no_file() -> None:
     assert all(vector.size_in_bytes <= MAX_INLINE_BYTES for vector in packed.descriptors)
 
 
+def test_consecutive_rows_take_no_space_each() -> None:
+    """DV-16: a run is stored as its first position and its length."""
+    positions = BitMap64()
+    for position in range(5, 3000):
+        positions.add(position)  # Found row by row.
+    packed = pack_vectors([positions], file_id=_ID)
+    assert packed.name is None and decode_inline(packed.descriptors[0]) == BitMap64(range(5, 3000))
+
+
 def test_an_empty_vector_is_refused() -> None:
     """DV-25."""
     with pytest.raises(IllegalCommitError, match="empty"):

@@ -251,3 +251,19 @@ def test_replay_agrees_with_a_model_of_dictionaries(history: list[list[Action]])
 def test_an_empty_state_has_no_files() -> None:
     """REC-1."""
     assert (FileState.empty(_LOCATION).num_files, FileState.empty(_LOCATION).size_bytes) == (0, 0)
+
+
+def test_version_0_follows_the_state_before_it() -> None:
+    """LOG-1: versions are 0, 1, 2 and so on."""
+    before = TableState.before_creation(protocol=_PROTOCOL, metadata=_METADATA, domains={}, location=_LOCATION)
+    assert before.version + 1 == 0 == replay(before, _commits([_add("a")]), location=_LOCATION).version
+    assert replay(before, [], location=_LOCATION).version == before.version
+
+
+def test_many_commits_can_be_applied_one_by_one_before_the_files_are_read() -> None:
+    """REC-13: the depth of what is to be reconciled does not grow with the number of commits."""
+    added, removed = _commits([_add("a")], [_remove("a")])
+    files = FileState.empty(_LOCATION)
+    for commit in [added, removed] * 1000:
+        files = files.apply([commit])
+    assert (files.num_files, files.removes.num_rows) == (0, 1)

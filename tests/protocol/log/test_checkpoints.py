@@ -234,6 +234,20 @@ def test_parsed_partition_values_are_left_out_where_a_time_lacks_its_zone(text: 
     assert (names.get_field_index("partitionValues_parsed") >= 0) is is_parsed
 
 
+def test_a_table_without_files_has_the_parsed_partition_values_of_a_time() -> None:
+    """CKPT-9: no text lacks its zone."""
+    fields = [{"name": "t", "type": "timestamp", "nullable": True, "metadata": {}}]
+    metadata = Metadata(
+        id="i",
+        schema_string=json.dumps({"type": "struct", "fields": fields}),
+        partition_columns=("t",),
+        configuration={"delta.checkpointPolicy": "v2", **_STRUCT},
+    )
+    state = replay(None, [decode_commit(encode_commit([_V2, metadata]), version=0)], location=_LOCATION)
+    names = build_checkpoint(state, now_ms=_NOW).top.schema.field("add").type
+    assert names.get_field_index("partitionValues_parsed") >= 0
+
+
 def test_interval_partition_values_are_stored_as_numbers() -> None:
     """CKPT-9, UP-INT-1: Parquet has no type for months, and other readers do not support durations."""
     fields = [("id", "long"), ("y", "interval year to month"), ("d", "interval day")]

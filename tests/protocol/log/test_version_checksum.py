@@ -116,6 +116,9 @@ def test_boundaries_ascend_from_zero() -> None:
     """CRC-5."""
     assert DEFAULT_BOUNDARIES[0] == 0 and list(DEFAULT_BOUNDARIES) == sorted(set(DEFAULT_BOUNDARIES))
     assert len(DEFAULT_BOUNDARIES) == 95
+    histogram = build_checksum(_state(_add("a", 10**15)), txn_id=None, in_commit_timestamp=None).file_size_histogram
+    assert histogram is not None and histogram.boundaries[-2:] == (128 * 2**30, 256 * 2**30)
+    assert histogram.boundaries[:3] == (0, 8 * 2**10, 16 * 2**10) and histogram.file_counts == (0,) * 94 + (1,)
 
 
 _STEP = st.dictionaries(
