@@ -10,6 +10,7 @@ from cm_delta_dagster.catalog.commit_rules import CommitRule, CommitRuleKind
 from cm_delta_dagster.catalog.ratification import TableCounts
 from cm_delta_dagster.catalog.rules.kinds import KINDS, checked_rule, violations
 from cm_delta_dagster.catalog.rules.rule_kind import CommitAuthor, GuardedCommit
+from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.actions.actions import Metadata
 from cm_delta_dagster.protocol.actions.commit_json import decode_commit
 
@@ -72,6 +73,18 @@ def test_every_kind_has_an_entry_that_says_what_it_takes() -> None:
     assert set(KINDS) == set(CommitRuleKind)
 
 
+@pytest.mark.parametrize(
+    ("name", "is_valid"), [("a", True), ("n" * 120, True), ("n" * 121, False), ("", False), ("a\n", False), (5, False)]
+)
+def test_the_name_of_a_rule_has_1_to_120_printable_characters(name: Any, is_valid: bool) -> None:
+    rule = CommitRule(scope="main", name=name, kind=CommitRuleKind.APPEND_ONLY)
+    if is_valid:
+        assert checked_rule(rule).name == name
+        return
+    with pytest.raises(InvalidArgumentError, match="1 to 120 printable characters"):
+        checked_rule(rule)
+
+
 VECTOR = {"storageType": "u", "pathOrInlineDv": "x", "offset": 1, "sizeInBytes": 1, "cardinality": 2}
 
 
@@ -93,6 +106,8 @@ def test_append_only_lets_files_be_rearranged_and_no_row_be_removed() -> None:
     moved = (remove("a", dataChange=False), add("b", 3, dataChange=False))
     assert what("append_only", {}, *moved, files=(10, 10)) is None
     assert what("append_only", {}, *moved, files=(10, 10), counts=(100, 97)) == "removes or changes rows"
+    assert what("append_only", {}, *moved, files=(10, 10), counts=(100, 99)) == "removes or changes rows"
+    assert what("append_only", {}, *moved, files=(10, 10), counts=(100, 101)) is None
     assert what("append_only", {}, remove("a"), add("a", 3)) == "removes or changes rows"
 
 
@@ -111,6 +126,12 @@ def test_removed_rows_are_limited_by_number_or_fraction(
     arguments: dict[str, Any], after: int | None, expected: str | None
 ) -> None:
     assert what("max_removed_rows", arguments, remove("a"), counts=(100, after)) == expected
+
+
+@pytest.mark.parametrize("arguments", [{"rows": 0}, {"fraction": 0.0}])
+def test_a_commit_that_removes_no_file_removes_no_rows(arguments: dict[str, Any]) -> None:
+    assert what("max_removed_rows", arguments, add("a", 3), counts=(100, 103)) is None
+    assert what("max_removed_rows", arguments, add("a"), counts=(None, None)) is None
 
 
 def test_row_counts_that_contradict_the_actions_are_not_believed() -> None:

@@ -72,6 +72,14 @@ def test_lines_after_a_blank_line_are_checked_too() -> None:
     assert flaw_of(GOOD.data(txn_id="t", timestamp_ms=1, good=lines[:3])) is None
 
 
+def test_long_fields_have_64_bits() -> None:
+    for size in (-(2**63), -2, 2**63 - 1):
+        assert flaw_of(GOOD.data(txn_id="t", timestamp_ms=1, good=(line_of("remove", size=str(size)),))) is None
+    for size in (-(2**63) - 1, 2**63):
+        flaw = flaw_of(GOOD.data(txn_id="t", timestamp_ms=1, good=(line_of("remove", size=str(size)),)))
+        assert flaw is not None and (flaw.action, flaw.field) == ("remove", "size")
+
+
 def test_the_time_of_a_commit_is_in_the_years_1970_to_9999() -> None:
     """ICT-3"""
     for timestamp_ms in (0, 1, LAST_MS):

@@ -13,6 +13,7 @@ from cm_delta_dagster.protocol.features.identity_columns import (
     Identity,
     IdentityColumn,
     check_identity_columns,
+    check_not_given,
     identity_column,
     identity_metadata,
     same_columns,
@@ -89,6 +90,21 @@ def test_identity_columns_that_a_table_cannot_have_are_refused(
         return
     with pytest.raises(InvalidArgumentError, match=message):
         check_identity_columns(schema, partitions)
+
+
+def test_only_columns_that_are_always_generated_take_no_values() -> None:
+    """IDENT-3."""
+    schema = StructType(
+        (
+            StructField("Always", LONG, True, identity_metadata(Identity())),
+            StructField("default", LONG, True, identity_metadata(Identity(always=False))),
+            StructField("plain", LONG),
+        )
+    )
+    check_not_given(schema, ("default", "plain"), action="inserts")
+    for names in (("always",), ("plain", "ALWAYS")):
+        with pytest.raises(InvalidArgumentError, match="inserts values of 'Always'"):
+            check_not_given(schema, names, action="inserts")
 
 
 def test_a_write_that_moves_a_mark_leaves_the_columns_as_they_are() -> None:

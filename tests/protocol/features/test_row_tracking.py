@@ -24,7 +24,9 @@ from cm_delta_dagster.protocol.features.row_tracking import (
     highest_row_id,
     is_enabled,
     is_supported,
+    known_high_water_mark,
     row_id_columns,
+    stated_high_water_mark,
 )
 from cm_delta_dagster.protocol.schema.types import LONG, StructField, StructType, schema_to_json
 from tests.support.actions import add_file
@@ -109,6 +111,16 @@ def test_a_hidden_column_with_the_name_of_another_is_damage(protocol: Protocol, 
 def test_the_high_water_mark_is_read_under_both_names(text: str, mark: int) -> None:
     """ROWTRK-7."""
     assert high_water_mark({DOMAIN: DomainMetadata(domain=DOMAIN, configuration=text)}) == mark
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"rowIdHighWaterMark":true}', '{"rowIdHighWaterMark":-2}'])
+def test_a_damaged_high_water_mark_is_not_guessed(text: str) -> None:
+    """ROWTRK-7: the ids of the files decide about the next ones."""
+    domains = {DOMAIN: DomainMetadata(domain=DOMAIN, configuration=text)}
+    with pytest.raises(CorruptLogError, match="high-water mark"):
+        high_water_mark(domains)
+    assert known_high_water_mark(domains) == -1
+    assert stated_high_water_mark(domains) is None
 
 
 def test_the_high_water_mark_is_minus_one_before_the_first_id() -> None:

@@ -8,6 +8,7 @@ from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.features.table_properties import (
     CheckpointPolicy,
     TableProperties,
+    check_removable_properties,
     check_user_properties,
     default_properties,
     parse_interval_ms,
@@ -80,6 +81,7 @@ def test_an_empty_configuration_has_the_documented_defaults() -> None:
     assert properties.in_commit_timestamp_enablement_version is None
     assert properties.parquet_compression == "zstd"
     assert properties.target_file_size is None
+    assert properties.checkpoints_protected_before == 0
 
 
 @pytest.mark.parametrize(("value", "expected"), [("true", True), ("TRUE", True), ("false", False), ("yes", False)])
@@ -213,3 +215,27 @@ def test_properties_that_request_features_are_not_stored() -> None:
     given_properties = {"a": "1", "delta.feature.timestampNtz": "supported", "delta.minReaderVersion": "3"}
 
     assert stored_properties(given_properties) == {"a": "1"}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "delta.enableInCommitTimestamps",
+        "io.unitycatalog.tableId",
+        "ucTableId",
+        "is_managed_location",
+        "delta.columnMapping.maxColumnId",
+        "delta.inCommitTimestampEnablementVersion",
+        "delta.rowTracking.materializedRowIdColumnName",
+        "io.unitycatalog.other",
+    ],
+)
+def test_properties_that_the_client_or_the_catalog_maintains_cannot_be_removed(key: str) -> None:
+    """META-7, CM-2."""
+    with pytest.raises(InvalidArgumentError, match=f"'{key}'.* cannot be removed"):
+        check_removable_properties(["delta.appendOnly", key])
+
+
+def test_other_properties_can_be_removed() -> None:
+    """UP-RT-1: a suspension of row tracking ends when its property is removed."""
+    check_removable_properties(["delta.appendOnly", "mine", "delta.rowTrackingSuspended", "delta.constraints.c"])

@@ -48,6 +48,15 @@ def test_the_hash_of_a_text_does_not_depend_on_other_texts(texts: list[str]) -> 
         assert alone.tolist() == among[:-1].tolist()
 
 
+@pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 15, 16, 17, 24, 32])
+def test_the_hash_of_a_text_does_not_depend_on_shorter_texts(length: int) -> None:
+    """REC-14: at each length around a multiple of the words that are read."""
+    text = "abcdefghijklmnopqrstuvwxyz0123456789"[:length]
+    alone = text_hashes(pa.array([text], pa.string()))[0]
+    for other in range(40):
+        assert text_hashes(pa.array(["x" * other, text, "y" * other], pa.string()))[1] == alone
+
+
 @pytest.mark.parametrize("asked", [1, 4, 5, 40])
 def test_small_and_large_searches_find_the_same_files(asked: int) -> None:
     """REC-5: a file that is added again, one that is removed, and one that is not in the set."""

@@ -15,6 +15,7 @@ from cm_delta_dagster.protocol.log.log_segment import (
     build_log_segment,
     earliest_version,
     latest_version,
+    oldest_checkpoint,
     version_after_cleanup,
 )
 
@@ -211,6 +212,14 @@ def test_the_first_and_the_last_version_follow_from_the_names(
     assert latest_version(names) == latest
     if latest is not None:
         assert earliest_version(names, latest=latest) == earliest
+
+
+@pytest.mark.parametrize(("latest", "expected"), [(3, None), (4, 4), (5, 4), (8, 4)])
+def test_the_oldest_checkpoint_is_complete_and_of_a_version_up_to_the_latest(latest: int, expected: int | None) -> None:
+    """CKPT-MP-2"""
+    part = f"{2:020d}.checkpoint.{1:010d}.{2:010d}.parquet"
+    names = [part, f"{8:020d}.checkpoint.parquet", f"{4:020d}.checkpoint.parquet", *_commits(0, 1, 2)]
+    assert oldest_checkpoint(names, latest=latest) == expected
 
 
 def test_a_cleaned_log_is_distinguished_from_one_with_a_gap() -> None:

@@ -1,13 +1,26 @@
 """Which commits keep their content in the catalog."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from cm_delta_dagster.catalog.ratification import CACHED_COMMITS, CACHED_CONTENT_BYTES, CommitProposal, CommitSummary
+from cm_delta_dagster.catalog.ratification import (
+    CACHED_COMMITS,
+    CACHED_CONTENT_BYTES,
+    CommitProposal,
+    CommitSummary,
+    Ratified,
+)
+from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.ratification.cached_content import (
     SLIDES_BY,
     content_from_after,
+    deletions,
     is_cached,
 )
+from tests.contracts.catalog_bench import create, inline
+from tests.contracts.catalog_bench import proposal as staged
 
 
 def proposal(version: int, content: bytes | None) -> CommitProposal:
@@ -46,3 +59,37 @@ def test_the_cached_range_moves_by_many_commits_at_a_time(
     version: int, before: int, cached: bool, expected: int
 ) -> None:
     assert content_from_after(proposal(version, b"x" if cached else None), before) == expected
+
+
+@pytest.mark.parametrize(
+    ("published", "content_from", "deletes"),
+    [
+        ((0, 0), (0, 0), False),
+        ((2, 2), (5, 5), False),
+        ((2, 5), (0, 0), False),
+        ((2, 5), (3, 3), False),
+        ((2, 5), (4, 4), True),
+        ((2, 3), (9, 9), True),
+        ((5, 5), (5, 6), False),
+        ((5, 5), (1, 17), True),
+    ],
+    ids=["no move", "unpublished", "published", "all in range", "some below", "below", "by one", "range moves"],
+)
+def test_content_is_deleted_when_its_commit_is_published_and_below_the_cached_range(
+    published: tuple[int, int], content_from: tuple[int, int], deletes: bool
+) -> None:
+    """CM-C7, CM-C8: a statement is sent only if there can be such content."""
+    calls = deletions("t", published=published, content_from=content_from, keeps_inline=False)
+    assert [arguments for _, arguments in calls] == ([{"of_table": "t", "published": published[1]}] if deletes else [])
+
+
+def test_content_of_an_inline_commit_goes_once_it_is_published_and_not_cached(tmp_path: Path) -> None:
+    """CM-C8: in a catalog without access control, where everybody may maintain tables."""
+    with SqlCatalog(f"sqlite:///{tmp_path}/catalog.db", warehouse="memory://w") as catalog:
+        table = create(catalog).table_id
+        large = inline(1, size=CACHED_CONTENT_BYTES)
+        assert isinstance(catalog.coordinator.commit(table, large), Ratified)
+        assert catalog.coordinator.commit_records(table, start=1, end=1)[0].content == large.content
+        published = replace(staged(2), published_version=1)
+        assert isinstance(catalog.coordinator.commit(table, published), Ratified)
+        assert catalog.coordinator.commit_records(table, start=1, end=1)[0].content is None
