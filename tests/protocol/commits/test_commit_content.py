@@ -50,6 +50,11 @@ def test_a_deletion_vector_removes_the_rows_that_it_marks() -> None:
     assert found(add("a", deletionVector=VECTOR)).has_new_vectors
 
 
+def test_a_deletion_vector_that_marks_nothing_hides_no_rows() -> None:
+    content = found(add("a", deletionVector=VECTOR | {"cardinality": 0}))
+    assert (content.rows_added, content.rows_removed, content.has_new_vectors) == (10, 0, True)
+
+
 def test_rearranged_files_change_no_rows() -> None:
     content = found(add("a", dataChange=False), remove("b", dataChange=False), remove("c", dataChange=False))
     assert (content.files_rearranged, content.files_added, content.files_removed) == (3, 0, 0)

@@ -72,6 +72,26 @@ def test_lines_after_a_blank_line_are_checked_too() -> None:
     assert flaw_of(GOOD.data(txn_id="t", timestamp_ms=1, good=lines[:3])) is None
 
 
+_REQUIRED = {
+    "add": ("path", "partitionValues", "size", "modificationTime", "dataChange"),
+    "remove": ("path", "dataChange"),
+    "cdc": ("path", "partitionValues", "size"),
+    "txn": ("appId", "version"),
+    "domainMetadata": ("domain", "configuration", "removed"),
+    "metaData": ("id", "format", "schemaString", "partitionColumns", "configuration"),
+    "protocol": ("minReaderVersion", "minWriterVersion"),
+}
+
+
+@pytest.mark.parametrize("action", _REQUIRED)
+def test_an_action_without_a_required_field_is_refused(action: str) -> None:
+    """META-1, ADD-1, CDCA-1, TXN-1, DOM-1"""
+    for field in _REQUIRED[action]:
+        for text in (None, "null"):
+            flaw = flaw_of(GOOD.data(txn_id="t", timestamp_ms=1, good=(line_of(action, **{field: text}),)))
+            assert flaw is not None and (flaw.action, flaw.field) == (action, field), field
+
+
 def test_long_fields_have_64_bits() -> None:
     for size in (-(2**63), -2, 2**63 - 1):
         assert flaw_of(GOOD.data(txn_id="t", timestamp_ms=1, good=(line_of("remove", size=str(size)),))) is None

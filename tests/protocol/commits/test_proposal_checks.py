@@ -176,5 +176,14 @@ def test_absolute_paths_are_reported(good: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("good", [(), MANY], ids=["few", "many"])
+def test_absolute_paths_of_vectors_are_reported_if_a_file_is_added_with_them(good: tuple[str, ...]) -> None:
+    """The vector of a remove repeats what the table has."""
+    paths = [f"s3://other/{name}.bin" for name in ("added", "removed")]
+    vectors = [vector_of(storageType='"p"', pathOrInlineDv=json.dumps(path)) for path in paths]
+    lines = (line_of("add", deletionVector=vectors[0]), line_of("remove", deletionVector=vectors[1]), line_of("cdc"))
+    assert check_content(_data(line_of("txn"), good=(*good, *lines))).absolute_paths == (paths[0],)
+
+
+@pytest.mark.parametrize("good", [(), MANY], ids=["few", "many"])
 def test_an_unknown_action_passes(good: tuple[str, ...]) -> None:
     assert check_content(_data('{"future":{"a":[1,{"b":null}]}}', good=good)).absolute_paths == ()

@@ -44,6 +44,22 @@ def test_the_mark_moves_only_in_the_direction_of_the_step(start: int, step: int,
     assert following > value if step > 0 else following < value
 
 
+@pytest.mark.parametrize(
+    ("step", "mark", "value", "expected"),
+    [
+        (1, None, 4, None), (1, None, 5, 5), (1, None, 7, 7), (1, 7, 6, None), (1, 7, 7, None), (1, 7, 8, 8),
+        (3, None, 5, 5), (3, None, 7, 5), (3, 5, 7, None), (3, 5, 8, 8), (3, 8, 5, None),
+        (-1, None, 6, None), (-1, None, 5, 5), (-1, 4, 4, None), (-1, 4, 5, None), (-1, 4, 3, 3),
+    ],
+)  # fmt: skip
+def test_the_mark_is_the_furthest_member_of_the_sequence_from_5(
+    step: int, mark: int | None, value: int, expected: int | None
+) -> None:
+    """IDENT-6, IDENT-8: it does not move to a value that it has, or that the sequence has passed."""
+    column = IdentityColumn(name="c", identity=Identity(start=5, step=step), high_water_mark=mark)
+    assert column.further(value) == expected
+
+
 def test_metadata_of_an_identity_column() -> None:
     """IDENT-2, IDENT-7."""
     metadata = identity_metadata(Identity(start=5, step=2, always=False))
@@ -58,7 +74,8 @@ def test_metadata_of_an_identity_column() -> None:
     for start, step in ((2**63, 1), (-(2**63) - 1, 1), (1, 2**63), (1, -(2**63) - 1)):
         with pytest.raises(InvalidArgumentError):
             identity_metadata(Identity(start=start, step=step))
-    assert identity_metadata(Identity(start=-(2**63), step=2**63 - 1))[START] == -(2**63)
+    for start, step in ((-(2**63), 2**63 - 1), (2**63 - 1, -(2**63))):
+        assert identity_metadata(Identity(start=start, step=step))[STEP] == step
     full = IdentityColumn(name="c", identity=Identity(), high_water_mark=2**63 - 1)
     with pytest.raises(InvalidDataError, match="64-bit"):
         _ = full.next_value

@@ -6,12 +6,20 @@ from cm_delta_dagster.errors import CorruptLogError, UnsupportedFeatureError
 from cm_delta_dagster.protocol.features.table_properties import TableProperties
 from cm_delta_dagster.protocol.features.type_widening import (
     check_type_changes,
+    iceberg_reads,
     is_widening,
     may_widen,
     widening_in_writes,
 )
 from cm_delta_dagster.protocol.schema.types import (
+    BYTE,
+    DATE,
+    DOUBLE,
+    FLOAT,
+    INTEGER,
     LONG,
+    SHORT,
+    TIMESTAMP_NTZ,
     ArrayType,
     DataType,
     DecimalType,
@@ -87,6 +95,42 @@ _DECIMALS = tuple(
     DecimalType(precision, scale) for precision in (5, 9, 10, 12, 20, 22) for scale in (0, 2, 4) if scale <= precision
 )
 _ALL: tuple[DataType, ...] = (*(PrimitiveType(name) for name in _KINDS), *_DECIMALS)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_wider"),
+    [
+        *[
+            (kind, DecimalType(precision, 0), precision >= 10)
+            for kind in (BYTE, SHORT, INTEGER)
+            for precision in (9, 10)
+        ],
+        *[(kind, DecimalType(12, scale), scale <= 2) for kind in (BYTE, SHORT, INTEGER) for scale in (2, 3)],
+        *[(LONG, DecimalType(precision, 0), precision >= 20) for precision in (19, 20)],
+        *[(DecimalType(5, 2), DecimalType(7, scale), scale in (2, 3, 4)) for scale in (1, 2, 3, 4, 5)],
+        (DecimalType(5, 2), DecimalType(5, 2), False),
+    ],
+)
+def test_a_decimal_holds_all_digits_of_what_it_replaces(before: DataType, after: DataType, is_wider: bool) -> None:
+    """UP-TW-2."""
+    assert may_widen(before, after) is is_wider
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_known"),
+    [
+        (INTEGER, LONG, True),
+        (FLOAT, DOUBLE, True),
+        (INTEGER, DOUBLE, False),
+        (DATE, TIMESTAMP_NTZ, False),
+        (INTEGER, DecimalType(10, 0), False),
+        (DecimalType(5, 2), DecimalType(7, 2), True),
+        (DecimalType(5, 2), DecimalType(7, 3), False),
+    ],
+)
+def test_iceberg_has_fewer_changes(before: DataType, after: DataType, is_known: bool) -> None:
+    """UP-TW-6."""
+    assert iceberg_reads(before, after) is is_known
 
 
 def test_every_change_that_is_made_can_be_read() -> None:

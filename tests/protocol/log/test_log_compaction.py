@@ -52,6 +52,18 @@ def test_the_example_of_the_protocol_is_compacted_as_published() -> None:
     assert len(compacted.splitlines()) == 5
 
 
+@pytest.mark.parametrize(
+    "steps", ["ar", "ra", "arar", "rara", "a-r", "a--r", "r-a", "-ar-", "ar-a-r", "a---r--a", "-----ra", "-----ar"]
+)
+def test_the_newest_action_of_a_file_counts(steps: str) -> None:
+    """LC-2: however many commits are between two of them."""
+    actions: dict[str, list[Action]] = {"a": [_add("f")], "r": [_remove("f")], "-": [_add("other")]}
+    commits = [_commit(version, *actions[step]) for version, step in enumerate(steps)]
+    adds, removes = _files(decode_commit(compact(commits, location=_LOCATION), version=len(steps) - 1))
+    is_added = steps.rindex("a") > steps.rindex("r")
+    assert ("f" in adds, "f" in removes) == (is_added, not is_added)
+
+
 def test_only_the_newest_small_actions_are_kept_and_no_commit_info() -> None:
     """LC-2, LC-4, LC-6, ruling X11."""
     old, new = Metadata(id="i", schema_string="{}"), Metadata(id="i", schema_string="{}", name="n")
