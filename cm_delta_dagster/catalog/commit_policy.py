@@ -43,9 +43,10 @@ class CommitPolicy:
     def __post_init__(self) -> None:
         limit = self.inline_max_bytes
         if (self.kind is CommitPolicyKind.AUTO) is not (limit is not None) or (limit is not None and limit < 0):
+            limited = "without a limit" if limit is None else f"with the limit {limit}"
             raise InvalidArgumentError(
-                f"The commit mode {self.kind.value} was given with inline_max_bytes {limit}: auto requires a number of bytes of at "
-                "least 0, the other modes take none."
+                f"The commit mode {self.kind.value} was given {limited} of inline commits: auto requires "
+                "a number of bytes of at least 0, the other modes take none."
             )
 
     def __str__(self) -> str:

@@ -77,6 +77,8 @@ def test_a_role_with_the_documented_rights_reads(postgres_url: str) -> None:
             assert (
                 catalog.registry.load_table(NAME).table_id == table_id and len(catalog.feed.feed(after=0, limit=9)) == 1
             )
+            assert catalog.pins.pin_version(table_id, 0, owner="run") == 0
+            assert catalog.pins.raise_pinned_version(table_id, 0, owner="run") == 0
             with pytest.raises(PermissionDeniedError, match="Ask postgres, the role that owns"):
                 catalog.coordinator.commit(table_id, commit_of(1, ADD))
 

@@ -139,7 +139,7 @@ def _check_consent(table: Table, plan: RepairPlan, take_back: Collection[int], *
     if wrong:
         raise InvalidArgumentError(
             f"The commit of version {wrong[0]} of {table.identifier} cannot be taken back: that is only for a commit that no "
-            "reader can use, which a finding of doctor says. Nothing was changed. To undo another commit, use RESTORE."
+            "reader can use, which a finding of doctor says. Nothing was changed. To undo another commit, restore an older version."
         )
 
 

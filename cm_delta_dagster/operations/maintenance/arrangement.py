@@ -75,13 +75,13 @@ def arrangement_of(snapshot: Snapshot, z_order_by: Sequence[str], *, full: bool)
         ).with_remedy(SetClusteringColumns())
     if z_order_by and is_clustered(snapshot.protocol):
         raise InvalidArgumentError(
-            f"{snapshot.identifier} is a clustered table and cannot be Z-ordered. Nothing was done. Leave out z_order_by: OPTIMIZE "
-            "orders the rows by the clustering columns."
+            f"{snapshot.identifier} is a clustered table and cannot be Z-ordered. Nothing was done. Without a Z-order the "
+            "rows are ordered by the clustering columns."
         )
     if z_order_by:
         if len(z_order_by) > MAX_Z_ORDER_COLUMNS:
             raise InvalidArgumentError(
-                f"z_order_by has {len(z_order_by)} columns; give at most {MAX_Z_ORDER_COLUMNS}. Nothing was done."
+                f"The Z-order has {len(z_order_by)} columns; give at most {MAX_Z_ORDER_COLUMNS}. Nothing was done."
             )
         paths = check_layout_columns(snapshot.layout, z_order_by, verb="Z-ordered")
         return Arrangement(columns=_typed(snapshot.schema, paths), clusters=False)

@@ -79,8 +79,8 @@ class CallerDatabase:
         action = "commit" if isinstance(error, CommitRefusedError) else "operation"
         try:
             self._write_refusal(action, refusal)
-        except CatalogError:
-            _log.warning("The refusal of %s was not recorded in the audit", refusal.what, exc_info=True)
+        except CatalogError as failure:
+            _log.warning("The refusal of %s was not recorded in the audit: %s", refusal.what, failure)
 
     def _write_refusal(self, action: str, refusal: Refusal) -> None:
         self.shared.write(self._called(lambda connection: self._record_refusal(connection, action, refusal)))

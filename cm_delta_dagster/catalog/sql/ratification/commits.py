@@ -12,7 +12,6 @@ import sqlalchemy as sa
 from cm_delta_dagster.catalog.commit_policy import CommitMode, CommitPolicy
 from cm_delta_dagster.catalog.ratification import (
     CACHED_CONTENT_BYTES,
-    MAX_CLOCK_DIFFERENCE_MS,
     CommitOutcome,
     CommitPolicyChanged,
     CommitProposal,
@@ -26,11 +25,17 @@ from cm_delta_dagster.catalog.ratification import (
     VersionTaken,
 )
 from cm_delta_dagster.catalog.sql.access import guard
-from cm_delta_dagster.catalog.sql.database.callers import caller_of, now_of
+from cm_delta_dagster.catalog.sql.database.callers import caller_of
 from cm_delta_dagster.catalog.sql.database.prepared import Call, Prepared, run_in_order
 from cm_delta_dagster.catalog.sql.database.schema import COMMITS, TABLES, identifier_of
 from cm_delta_dagster.catalog.sql.feed import entries
-from cm_delta_dagster.catalog.sql.ratification import approval_requests, cached_content, checks, grant_check
+from cm_delta_dagster.catalog.sql.ratification import (
+    approval_requests,
+    cached_content,
+    checks,
+    grant_check,
+    order_check,
+)
 from cm_delta_dagster.catalog.sql.ratification.check_reads import CheckReads, locked_for_checks
 from cm_delta_dagster.catalog.sql.ratification.context import Accepted, ProposalKind, context_of
 from cm_delta_dagster.catalog.sql.rows import application_ids, definitions, marks
@@ -52,7 +57,6 @@ from cm_delta_dagster.errors import (
     InvalidArgumentError,
 )
 from cm_delta_dagster.protocol.log import log_files
-from cm_delta_dagster.protocol.predicates.timestamps import utc_text
 
 _ADVANCE = Prepared(
     sa.update(TABLES)
@@ -154,16 +158,12 @@ def _accept(
     reads: CheckReads,
 ) -> Ratified:
     """Ratify the proposal if it is consistent and passes the checks. Raises CommitRejectedError, CommitRefusedError."""
-    reported = head.published_version if proposal.published_version is None else proposal.published_version
-    if reported > head.latest_version:
-        raise CommitRejectedError(
-            f"Version {proposal.version} of table {table_id} was proposed with the published version {reported}, "
-            f"but the latest ratified version is {head.latest_version}. Publish only ratified commits."
-        )
-    check_timestamp(connection, table_id, proposal.version, proposal.summary, previous=head.latest_in_commit_timestamp)
+    published = order_check.published_version(table_id, proposal, head)
+    order_check.check_clock(
+        connection, table_id, proposal.version, proposal.summary, previous=head.latest_in_commit_timestamp
+    )
     accepted = _check(connection, table_id, proposal, head, identifier=identifier_of(head), reads=reads)
     marks.check(connection, table_id, proposal, head)
-    published = max(reported, head.published_version)
     _ratify(connection, table_id, accepted, head, published=published)
     return Ratified(version=proposal.version, latest_version=proposal.version, published_version=published)
 
@@ -182,31 +182,6 @@ def _check(
     context = context_of(connection, table_id, proposal, head, identifier=identifier, kind=kind, reads=reads)
     approval_requests.close_ratified(connection, context)
     return checks.run(connection, context)
-
-
-def check_timestamp(
-    connection: sa.Connection, table_id: str, version: int, summary: CommitSummary, *, previous: int | None
-) -> None:
-    """Refuse an in-commit timestamp too far ahead of the catalog's clock: every later one must be greater.
-
-    A timestamp one millisecond after the previous one is accepted, because no earlier one is possible.
-
-    Args:
-        previous: in-commit timestamp of the version before; None for version 0.
-
-    Raises:
-        CommitRejectedError: the timestamp is more than ``MAX_CLOCK_DIFFERENCE_MS`` ahead of the clock.
-    """
-    timestamp, now_ms = summary.in_commit_timestamp, now_of(connection)
-    if timestamp - now_ms <= MAX_CLOCK_DIFFERENCE_MS or (previous is not None and timestamp == previous + 1):
-        return
-    raise CommitRejectedError(
-        f"Version {version} of table {table_id} was proposed with the in-commit timestamp {utc_text(timestamp)}, which lies "
-        f"{(timestamp - now_ms) / 1000:.0f} seconds ahead of the catalog's clock ({utc_text(now_ms)}); the catalog allows "
-        f"{MAX_CLOCK_DIFFERENCE_MS / 1000:.0f} seconds, because every later commit must have a later timestamp. Nothing was "
-        "committed. Set the clock of the writer's machine, and keep ClientSettings.max_clock_difference_ms within "
-        "that bound."
-    )
 
 
 def record_published(connection: sa.Connection, table_id: str, proposal: CommitProposal) -> Ratified | VersionTaken:
@@ -231,18 +206,7 @@ def record_published(connection: sa.Connection, table_id: str, proposal: CommitP
 
 def _ratify(connection: sa.Connection, table_id: str, accepted: Accepted, head: Any, *, published: int) -> None:
     proposal = accepted.proposal
-    latest, latest_timestamp = head.latest_version, head.latest_in_commit_timestamp
-    if proposal.version > latest + 1:
-        raise CommitRejectedError(
-            f"Version {proposal.version} of table {table_id} was proposed, but the latest is {latest}: versions are "
-            f"ratified one after the other. Propose {latest + 1} against a fresh snapshot."
-        )
-    if proposal.summary.in_commit_timestamp <= latest_timestamp:
-        raise CommitRejectedError(
-            f"Version {proposal.version} of table {table_id} was proposed with the in-commit timestamp "
-            f"{utc_text(proposal.summary.in_commit_timestamp)}, not later than {utc_text(latest_timestamp)} of version "
-            f"{latest}: each must be greater than the one before."
-        )
+    order_check.check_next(table_id, proposal, head)
     if accepted.forgets_definition:
         definitions.forget(connection, table_id)
     definitions.record(

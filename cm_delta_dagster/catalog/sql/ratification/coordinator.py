@@ -20,8 +20,8 @@ from cm_delta_dagster.catalog.ratification import (
 )
 from cm_delta_dagster.catalog.sql.database.callers import now_of
 from cm_delta_dagster.catalog.sql.database.parts import Part, reads, writes
-from cm_delta_dagster.catalog.sql.ratification import approval_requests, commits, records, validation
-from cm_delta_dagster.catalog.sql.rows import marks, names
+from cm_delta_dagster.catalog.sql.ratification import approval_requests, commits, proposal_check, records, validation
+from cm_delta_dagster.catalog.sql.rows import marks
 from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.remedies import TakeBackCommit, advice
 
@@ -45,7 +45,7 @@ class SqlCommitCoordinator(Part):
         if not proposals:
             raise InvalidArgumentError("No commits were proposed together; give a proposal for at least one table.")
         for proposal in proposals.values():
-            names.check_proposal(proposal)
+            proposal_check.check_proposal(proposal)
         return self._ratify(validation.check(self._database, proposals))
 
     @writes
@@ -57,7 +57,7 @@ class SqlCommitCoordinator(Part):
         self, connection: sa.Connection, table_id: str, proposal: CommitProposal, request: ApprovalRequest
     ) -> Approval | None:
         """Keep the proposal. Raises CommitRefusedError, TableNotFoundError, CommitRejectedError."""
-        names.check_proposal(proposal)
+        proposal_check.check_proposal(proposal)
         return approval_requests.keep(connection, table_id, proposal, request)
 
     def commit_lock(self, table_id: str, *, seconds: float) -> AbstractContextManager[bool]:
@@ -69,7 +69,7 @@ class SqlCommitCoordinator(Part):
 
         The file is already the commit: a refusal would make the table unreadable. What is wrong with it is logged.
         """
-        names.check_published(proposal)
+        proposal_check.check_published(proposal)
         proposal, flaw = validation.read_published(proposal)
         outcome, now_ms = self._record_published(table_id, proposal)
         if isinstance(outcome, Ratified):

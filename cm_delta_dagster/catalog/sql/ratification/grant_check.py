@@ -6,8 +6,9 @@ import sqlalchemy as sa
 
 from cm_delta_dagster.catalog.access import Privilege
 from cm_delta_dagster.catalog.sql.access import guard
+from cm_delta_dagster.catalog.sql.ratification import proposal_check
 from cm_delta_dagster.catalog.sql.ratification.context import Accepted, CommitContext, ProposalKind
-from cm_delta_dagster.catalog.sql.rows import application_ids, names
+from cm_delta_dagster.catalog.sql.rows import application_ids
 from cm_delta_dagster.errors import CommitRefusedError, CorruptLogError
 from cm_delta_dagster.protocol.commits.commit_content import CommitContent
 from cm_delta_dagster.remedies import ResetApplicationId
@@ -82,9 +83,9 @@ def _reject_other_content(context: CommitContext) -> None:
     elif isinstance(decoded, CorruptLogError) and decoded.action in _ONE_OF_A_KIND and decoded.field is None:
         wrong = f"content that is not a commit ({decoded})"
     else:
-        wrong = None if isinstance(decoded, CorruptLogError) else names.contradiction(context.proposal, data)
+        wrong = None if isinstance(decoded, CorruptLogError) else proposal_check.contradiction(context.proposal, data)
     if wrong is not None:
-        raise names.contradicted(context.proposal, wrong)
+        raise proposal_check.contradicted(context.proposal, wrong)
 
 
 def _accepted(context: CommitContext, privileges: frozenset[Privilege]) -> Accepted:

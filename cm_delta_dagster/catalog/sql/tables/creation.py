@@ -15,7 +15,7 @@ from cm_delta_dagster.catalog.sql.database.callers import caller_of, now_of
 from cm_delta_dagster.catalog.sql.database.parts import writes
 from cm_delta_dagster.catalog.sql.database.schema import ACTIVE, STAGING, TABLES, identifier_of
 from cm_delta_dagster.catalog.sql.policies import commit_policies
-from cm_delta_dagster.catalog.sql.ratification import commits, validation
+from cm_delta_dagster.catalog.sql.ratification import commits, order_check, validation
 from cm_delta_dagster.catalog.sql.rows import locations, names
 from cm_delta_dagster.catalog.sql.rows.errors import name_taken
 from cm_delta_dagster.catalog.sql.rows.table_names import HOLDER, name_parameters
@@ -92,7 +92,7 @@ class TableCreation(WarehousePart):
         initial: InitialCommit | None,
     ) -> TableEntry:
         """Name and version 0 in one transaction. The unique index over active names admits one of several concurrent calls."""
-        commits.check_timestamp(connection, table_id, 0, summary, previous=None)
+        order_check.check_clock(connection, table_id, 0, summary, previous=None)
         row = connection.execute(loading.LOCKED, {"of_table": table_id}).one_or_none()
         if row is None or row.state not in (STAGING, ACTIVE):
             raise TableNotFoundError(

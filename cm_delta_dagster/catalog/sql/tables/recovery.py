@@ -28,6 +28,7 @@ from cm_delta_dagster.catalog.sql.database.schema import (
 )
 from cm_delta_dagster.catalog.sql.feed import entries
 from cm_delta_dagster.catalog.sql.policies import commit_policies
+from cm_delta_dagster.catalog.sql.ratification import proposal_check
 from cm_delta_dagster.catalog.sql.rows import definitions, locations, locked_heads, marks, names
 from cm_delta_dagster.catalog.sql.rows.commits import COMMIT_COLUMNS, values_of
 from cm_delta_dagster.catalog.sql.rows.errors import name_taken, unknown_table
@@ -78,7 +79,7 @@ class SqlRecovery(Part):
         Raises RecoveryError, TableNotFoundError, CommitRejectedError.
         """
         for proposal in history.proposals:
-            names.check_recovered(proposal)
+            proposal_check.check_recovered(proposal)
         guard.require(connection, Operation.RECOVER, WHOLE_CATALOG)
         head = locked_heads.required_head(connection, table_id)
         known = connection.execute(_TXN_IDS_ABOVE, {"of_table": table_id, "above": after}).all()
@@ -125,7 +126,7 @@ class SqlRecovery(Part):
 
         Raises RecoveryError, PermissionDeniedError, TableNotFoundError.
         """
-        names.check_recovered(proposal)
+        proposal_check.check_recovered(proposal)
         guard.require_on_table(connection, Operation.RECOVER, table_id)
         name = str(identifier_of(locked_heads.required_head(connection, table_id)))
         which = {"of_table": table_id, "at": proposal.version}
@@ -184,7 +185,7 @@ class SqlRecovery(Part):
         """
         names.check_identifier(table.identifier)
         for proposal in table.history.proposals:
-            names.check_recovered(proposal)
+            proposal_check.check_recovered(proposal)
         guard.require(connection, Operation.ADOPT, table.identifier)
         last = table.history.proposals[-1]
         row = connection.execute(loading.LOCKED, {"of_table": table.table_id}).one_or_none()

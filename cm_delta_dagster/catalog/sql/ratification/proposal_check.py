@@ -1,0 +1,144 @@
+"""Checks of proposals before they reach the database, as far as possible without the table.
+
+Protocol heading "Catalog-managed tables".
+"""
+
+import hashlib
+import re
+
+from cm_delta_dagster.catalog.commit_policy import CommitMode
+from cm_delta_dagster.catalog.ratification import CommitProposal
+from cm_delta_dagster.catalog.sql.rows.names import LARGEST
+from cm_delta_dagster.catalog.texts import is_storable
+from cm_delta_dagster.errors import CommitRejectedError, CorruptLogError
+from cm_delta_dagster.protocol.actions.commit_json import decode_commit, decode_commit_info, encode_action
+from cm_delta_dagster.protocol.log import log_files
+
+_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_STAGED_FILE = re.compile(r"(\d{20})\.[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\.json", re.ASCII)
+
+
+def check_proposal(proposal: CommitProposal) -> None:
+    """Check a staged or inline proposal. Raises CommitRejectedError."""
+    match = _STAGED_FILE.fullmatch(proposal.file_name)
+    if match is None or int(match[1]) != proposal.version:
+        raise CommitRejectedError(
+            f"Version {proposal.version} was proposed with the file name {proposal.file_name!r}; it must be "
+            f"{proposal.version:020d}.<uuid>.json, a bare name inside _delta_log/_staged_commits."
+        )
+    _check_storable(proposal)
+    if proposal.mode is CommitMode.PUT_IF_ABSENT:
+        raise CommitRejectedError(
+            f"Version {proposal.version} was proposed as {proposal.mode.value}; a proposal is staged or inline."
+        )
+    if proposal.mode is CommitMode.INLINE or proposal.content is not None:
+        _check_content(proposal)
+
+
+def check_published(proposal: CommitProposal) -> None:
+    """Check a commit that the creation of its published file made. Raises CommitRejectedError."""
+    right = log_files.commit_file_name(proposal.version)
+    if proposal.mode is not CommitMode.PUT_IF_ABSENT or proposal.file_name != right:
+        raise CommitRejectedError(
+            f"Version {proposal.version} was reported as published under the name {proposal.file_name!r}, "
+            f"{proposal.mode.value}; it must be {right} and put_if_absent."
+        )
+    _check_storable(proposal)
+    if proposal.content is not None:
+        _check_content(proposal)
+
+
+def check_recovered(proposal: CommitProposal) -> None:
+    """Check a commit that recovery found on storage. Raises CommitRejectedError."""
+    match = _STAGED_FILE.fullmatch(proposal.file_name)
+    staged = match is not None and int(match[1]) == proposal.version
+    if not staged and proposal.file_name != log_files.commit_file_name(proposal.version):
+        raise CommitRejectedError(
+            f"Version {proposal.version} cannot be recorded with the file name {proposal.file_name!r}: it is neither the name of "
+            "its published file nor that of a staged file."
+        )
+    _check_storable(proposal)
+    if proposal.content is not None:
+        _check_content(proposal)
+
+
+def _check_storable(proposal: CommitProposal) -> None:
+    summary = proposal.summary
+    if not summary.txn_id:
+        raise CommitRejectedError(
+            f"Version {proposal.version} was proposed without a txnId; every commit must have a unique one."
+        )
+    published = -1 if proposal.published_version is None else proposal.published_version
+    numbers = (
+        proposal.version,
+        published,
+        proposal.file_size,
+        proposal.file_modification_time,
+        summary.in_commit_timestamp,
+    )
+    wrong = next((number for number in numbers if abs(number) > LARGEST), None)
+    if wrong is not None or not is_storable(summary.txn_id + summary.operation):
+        raise CommitRejectedError(
+            f"Version {proposal.version} was proposed with {'a text' if wrong is None else f'the number {wrong}'} that no "
+            "database can hold. Numbers have at most 63 bits, and the operation and the txnId are texts of Unicode characters "
+            "other than U+0000."
+        )
+    if proposal.sha256 is not None and _DIGEST.fullmatch(proposal.sha256) is None:
+        raise CommitRejectedError(
+            f"Version {proposal.version} was proposed with the SHA-256 {proposal.sha256!r}; write it as 64 hexadecimal digits in "
+            "lower case."
+        )
+
+
+def _check_content(proposal: CommitProposal) -> None:
+    content = proposal.content
+    wrong: str | None
+    if content is None or len(content) != proposal.file_size:
+        wrong = f"{'no' if content is None else len(content)} bytes of content and the size {proposal.file_size}"
+    elif proposal.sha256 is not None and hashlib.sha256(content).hexdigest() != proposal.sha256:
+        wrong = "content that does not have the SHA-256 of the proposal"
+    else:
+        wrong = contradiction(proposal, content)
+    if wrong is not None:
+        raise contradicted(proposal, wrong)
+
+
+def contradicted(proposal: CommitProposal, wrong: str) -> CommitRejectedError:
+    """The error for a proposal that says something else than its content; ``wrong`` completes "was proposed with"."""
+    return CommitRejectedError(
+        f"Version {proposal.version} was proposed {proposal.mode.value} with {wrong}. Nothing was ratified. Propose the commit "
+        "with its own values."
+    )
+
+
+def contradiction(proposal: CommitProposal, content: bytes) -> str | None:
+    """In what the proposal says something else than ``content``, which has its size and its digest; None if in nothing."""
+    info, summary = decode_commit_info(content), proposal.summary
+    if info is None:
+        return "content whose first line is not a commitInfo"
+    if (info.txn_id, info.in_commit_timestamp) != (summary.txn_id, summary.in_commit_timestamp):
+        return (
+            f"the txnId {summary.txn_id} and the in-commit timestamp {summary.in_commit_timestamp}, and its content says "
+            f"{info.txn_id} and {info.in_commit_timestamp}"
+        )
+    return (
+        None
+        if _matches_definition(proposal, content)
+        else "content whose protocol or metadata is not that of the proposal"
+    )
+
+
+def _matches_definition(proposal: CommitProposal, content: bytes) -> bool:
+    """Whether metadata and protocol in ``content`` equal those of the proposal."""
+    # A string value inside the commit has its quotes escaped, so that it does not match.
+    if b'"metaData"' not in content and b'"protocol"' not in content:
+        return True
+    try:
+        actions = decode_commit(content, version=proposal.version)
+    except CorruptLogError:
+        return False
+    pairs = ((actions.metadata, proposal.metadata), (actions.protocol, proposal.protocol))
+    return all(
+        committed is None or (proposed is not None and encode_action(committed) == encode_action(proposed))
+        for committed, proposed in pairs
+    )
