@@ -15,6 +15,7 @@ from cm_delta_dagster.catalog.ratification import (
 )
 from cm_delta_dagster.errors import (
     CommitRejectedError,
+    IllegalCommitError,
     TableNotFoundError,
 )
 from cm_delta_dagster.protocol.actions import commit_json
@@ -146,7 +147,7 @@ def content_with_another_definition_than_the_proposal_is_rejected(bench: Bench) 
                 with pytest.raises(CommitRejectedError, match="protocol or metadata"):
                     catalog.coordinator.commit(table, wrong)
             broken = one.content + b'{"metaData":1}\n'
-            with pytest.raises(CommitRejectedError):
+            with pytest.raises(IllegalCommitError):
                 catalog.coordinator.commit(table, replace(one, content=broken, file_size=len(broken)))
         right = replace(changed, metadata=metadata("id", "more"), protocol=PROTOCOL)
         assert isinstance(catalog.coordinator.commit(table, right), Ratified)

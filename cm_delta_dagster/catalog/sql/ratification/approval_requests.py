@@ -11,7 +11,7 @@ from cm_delta_dagster.catalog.durations import is_duration
 from cm_delta_dagster.catalog.ratification import CommitProposal
 from cm_delta_dagster.catalog.sql.access import audit, guard
 from cm_delta_dagster.catalog.sql.database.schema import APPROVALS, identifier_of
-from cm_delta_dagster.catalog.sql.ratification import checks
+from cm_delta_dagster.catalog.sql.ratification import checks, order_check
 from cm_delta_dagster.catalog.sql.ratification.context import CommitContext, ProposalKind, context_of
 from cm_delta_dagster.catalog.sql.rows import locked_heads
 from cm_delta_dagster.catalog.sql.rules import approvals
@@ -32,6 +32,10 @@ def keep(
     context = context_of(
         connection, table_id, proposal, head, identifier=identifier_of(head), kind=ProposalKind.PROPOSED
     )
+    previous = head.latest_in_commit_timestamp
+    order_check.check_clock(connection, table_id, proposal.version, proposal.summary, previous=previous)
+    if proposal.version > head.latest_version:  # An older one is rebased when it is approved.
+        order_check.check_next(table_id, proposal, head)
     try:
         checks.run(connection, context)
     except ApprovalRequiredError as needed:

@@ -35,6 +35,7 @@ from cm_delta_dagster.catalog.sql.ratification import (
     checks,
     grant_check,
     order_check,
+    validation,
 )
 from cm_delta_dagster.catalog.sql.ratification.check_reads import CheckReads, locked_for_checks
 from cm_delta_dagster.catalog.sql.ratification.context import Accepted, ProposalKind, context_of
@@ -95,8 +96,8 @@ def ratify(connection: sa.Connection, proposals: Mapping[str, CommitProposal]) -
     """
     locked = locked_for_checks(connection, sorted(proposals))
     answers = {
-        table_id: _answer_without_effect(connection, table_id, proposals[table_id], head)
-        for table_id, (head, _) in locked.items()
+        table_id: _answer_without_effect(connection, table_id, proposals[table_id], head, reads)
+        for table_id, (head, reads) in locked.items()
     }
     repeated = {table_id: answer for table_id, answer in answers.items() if isinstance(answer, Ratified)}
     if len(repeated) == len(proposals):
@@ -141,13 +142,20 @@ def _cannot_wait(needed: ApprovalRequiredError) -> CommitRefusedError:
 
 
 def _answer_without_effect(
-    connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any
+    connection: sa.Connection, table_id: str, proposal: CommitProposal, head: Any, reads: CheckReads
 ) -> CommitOutcome | None:
     """The answer to a proposal that is not ratified now; None if it is for the next version and the policy accepts it."""
     if proposal.version <= head.latest_version:
+        _require_read(connection, table_id, reads)
         return _taken_or_repeated(connection, table_id, proposal, head)
     policy = CommitPolicy.parse(head.commit_policy)
     return None if policy.through_catalog else CommitPolicyChanged(policy=policy)
+
+
+def _require_read(connection: sa.Connection, table_id: str, reads: CheckReads) -> None:
+    """Refuse a caller that may not read the commits which have the proposed version. Raises OperationRefusedError."""
+    if grant_check.NAME in reads.active:
+        guard.require_on_table(connection, guard.Operation.READ, table_id)
 
 
 def _accept(
@@ -163,6 +171,7 @@ def _accept(
         connection, table_id, proposal.version, proposal.summary, previous=head.latest_in_commit_timestamp
     )
     accepted = _check(connection, table_id, proposal, head, identifier=identifier_of(head), reads=reads)
+    validation.check_definition(connection, table_id, proposal)
     marks.check(connection, table_id, proposal, head)
     _ratify(connection, table_id, accepted, head, published=published)
     return Ratified(version=proposal.version, latest_version=proposal.version, published_version=published)
@@ -188,6 +197,7 @@ def record_published(connection: sa.Connection, table_id: str, proposal: CommitP
     """Record a commit, whose published file exists, as ratified and published, under the lock of the table's row."""
     head, reads = locked_for_checks(connection, [table_id])[table_id]
     if proposal.version <= head.latest_version:
+        _require_read(connection, table_id, reads)
         rows = connection.execute(_WINNERS, {"of_table": table_id, "first": proposal.version}).all()
         if rows and rows[0].txn_id == proposal.summary.txn_id:
             return _repeated(proposal, head)

@@ -52,12 +52,16 @@ class SqlCommitCoordinator(Part):
     def _ratify(self, connection: sa.Connection, proposals: Mapping[str, CommitProposal]) -> MultiTableOutcome:
         return commits.ratify(connection, proposals)
 
+    def request_approval(self, table_id: str, proposal: CommitProposal, request: ApprovalRequest) -> Approval | None:
+        """Keep the proposal. Raises CommitRefusedError, TableNotFoundError, CommitRejectedError, IllegalCommitError."""
+        proposal_check.check_proposal(proposal)
+        checked = validation.check(self._database, {table_id: proposal}, with_fingerprint=True)
+        return self._keep(table_id, checked[table_id], request)
+
     @writes
-    def request_approval(
+    def _keep(
         self, connection: sa.Connection, table_id: str, proposal: CommitProposal, request: ApprovalRequest
     ) -> Approval | None:
-        """Keep the proposal. Raises CommitRefusedError, TableNotFoundError, CommitRejectedError."""
-        proposal_check.check_proposal(proposal)
         return approval_requests.keep(connection, table_id, proposal, request)
 
     def commit_lock(self, table_id: str, *, seconds: float) -> AbstractContextManager[bool]:

@@ -83,7 +83,11 @@ def _reject_other_content(context: CommitContext) -> None:
     elif isinstance(decoded, CorruptLogError) and decoded.action in _ONE_OF_A_KIND and decoded.field is None:
         wrong = f"content that is not a commit ({decoded})"
     else:
-        wrong = None if isinstance(decoded, CorruptLogError) else proposal_check.contradiction(context.proposal, data)
+        wrong = (
+            None
+            if isinstance(decoded, CorruptLogError)
+            else proposal_check.contradiction(context.proposal, data, context.proposal.checked)
+        )
     if wrong is not None:
         raise proposal_check.contradicted(context.proposal, wrong)
 

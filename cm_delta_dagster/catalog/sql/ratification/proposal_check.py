@@ -12,6 +12,7 @@ from cm_delta_dagster.catalog.sql.rows.names import LARGEST
 from cm_delta_dagster.catalog.texts import is_storable
 from cm_delta_dagster.errors import CommitRejectedError, CorruptLogError
 from cm_delta_dagster.protocol.actions.commit_json import decode_commit, decode_commit_info, encode_action
+from cm_delta_dagster.protocol.commits.proposal_checks.content import CheckedContent
 from cm_delta_dagster.protocol.log import log_files
 
 _DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -19,7 +20,7 @@ _STAGED_FILE = re.compile(r"(\d{20})\.[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a
 
 
 def check_proposal(proposal: CommitProposal) -> None:
-    """Check a staged or inline proposal. Raises CommitRejectedError."""
+    """Check a staged or inline proposal without its content. Raises CommitRejectedError."""
     match = _STAGED_FILE.fullmatch(proposal.file_name)
     if match is None or int(match[1]) != proposal.version:
         raise CommitRejectedError(
@@ -31,8 +32,16 @@ def check_proposal(proposal: CommitProposal) -> None:
         raise CommitRejectedError(
             f"Version {proposal.version} was proposed as {proposal.mode.value}; a proposal is staged or inline."
         )
+
+
+def check_stored_content(proposal: CommitProposal, checked: CheckedContent | None) -> None:
+    """Check the content that the catalog is to store, which must be that of the proposal. Raises CommitRejectedError.
+
+    Args:
+        checked: what was parsed of the content; None if it was not parsed.
+    """
     if proposal.mode is CommitMode.INLINE or proposal.content is not None:
-        _check_content(proposal)
+        _check_content(proposal, checked)
 
 
 def check_published(proposal: CommitProposal) -> None:
@@ -90,7 +99,7 @@ def _check_storable(proposal: CommitProposal) -> None:
         )
 
 
-def _check_content(proposal: CommitProposal) -> None:
+def _check_content(proposal: CommitProposal, checked: CheckedContent | None = None) -> None:
     content = proposal.content
     wrong: str | None
     if content is None or len(content) != proposal.file_size:
@@ -98,7 +107,7 @@ def _check_content(proposal: CommitProposal) -> None:
     elif proposal.sha256 is not None and hashlib.sha256(content).hexdigest() != proposal.sha256:
         wrong = "content that does not have the SHA-256 of the proposal"
     else:
-        wrong = contradiction(proposal, content)
+        wrong = contradiction(proposal, content, checked)
     if wrong is not None:
         raise contradicted(proposal, wrong)
 
@@ -111,8 +120,12 @@ def contradicted(proposal: CommitProposal, wrong: str) -> CommitRejectedError:
     )
 
 
-def contradiction(proposal: CommitProposal, content: bytes) -> str | None:
-    """In what the proposal says something else than ``content``, which has its size and its digest; None if in nothing."""
+def contradiction(proposal: CommitProposal, content: bytes, checked: CheckedContent | None) -> str | None:
+    """In what the proposal says something else than ``content``, which has its size and its digest; None if in nothing.
+
+    Args:
+        checked: what was parsed of ``content``; None if it was not parsed.
+    """
     info, summary = decode_commit_info(content), proposal.summary
     if info is None:
         return "content whose first line is not a commitInfo"
@@ -123,18 +136,18 @@ def contradiction(proposal: CommitProposal, content: bytes) -> str | None:
         )
     return (
         None
-        if _matches_definition(proposal, content)
+        if _matches_definition(proposal, content, checked)
         else "content whose protocol or metadata is not that of the proposal"
     )
 
 
-def _matches_definition(proposal: CommitProposal, content: bytes) -> bool:
+def _matches_definition(proposal: CommitProposal, content: bytes, checked: CheckedContent | None) -> bool:
     """Whether metadata and protocol in ``content`` equal those of the proposal."""
     # A string value inside the commit has its quotes escaped, so that it does not match.
     if b'"metaData"' not in content and b'"protocol"' not in content:
         return True
     try:
-        actions = decode_commit(content, version=proposal.version)
+        actions = decode_commit(content, version=proposal.version) if checked is None else checked
     except CorruptLogError:
         return False
     pairs = ((actions.metadata, proposal.metadata), (actions.protocol, proposal.protocol))

@@ -18,10 +18,11 @@ from cm_delta_dagster.catalog.access import Privilege
 from cm_delta_dagster.catalog.ratification import CommitProposal, InitialCommit
 from cm_delta_dagster.catalog.sql.access import guard
 from cm_delta_dagster.catalog.sql.database.caller_database import CallerDatabase
+from cm_delta_dagster.catalog.sql.ratification import proposal_check
 from cm_delta_dagster.catalog.sql.ratification.check_reads import CheckReads
 from cm_delta_dagster.catalog.sql.ratification.context import checked_bytes, has_size_and_digest
 from cm_delta_dagster.catalog.sql.rows import definitions, locations
-from cm_delta_dagster.errors import CommitRefusedError, CorruptLogError, IllegalCommitError
+from cm_delta_dagster.errors import CommitRefusedError, CommitRejectedError, CorruptLogError, IllegalCommitError
 from cm_delta_dagster.protocol.actions.paths import canonical_location, resolve_path
 from cm_delta_dagster.protocol.commits.proposal_checks.content import (
     MAX_CHECKED_BYTES,
@@ -37,41 +38,53 @@ _SMALL_BYTES = 64 * 1024
 _COMMITS = (Privilege.APPEND, Privilege.MODIFY, Privilege.ALTER, Privilege.MAINTAIN)
 
 
-def check(database: CallerDatabase, proposals: Mapping[str, CommitProposal]) -> Mapping[str, CommitProposal]:
+def check(
+    database: CallerDatabase, proposals: Mapping[str, CommitProposal], *, with_fingerprint: bool = False
+) -> Mapping[str, CommitProposal]:
     """Check the content of proposals by the ids of their tables.
 
     A caller that may not commit to the table at all is refused first, and only small content is parsed for it.
+
+    Args:
+        with_fingerprint: whether the fingerprints will be asked for.
 
     Returns:
         The proposals with what was parsed of them.
 
     Raises:
         IllegalCommitError: names the action and the field. Nothing was ratified.
+        CommitRejectedError: the proposal contradicts the content that the catalog is to store.
         CommitRefusedError: the caller has no privilege to commit to the table.
     """
-    return {table_id: _checked(database, table_id, proposal) for table_id, proposal in proposals.items()}
+    return {
+        table_id: _checked(database, table_id, proposal, with_fingerprint or proposal.approval_id is not None)
+        for table_id, proposal in proposals.items()
+    }
 
 
-def _checked(database: CallerDatabase, table_id: str, proposal: CommitProposal) -> CommitProposal:
-    data = checked_bytes(proposal)
-    if data is None:
-        return replace(proposal, checked=None)
-    is_small = len(data) < _SMALL_BYTES
+def _checked(
+    database: CallerDatabase, table_id: str, proposal: CommitProposal, with_fingerprint: bool
+) -> CommitProposal:
+    is_small = max(len(proposal.content or b""), len(proposal.content_to_check or b"")) < _SMALL_BYTES
 
     def require_privilege() -> bool:
         return database.read(lambda connection: _require_privilege(connection, table_id, proposal))
 
     has_checks = False if is_small else require_privilege()
     try:
-        content = check_content(data)
-        if content.absolute_paths or (content.metadata is None) != (content.protocol is None):
-            database.read(lambda connection: _check_state(connection, table_id, proposal.version, content))
-    except IllegalCommitError:
+        data = checked_bytes(proposal)
+        content = None if data is None else check_content(data)
+        proposal_check.check_stored_content(proposal, content)
+        if content is not None and content.absolute_paths:
+            # The row is not locked: the columns about the place of a table never change.
+            location = database.read(lambda connection: locations.own_location(connection, table_id))
+            _check_paths(location, content.absolute_paths)
+    except (IllegalCommitError, CommitRejectedError):
         if is_small:
             require_privilege()
         raise
-    if has_checks or (proposal.approval_id is not None and not is_small):
-        _compute(content, with_fingerprint=proposal.approval_id is not None)
+    if content is not None and not is_small and (has_checks or with_fingerprint):
+        _compute(content, with_fingerprint=with_fingerprint)
     return replace(proposal, checked=content)
 
 
@@ -127,18 +140,12 @@ def _require_privilege(connection: sa.Connection, table_id: str, proposal: Commi
     raise CommitRefusedError(str(refusal), refusal=refusal)
 
 
-def _check_state(connection: sa.Connection, table_id: str, version: int, content: CheckedContent) -> None:
-    """Compare a commit with its table, whose row is not locked: the columns about its place never change.
-
-    The definition counts only if it is that of the version before; otherwise the transaction answers that the version is taken.
-    """
-    if content.absolute_paths:
-        _check_paths(locations.own_location(connection, table_id), content.absolute_paths)
-    metadata, protocol = content.metadata, content.protocol
-    if (metadata is None) == (protocol is None):
+def check_definition(connection: sa.Connection, table_id: str, proposal: CommitProposal) -> None:
+    """Refuse metadata and protocol of which the commit sets one, if they do not fit together. The row of the table is locked."""
+    if proposal.checked is None or (proposal.checked.metadata is None) == (proposal.checked.protocol is None):
         return
-    known_metadata, known_protocol = definitions.before(connection, table_id, version)
-    metadata, protocol = metadata or known_metadata, protocol or known_protocol
+    stored_metadata, stored_protocol = definitions.stored(connection, table_id)
+    metadata, protocol = proposal.checked.metadata or stored_metadata, proposal.checked.protocol or stored_protocol
     flaw = None if metadata is None or protocol is None else flaw_of_features(metadata, protocol)
     if flaw is not None:
         raise illegal(flaw)

@@ -26,11 +26,6 @@ COLUMNS = (
 
 _OF_TABLE = DEFINITIONS.c.table_id == sa.bindparam("of_table")
 _KNOWN = sa.select(DEFINITIONS).where(_OF_TABLE)
-_BEFORE = (
-    sa.select(DEFINITIONS)
-    .join(TABLES, TABLES.c.table_id == DEFINITIONS.c.table_id)
-    .where(_OF_TABLE, TABLES.c.latest_version == sa.bindparam("next_version", type_=sa.BigInteger) - 1)
-)
 _INSERT = sa.insert(DEFINITIONS)
 _CHANGE = (
     sa.update(DEFINITIONS)
@@ -134,9 +129,9 @@ def metadata_of(connection: sa.Connection, table_id: str) -> Metadata | None:
     return None if row is None else _stored(row)[0]
 
 
-def before(connection: sa.Connection, table_id: str, version: int) -> tuple[Metadata | None, Protocol | None]:
-    """The stored metadata and protocol of a table whose next version is ``version``; None for what is not known, and otherwise."""
-    row = connection.execute(_BEFORE, {"of_table": table_id, "next_version": version}).one_or_none()
+def stored(connection: sa.Connection, table_id: str) -> tuple[Metadata | None, Protocol | None]:
+    """The stored metadata and protocol of a table; None for what is not known."""
+    row = connection.execute(_KNOWN, {"of_table": table_id}).one_or_none()
     return (None, None) if row is None else _stored(row)
 
 
