@@ -228,8 +228,30 @@ def _numbered(mark: int | None, *, start: int = 1, step: int = 1, name: str = "n
     return json.dumps(numbered(mark, start=start, step=step, name=name))
 
 
+def _not_numbered() -> str:
+    """Metadata with the same column, which is not an identity column."""
+    action = numbered(None)
+    column = {"name": "n", "type": "long", "nullable": True, "metadata": {}}
+    action["metaData"]["schemaString"] = json.dumps({"type": "struct", "fields": [column]})
+    return json.dumps(action)
+
+
+def a_mark_that_is_not_a_number_is_refused(bench: Bench) -> None:
+    with bench.client() as catalog:
+        table_id = defined(catalog).table_id
+        assert isinstance(catalog.coordinator.commit(table_id, _of_lines(1, _numbered(500))), Ratified)
+        for mark in ("7", 7.0, True, 2**63):
+            line = json.dumps(numbered(None, **{"delta.identity.highWaterMark": mark}))
+            with pytest.raises(
+                IllegalCommitError, match=r"highWaterMark .* in column n, which is not a 64-bit integer"
+            ):
+                catalog.coordinator.commit(table_id, _of_lines(2, line))
+        with pytest.raises(IllegalCommitError, match="and that of the table is 500"):
+            catalog.coordinator.commit(table_id, _of_lines(2, _numbered(7)))
+
+
 def an_identity_mark_does_not_fall(bench: Bench) -> None:
-    """Unless the column is defined again: with other numbers, after it was dropped, or by a replacement of the table."""
+    """Unless the column is defined again: after it was dropped, or by a replacement of the table. Each sequence has a mark."""
     with bench.client() as catalog:
         table_id = defined(catalog).table_id
         steps: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -238,7 +260,8 @@ def an_identity_mark_does_not_fall(bench: Bench) -> None:
             (_numbered(6), (_numbered(5),)),
             (_numbered(1, step=-1), ()),
             (_numbered(-3, step=-1), (_numbered(-2, step=-1),)),
-            (_numbered(1, start=7), ()),
+            (_numbered(1, start=7), (_numbered(5), _numbered(-2, step=-1))),
+            (_not_numbered(), (_numbered(5), _numbered(None), _numbered(None, start=7))),
             (_numbered(1, name="other"), ()),
             (_numbered(None, start=7), ()),
             (_numbered(8, start=7), ()),
@@ -429,6 +452,7 @@ COMMIT_COORDINATOR_VALIDATION_CONTRACT: tuple[Rule, ...] = (
     an_invalid_commit_that_was_made_put_if_absent_is_recorded_with_a_warning,
     a_row_id_mark_does_not_fall,
     an_identity_mark_does_not_fall,
+    a_mark_that_is_not_a_number_is_refused,
     a_replacement_that_leaves_files_lowers_no_identity_mark,
     an_identity_column_with_another_id_has_another_mark,
     the_marks_of_version_0_do_not_fall,

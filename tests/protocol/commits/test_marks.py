@@ -5,7 +5,13 @@ import json
 import pytest
 
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
-from cm_delta_dagster.protocol.commits.proposal_checks.marks import IdentityMark, Marks, StatedMarks, stated_marks
+from cm_delta_dagster.protocol.commits.proposal_checks.marks import (
+    IdentityMark,
+    Marks,
+    StatedMarks,
+    flaw_of_identity,
+    stated_marks,
+)
 
 BEFORE = Marks(
     row_id=9,
@@ -27,7 +33,14 @@ def _metadata(*columns: dict[str, object]) -> Metadata:
 
 
 @pytest.mark.parametrize(
-    "marks", [BEFORE, Marks(), Marks(row_id=-1), Marks(identity={"n": IdentityMark(-(2**63), 1, 2**63 - 1, 7)})]
+    "marks",
+    [
+        BEFORE,
+        Marks(),
+        Marks(row_id=-1),
+        Marks(identity={"n": IdentityMark(-(2**63), 1, 2**63 - 1, 7)}),
+        Marks(identity={"n": IdentityMark(1, 1, None, earlier=(IdentityMark(2, 1, 5), IdentityMark(1, 2, 6, 3)))}),
+    ],
 )
 def test_stored_marks_are_read_back(marks: Marks) -> None:
     assert Marks.stored(marks.row_id, marks.identity_text()) == marks
@@ -58,6 +71,68 @@ def test_a_lower_mark_is_a_flaw_unless_the_column_is_defined_again(stated: State
     flaw = stated.flaw_after(BEFORE)
     assert (None if flaw is None else flaw.field) == field
     assert stated.flaw_after(Marks()) is None, "the first commit that states a mark is right"
+
+
+def test_a_sequence_that_comes_back_has_its_mark() -> None:
+    """Also after the column was not an identity column, and after a commit that exists lowered it."""
+    after = _stated(up=IdentityMark(5, 2, 7)).after(BEFORE)
+    assert after.identity == {"up": IdentityMark(5, 2, 7, earlier=(IdentityMark(1, 2, 11),))}
+    after = StatedMarks(identity={}, other_columns={"up": 4}).after(after)
+    for mark, is_lower in (
+        (IdentityMark(1, 2, 9), True),
+        (IdentityMark(5, 2, None), True),
+        (IdentityMark(5, 4, None), False),
+        (IdentityMark(1, 2, 11), False),
+    ):
+        assert (_stated(up=mark).flaw_after(after) is not None) == is_lower, mark
+    assert _stated(up=IdentityMark(1, 2, 9)).after(after).identity == {
+        "up": IdentityMark(1, 2, 11, earlier=(IdentityMark(5, 2, 7),))
+    }
+    again = _stated(up=IdentityMark(1, 2, 1), redefines_columns=True).after(after)
+    assert again.identity == {"up": IdentityMark(1, 2, 1)}
+
+
+@pytest.mark.parametrize(
+    ("columns", "is_kept"), [({"mapped": 3}, True), ({"mapped": None}, True), ({"mapped": 4}, False), ({}, False)]
+)
+def test_a_column_that_is_not_numbered_keeps_its_mark_until_it_is_another_column(
+    columns: dict[str, int | None], is_kept: bool
+) -> None:
+    after = StatedMarks(identity={}, other_columns=columns).after(BEFORE)
+    assert after.identity == ({"mapped": BEFORE.identity["mapped"]} if is_kept else {})
+    redefined = StatedMarks(identity={}, other_columns=columns, redefines_columns=True)
+    assert redefined.after(BEFORE).identity == {}
+
+
+@pytest.mark.parametrize(
+    ("operation", "redefines"),
+    [
+        ("REPLACE TABLE", True),
+        ("REPLACE TABLE AS SELECT", True),
+        ("CREATE OR REPLACE TABLE", True),
+        ("CREATE OR REPLACE TABLE AS SELECT", True),
+        ("CLONE", True),
+        ("CLONEX", False),
+        ("REPLACE TABLES", False),
+        ("clone", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_only_operations_that_replace_a_table_define_its_columns_again(operation: str | None, redefines: bool) -> None:
+    stated = stated_marks(domain=None, metadata=_metadata(), protocol=None, operation=operation)
+    assert stated.redefines_columns == redefines
+
+
+@pytest.mark.parametrize("key", ["start", "step", "highWaterMark"])
+@pytest.mark.parametrize("value", ["7", 7.0, True, 2**63, -(2**63) - 1, [7]])
+def test_a_number_that_is_not_a_64_bit_integer_is_a_flaw(key: str, value: object) -> None:
+    numbers = {"delta.identity.start": 1, "delta.identity.step": 1, "delta.identity.highWaterMark": 4}
+    valid = _metadata({"name": "n", "metadata": numbers}, {"name": "m", "metadata": {}})
+    assert flaw_of_identity(valid) is None
+    flaw = flaw_of_identity(_metadata({"name": "n", "metadata": {**numbers, f"delta.identity.{key}": value}}))
+    assert flaw is not None and (flaw.action, flaw.field) == ("metaData", "schemaString")
+    assert f"delta.identity.{key}" in flaw.why and "column n" in flaw.why
 
 
 def test_what_a_commit_does_not_say_stays() -> None:
@@ -101,4 +176,5 @@ def test_marks_belong_to_the_physical_name_of_a_column() -> None:
     )
     stated = stated_marks(domain=None, metadata=metadata, protocol=None, operation="CREATE OR REPLACE TABLE AS SELECT")
     assert stated.identity == {"col-1": IdentityMark(1, 1, 4, column_id=7), "plain": IdentityMark(1, 1, 4)}
+    assert stated.other_columns == {"other": None}
     assert stated.redefines_columns

@@ -32,7 +32,7 @@ from cm_delta_dagster.protocol.commits.commit_validation import (
 )
 from cm_delta_dagster.protocol.commits.proposal_checks.features import flaw_of_features
 from cm_delta_dagster.protocol.commits.proposal_checks.file_columns import flaw_of_files, repeated_file
-from cm_delta_dagster.protocol.commits.proposal_checks.marks import StatedMarks, stated_marks
+from cm_delta_dagster.protocol.commits.proposal_checks.marks import StatedMarks, flaw_of_identity, stated_marks
 from cm_delta_dagster.protocol.commits.proposal_rules import FOREIGN_RULES
 from cm_delta_dagster.protocol.features import row_tracking
 from cm_delta_dagster.protocol.features.table_features import check_readable, is_catalog_managed
@@ -230,7 +230,12 @@ def _features(content: ProposedContent) -> CommitFlaw | None:
     return flaw_of_features(metadata_of(metadata), protocol_of(protocol))
 
 
-CHECKS: tuple[ContentCheck, ...] = (_actions, _files, _repeated_files, _served_protocol, _features)
+def _identity_columns(content: ProposedContent) -> CommitFlaw | None:
+    metadata = _fields_of(content, "metaData")
+    return None if metadata is None else flaw_of_identity(metadata_of(metadata))
+
+
+CHECKS: tuple[ContentCheck, ...] = (_actions, _files, _repeated_files, _served_protocol, _features, _identity_columns)
 """The checks in order; each relies on the ones before it."""
 
 
