@@ -1,7 +1,8 @@
 """Proposes prepared commits and finds their outcome (protocol heading "Commit Protocol").
 
 If catalog or storage do not answer, the request is repeated with a backoff. Before a proposal is repeated, the catalog is asked
-for the version and its ``txnId``; nothing is assumed.
+for the version and its ``txnId``; nothing is assumed. An error after an unanswered proposal leaves the outcome unknown, except the
+refusal of a repeated proposal whose version did not exist.
 """
 
 import logging
@@ -18,8 +19,11 @@ from cm_delta_dagster.client.snapshots.commit_sources import published_source
 from cm_delta_dagster.client.snapshots.snapshot import Snapshot
 from cm_delta_dagster.errors import (
     CatalogUnavailableError,
+    CmDeltaError,
+    CommitRejectedError,
     CommitStateUnknownError,
     DirectoryNotFoundError,
+    IllegalCommitError,
     StorageError,
     StoreNotSupportedError,
     TableNotFoundError,
@@ -57,23 +61,30 @@ def propose(
 
     Raises:
         CommitRejectedError: the catalog refused for another reason than the version.
-        CommitStateUnknownError: the catalog did not answer whether it ratified the commits.
+        CommitStateUnknownError: the catalog did not answer whether it ratified the commits, or then refused to say it.
+        IllegalCommitError: the catalog refused the content of a commit.
         TableNotFoundError: a table was dropped before the first proposal.
     """
     tries, names = tuple(attempts_of_tables), " and ".join(map(str, attempts_of_tables))
     last: CatalogUnavailableError | StorageError | None = None
     for _ in attempts(settings, settings.max_resolve_attempts):
+        is_absent = False
         try:
+            if last is not None:
+                outcomes = {attempt.base.table_id: _known_outcome(attempt, coordinator) for attempt in tries}
+                if (answers := _common_outcome(outcomes)) is not None:
+                    return answers
+                is_absent = all(outcome is None for outcome in outcomes.values())
             # Proposing the same file name for the same version again cannot ratify it twice.
-            answers = None if last is None else _known_outcomes(tries, coordinator)
-            return _send(tries, coordinator) if answers is None else answers
-        except TableNotFoundError as error:
-            if last is None:
-                raise
-            raise _unknown(tries, f"{last} Then the table was dropped: {error}") from error
+            return _send(tries, coordinator)
         except (CatalogUnavailableError, StorageError) as error:
             _log.warning("No answer to the proposal of %s: %s", names, error)
             last = error
+        except CmDeltaError as error:
+            if last is None or (is_absent and isinstance(error, CommitRejectedError | IllegalCommitError)):
+                raise
+            event = "the table was dropped" if isinstance(error, TableNotFoundError) else "a request failed"
+            raise _unknown(tries, f"{last} Then {event}: {error}") from error
     raise _unknown(tries, str(last)) from last
 
 
@@ -85,11 +96,13 @@ def _send(tries: Sequence[Attempt], coordinator: CommitCoordinator) -> Mapping[s
     return outcome.commits if isinstance(outcome, RatifiedTogether) else outcome.refusals
 
 
-def _known_outcomes(tries: Sequence[Attempt], coordinator: CommitCoordinator) -> Mapping[str, CommitOutcome] | None:
-    """The outcomes of proposals that the catalog did not answer; None if they had no effect, or the catalog has to compare them."""
-    outcomes = {attempt.base.table_id: _known_outcome(attempt, coordinator) for attempt in tries}
+def _common_outcome(outcomes: Mapping[str, Ratified | VersionTaken | None]) -> Mapping[str, CommitOutcome] | None:
+    """The outcome of proposals that the catalog did not answer, by the outcomes of their tables.
+
+    None if they had no effect, or if the catalog has to compare them.
+    """
     ratified = {table_id: outcome for table_id, outcome in outcomes.items() if isinstance(outcome, Ratified)}
-    if len(ratified) == len(tries):
+    if len(ratified) == len(outcomes):
         return ratified
     taken = {table_id: outcome for table_id, outcome in outcomes.items() if isinstance(outcome, VersionTaken)}
     return taken if taken and not ratified else None

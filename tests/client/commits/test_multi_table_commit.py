@@ -1,13 +1,16 @@
 """Commits to several tables: all or none, each rebased on its own conflicts, with every kind of failure of the catalog."""
 
 import functools
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cm_delta_dagster.catalog.access import Privilege
 from cm_delta_dagster.catalog.commit_policy import CommitPolicy, CommitPolicyKind
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from cm_delta_dagster.client.client import DeltaClient
@@ -15,12 +18,19 @@ from cm_delta_dagster.client.commits.multi_table_commit import MultiTableCommit,
 from cm_delta_dagster.client.commits.transaction import Committed, Transaction
 from cm_delta_dagster.client.table import Table
 from cm_delta_dagster.errors import (
+    CatalogError,
     CatalogUnavailableError,
+    CatalogVersionError,
+    CmDeltaError,
     CommitConflictError,
+    CommitRefusedError,
     CommitRejectedError,
     CommitRetriesExceededError,
     CommitStateUnknownError,
+    IllegalCommitError,
     InvalidArgumentError,
+    OperationRefusedError,
+    PermissionDeniedError,
     StorageError,
     TableNotFoundError,
 )
@@ -31,8 +41,9 @@ from cm_delta_dagster.operations.writing.write_result import WriteOutcome
 from cm_delta_dagster.operations.writing.write_transaction import DEFAULT_OPTIONS, TargetShape, start_write
 from cm_delta_dagster.protocol.actions.file_columns import removes_of
 from cm_delta_dagster.spark.write.write import WrittenFiles
+from cm_delta_dagster.storage.stores import Stores
 from tests.support.actions import add_file
-from tests.support.lake import Lake, broken_storage
+from tests.support.lake import Lake, Unreliable, broken_storage
 
 Two = tuple[Table, Table]
 
@@ -61,7 +72,9 @@ def overwrite(table: Table, path: str = "new.parquet") -> Transaction:
     return transaction
 
 
-def multi(client: DeltaClient, tables: Two, begin: Callable[[Table], Transaction] = append_to) -> MultiTableCommit:
+def multi(
+    client: DeltaClient, tables: Sequence[Table], begin: Callable[[Table], Transaction] = append_to
+) -> MultiTableCommit:
     parts = [TableCommit(committer=table.committer, transaction=begin(table)) for table in tables]
     return MultiTableCommit(parts, coordinator=client.coordinator, settings=client.settings)
 
@@ -73,7 +86,7 @@ def commit(
     return one.finish(one.ratify())
 
 
-def versions(lake: Lake, tables: Two) -> list[int]:
+def versions(lake: Lake, tables: Sequence[Table]) -> list[int]:
     client = lake.reopened()
     return [client.table(table.identifier).snapshot().version for table in tables]
 
@@ -169,6 +182,108 @@ def test_a_table_that_is_dropped_while_the_catalog_does_not_answer_leaves_the_ou
     lake.catalog.fails_after = fail
     with pytest.raises(CommitStateUnknownError, match="dropped"):
         multi(lake.client, tables).ratify()
+
+
+ERRORS_OF_THE_CATALOG = [
+    OperationRefusedError("The operation read was refused, for the test."),
+    PermissionDeniedError("A right is missing, for the test."),
+    CatalogVersionError("The catalog is newer, for the test."),
+    CatalogError("The catalog failed, for the test."),
+    CommitRefusedError("The commit was refused, for the test."),
+    IllegalCommitError("The commit is illegal, for the test."),
+]
+
+
+@pytest.mark.parametrize("num_tables", [1, 2])
+@pytest.mark.parametrize("error", ERRORS_OF_THE_CATALOG, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("is_ratified", [True, False])
+def test_an_error_of_the_catalog_after_an_unanswered_proposal_leaves_the_outcome_unknown(
+    lake: Lake, tables: Two, num_tables: int, error: CmDeltaError, is_ratified: bool
+) -> None:
+    proposals = list[str]()
+
+    def lose(method: str, _: object) -> Exception | None:
+        if method in ("commit", "commit_together"):
+            proposals.append(method)
+            return CatalogUnavailableError("No answer, for the test.")
+        return error if proposals and method == "get_ratified_commits" else None
+
+    one = multi(lake.client, tables[:num_tables])
+    if is_ratified:
+        lake.catalog.fails_after = lose
+    else:
+        lake.catalog.fails = lose
+    with pytest.raises(CommitStateUnknownError, match=re.escape(str(error))) as caught:
+        one.ratify()
+    assert caught.value.__cause__ is error and len(proposals) == 1
+    lake.catalog.fails = lake.catalog.fails_after = lambda *_: None
+    assert versions(lake, tables[:num_tables]) == [int(is_ratified)] * num_tables
+
+
+@pytest.mark.parametrize("num_tables", [1, 2])
+@pytest.mark.parametrize("error", ERRORS_OF_THE_CATALOG, ids=lambda error: type(error).__name__)
+def test_only_the_refusal_of_a_repeated_proposal_proves_that_nothing_was_committed(
+    lake: Lake, tables: Two, num_tables: int, error: CmDeltaError
+) -> None:
+    answers = iter([CatalogUnavailableError("No answer, for the test."), error])
+
+    def fail(method: str, _: object) -> Exception | None:
+        return next(answers) if method in ("commit", "commit_together") else None
+
+    one = multi(lake.client, tables[:num_tables])
+    lake.catalog.fails = fail
+    is_proof = isinstance(error, CommitRefusedError | IllegalCommitError)
+    with pytest.raises(type(error) if is_proof else CommitStateUnknownError, match=re.escape(str(error))):
+        one.ratify()
+    lake.catalog.fails = lambda *_: None
+    assert versions(lake, tables) == [0, 0]
+
+
+def test_a_refusal_proves_nothing_if_the_catalog_has_ratified_meanwhile(lake: Lake, tables: Two) -> None:
+    """The unanswered proposal arrives between the questions for the first and the second table."""
+    first, second = sorted(table.table_id for table in tables)
+    proposed = list[Any]()
+
+    def lose(method: str, argument: Any) -> Exception | None:
+        if method == "commit_together":
+            proposed.append(argument)
+            error = CommitRefusedError("The commit was refused, for the test.")
+            return error if len(proposed) > 1 else CatalogUnavailableError("No answer, for the test.")
+        return None
+
+    def arrive(method: str, argument: object) -> None:
+        if proposed and (method, argument) == ("get_ratified_commits", first):
+            lake.sql_catalog.coordinator.commit_together(proposed[0])
+
+    lake.catalog.fails, lake.catalog.fails_after = lose, arrive
+    with pytest.raises(CommitStateUnknownError, match="was refused, for the test"):
+        multi(lake.client, tables).ratify()
+    lake.catalog.fails = lake.catalog.fails_after = lambda *_: None
+    assert versions(lake, tables) == [1, 1]
+    assert [set(proposals) for proposals in proposed] == [{first, second}] * 2
+
+
+def test_a_writer_whose_grant_is_revoked_while_the_catalog_does_not_answer_does_not_know_the_outcome(
+    lake: Lake, tables: Two
+) -> None:
+    owner = lake.sql_catalog.acting_as("owner")
+    owner.access.enable_grants()
+    owner.access.grant([Privilege.APPEND], "main", "writer")
+    catalog: Any = Unreliable(lake.sql_catalog.acting_as("writer"))
+
+    def revoke(method: str, _: object) -> Exception | None:
+        if method != "commit":
+            return None
+        owner.access.revoke([Privilege.APPEND], "main", "writer")
+        return CatalogUnavailableError("No answer, for the test.")
+
+    catalog.fails_after = revoke
+    client = DeltaClient(
+        catalog, stores=Stores(stores={"memory": lake.store}), settings=lake.client.settings, now_ms=lake.clock
+    )
+    with pytest.raises(CommitStateUnknownError, match="writer"):
+        append_to(client.table(tables[0].identifier)).commit()
+    assert owner.coordinator.get_ratified_commits(tables[0].table_id).latest_version == 1
 
 
 def test_nothing_is_committed_with_a_dropped_table(lake: Lake, tables: Two) -> None:
