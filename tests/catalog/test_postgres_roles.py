@@ -120,6 +120,7 @@ _ENFORCEMENT = sa.text(
     "SELECT proname FROM pg_proc WHERE proname LIKE 'cm!_delta!_%' ESCAPE '!' UNION ALL SELECT polname FROM pg_policy "
     "UNION ALL SELECT relname FROM pg_class WHERE relrowsecurity"
 )
+_RESTRICTED = sa.text("SELECT relname FROM pg_class WHERE relrowsecurity")
 
 
 def of_database(url: str, query: sa.TextClause) -> list[str]:
@@ -166,6 +167,30 @@ def test_the_owner_of_the_tables_migrates_an_enforced_catalog(postgres_url: str)
         staff = catalog.registry.load_table(STAFF).table_id
         with pytest.raises(CommitRefusedError, match="privilege append on"):
             catalog.coordinator.commit(staff, commit_of(2, ADD))
+
+
+def test_no_role_keeps_rights_that_policies_restricted(postgres_url: str) -> None:
+    """Rights on tables or columns, also those that a role with the grant option gave to another one."""
+    roles = make_old_postgres_catalog(postgres_url, "0013", rename_rows=True)
+    analyst, clerk, auditor = (create_role(postgres_url, name) for name in ("analyst", "clerk", "auditor"))
+    restricted = re.findall(r"cm_delta_\w+", " ".join(of_database(postgres_url, _RESTRICTED)))
+    assert {"cm_delta_tables", "cm_delta_commits"} <= set(restricted)
+    with raw_client(postgres_url, roles["lake_owner"]) as client:
+        client.execute(f"GRANT SELECT, UPDATE, DELETE ON {', '.join(restricted)} TO {analyst} WITH GRANT OPTION")
+        client.execute(f"GRANT SELECT (table_id), UPDATE (table_id) ON cm_delta_tables TO {auditor}")
+    with raw_client(postgres_url, analyst) as client:
+        client.execute(f"GRANT SELECT, DELETE ON {', '.join(restricted)} TO {clerk}")
+        assert client.execute("DELETE FROM cm_delta_commits").rowcount == 0, "policies let it delete no row"
+    with SqlCatalog(url_as(postgres_url, roles["lake_owner"]), warehouse="memory://w", now_ms=lambda: NOW_MS) as owner:
+        assert owner.registry.list_tables() == (NAME, STAFF)
+    assert of_database(postgres_url, _RIGHTS) == []
+    for role in (analyst, clerk, auditor):
+        for statement in ("SELECT table_id FROM cm_delta_tables", "DELETE FROM cm_delta_commits"):
+            with (
+                raw_client(postgres_url, role) as client,
+                pytest.raises(Exception, match="permission denied for table"),
+            ):
+                client.execute(statement)
 
 
 def test_rights_that_were_granted_without_enforcement_stay(postgres_url: str) -> None:

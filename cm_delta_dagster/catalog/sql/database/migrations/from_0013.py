@@ -1,4 +1,8 @@
-"""From revision 0013 to 0014: functions, policies and row-level security, by which PostgreSQL enforced grants, are dropped."""
+"""From revision 0013 to 0014: functions, policies and row-level security, by which PostgreSQL enforced grants, are dropped.
+
+Policies restricted what a role with rights on a table read and changed there. Without them it would read and change all rows, so
+that these rights are revoked from every role but the owner of the tables. The owner grants again what a role needs.
+"""
 
 import sqlalchemy as sa
 
@@ -22,6 +26,13 @@ _RIGHTS_OF_EVERYBODY = sa.text(
     f"JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.relkind IN ('r', 'p') AND {_OF_CATALOG.format(name='c.relname')} "
     "AND EXISTS (SELECT FROM pg_proc f WHERE f.pronamespace = n.oid AND f.proname = 'cm_delta_holds')"
 )
+_RIGHTS_OF_ROLES = sa.text(
+    "SELECT DISTINCT format('REVOKE ALL ON TABLE %s FROM %I CASCADE', c.oid::regclass, r.rolname) FROM pg_class c "
+    "JOIN pg_namespace n ON n.oid = c.relnamespace LEFT JOIN pg_attribute t ON t.attrelid = c.oid, "
+    "LATERAL (SELECT * FROM aclexplode(c.relacl) UNION ALL SELECT * FROM aclexplode(t.attacl)) a "
+    "JOIN pg_roles r ON r.oid = a.grantee "
+    f"WHERE c.relrowsecurity AND a.grantee <> c.relowner AND {_OF_CATALOG.format(name='c.relname')}"
+)
 _FUNCTIONS = sa.text(
     "SELECT format('DROP FUNCTION %s', f.oid::regprocedure) FROM pg_proc f JOIN pg_namespace n ON n.oid = f.pronamespace "
     f"WHERE {_OF_CATALOG.format(name='f.proname')}"
@@ -29,13 +40,13 @@ _FUNCTIONS = sa.text(
 
 
 def upgrade(connection: sa.Connection) -> None:
-    """Every role could read the rows that the policies showed it: only the owner keeps rights that they restricted."""
+    """Drop what enforced grants; only the owner keeps rights that policies restricted."""
     if connection.dialect.name != "postgresql":
         return
     schema = connection.execute(_SCHEMA).scalar_one()
     names = connection.execute(_SEARCH_PATH).scalar_one()
     connection.execute(_SET_SEARCH_PATH, {"names": "pg_catalog"})  # Objects of other roles must not run as the owner.
-    for statements in (_RIGHTS_OF_EVERYBODY, _POLICIES, _ROW_SECURITY, _FUNCTIONS):
+    for statements in (_RIGHTS_OF_EVERYBODY, _RIGHTS_OF_ROLES, _POLICIES, _ROW_SECURITY, _FUNCTIONS):
         for statement in connection.execute(statements, {"of_schema": schema}).scalars().all():
             connection.exec_driver_sql(statement)
     connection.execute(_SET_SEARCH_PATH, {"names": names})
