@@ -91,6 +91,34 @@ def test_changes_that_something_else_forbids(change: Change, message: str) -> No
     assert "Nothing was changed" in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "is_used"),
+    [
+        (INVARIANT, True),
+        ("inv > 3", True),
+        ("[" * 5000 + "inv", True),
+        ("[5]", False),
+        ('{"expression":5}', False),
+        ('{"x":5}', False),
+    ],
+    ids=["usual", "SQL", "nested deeply", "list", "number", "another key"],
+)
+def test_an_invariant_that_is_not_written_as_usual_is_taken_as_sql(text: str, is_used: bool) -> None:
+    """A column that it may use stays."""
+    before = table(**MAPPED)
+    fields = [
+        replace(item, metadata={"delta.invariants": text}) if item.name == "inv" else item
+        for item in before.schema.fields
+    ]
+    changed = before.with_schema(StructType(tuple(fields)))
+    assert drop_column(changed, ("d",)).schema.field("d") is None
+    if not is_used:
+        assert drop_column(changed, ("inv",)).schema.field("inv") is None
+        return
+    with pytest.raises(InvalidArgumentError, match="the invariant of column 'inv' uses it"):
+        drop_column(changed, ("inv",))
+
+
 def test_what_nothing_uses_can_be_dropped_and_renamed() -> None:
     """COLMAP-11, COLMAP-12, META-4"""
     before = table(**MAPPED, **{STATS_COLUMNS: "st.a,p, id,`src`"})

@@ -442,3 +442,10 @@ def test_the_tags_of_a_checkpoint_are_not_used() -> None:
     content = decode_checkpoint_json("".join(json.dumps(line) + "\n" for line in lines).encode())
     state = state_from_checkpoint([content], version=4, location="file:///t")
     assert state.files.adds["path"].to_pylist() == ["f"]
+
+
+def test_a_removed_domain_of_a_json_checkpoint_is_not_in_the_table() -> None:
+    """DOM-5: a checkpoint has no use for it, but another writer may store it."""
+    live = DomainMetadata(domain="live", configuration="{}")
+    removed = DomainMetadata(domain="gone", configuration="{}", removed=True)
+    assert decode_checkpoint_json(encode_commit([_V2, live, removed])).domains == (live,)

@@ -227,4 +227,6 @@ def test_a_cleaned_log_is_distinguished_from_one_with_a_gap() -> None:
     cleaned = [*_commits(3, 4, 5), f"{4:020d}.checkpoint.parquet"]
     assert [version_after_cleanup(cleaned, version=version, latest=5) for version in (1, 3, 4)] == [4, 4, None]
     assert version_after_cleanup(_commits(0, 1, 3), version=1, latest=3) is None
+    gap_before_checkpoint = [*_commits(0, 1, 3, 4, 5), f"{4:020d}.checkpoint.parquet"]
+    assert version_after_cleanup(gap_before_checkpoint, version=2, latest=5) is None, "cleanup removes version 0 first"
     assert version_after_cleanup(_commits(3), ratified=[4, 5], version=1, latest=5) == 5
