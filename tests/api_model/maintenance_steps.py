@@ -1,9 +1,10 @@
 """Older versions, files and the log."""
 
+from dataclasses import replace
 from functools import partial
 
 from tests.api_model import steps
-from tests.api_model.model import Effect, NotApplicableError, Row, next_number
+from tests.api_model.model import Effect, NotApplicableError, next_number
 from tests.api_model.world import HOUR_MS, FaultError, World
 
 _TABLE_RETENTION_HOURS = 7 * 24
@@ -17,8 +18,8 @@ def restore(world: World, step: steps.Restore) -> str | None:
         raise NotApplicableError("no such version")
     target, latest = model.versions[number], model.latest
     rows = target.rows
-    if not target.has_row_ids:  # Its rows have no ids, or lose them.
-        rows = tuple(Row(next_number(), row.values, row.changed_at) for row in rows)
+    if not target.has_row_ids:  # Rows that had ids lose them.
+        rows = tuple(replace(row, number=next_number()) if row.number in model.row_ids else row for row in rows)
     state = {
         "rows": rows,
         "properties": target.properties,

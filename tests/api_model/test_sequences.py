@@ -278,6 +278,15 @@ SEQUENCES: dict[str, list[Step]] = {
         Restore("a", 1),
         Delete("a", _id(2)),
     ],
+    "a restore does not touch the rows of a transaction": [
+        Create("a", _COLUMNS),
+        _THREE,
+        Begin((Delete("a", _id(1)),)),
+        Append("a", _rows((5, "v"))),
+        Delete("a", _id(5)),
+        Restore("a", 1),
+        Commit(),
+    ],
     "a restore brings back a column whose name another one has": [
         _TABLE,
         _THREE,
