@@ -34,7 +34,7 @@ from tests.contracts.catalog_bench import (
 from tests.support.commit_builder import ADD, commit_of, of_bytes
 from tests.support.log_records import logged_by
 from tests.support.stated_marks import numbered, row_id_mark
-from tests.support.unreadable_commits import REFUSED, UnreadableCommit, line_of, vector_of
+from tests.support.unreadable_commits import MAPPED_SCHEMA, REFUSED, UnreadableCommit, line_of, vector_of
 
 SEVERAL_LINES = 3000
 """Lines with which a commit is checked in columns."""
@@ -139,7 +139,7 @@ def files_outside_of_a_new_table_are_illegal_except_in_a_clone(bench: Bench) -> 
         assert entry.ratified.latest_version == 0
 
 
-MAPPED = line_of("metaData", configuration='{"delta.columnMapping.mode":"name"}')
+MAPPED = line_of("metaData", schemaString=MAPPED_SCHEMA, configuration='{"delta.columnMapping.mode":"name"}')
 MAPPED_PROTOCOL = line_of(
     "protocol",
     readerFeatures='["catalogManaged","columnMapping"]',

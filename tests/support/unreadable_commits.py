@@ -4,10 +4,12 @@ Each case is one line of a commit as another writer may write it, or a commitInf
 the field that are wrong, and what readers do with the commit.
 """
 
+import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from cm_delta_dagster.protocol.commits.commit_validation import CommitFlaw, FlawFoundError
 from cm_delta_dagster.protocol.commits.proposal_checks.content import checked
@@ -93,6 +95,14 @@ _SCHEMA = json.dumps(
         ],
     }
 )
+
+
+def schema_of(*fields: Mapping[str, Any]) -> str:
+    """The JSON text of a ``schemaString`` with these fields; a field is a nullable ``long`` unless it says otherwise."""
+    usual = {"type": "long", "nullable": True, "metadata": {}}
+    return json.dumps(json.dumps({"type": "struct", "fields": [{**usual, **field} for field in fields]}))
+
+
 METADATA: Mapping[str, str] = {
     "id": '"0b3f0e1c-6f5f-4a56-9b3c-6a3c6f2b1e11"',
     "format": '{"provider":"parquet","options":{}}',
@@ -288,8 +298,80 @@ def _cases() -> Iterator[UnreadableCommit]:
         configuration='"{}"',
     )
     yield from _definitions()
+    yield from _columns()
     yield from _infos()
     yield from _lines()
+
+
+MAPPED_SCHEMA = schema_of(
+    {"name": "id", "metadata": {"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "col-1"}},
+    {
+        "name": "day",
+        "type": "date",
+        "metadata": {"delta.columnMapping.id": 2, "delta.columnMapping.physicalName": "col-2"},
+    },
+)
+_BAD_PROPERTIES: Mapping[str, str] = {
+    "delta.columnMapping.mode": "xyz",
+    "delta.isolationLevel": "abc",
+    "delta.checkpointInterval": "0",
+    "delta.checkpointPolicy": "v3",
+    "delta.minWriterVersion": MANY_DIGITS,
+    "delta.deletedFileRetentionDuration": "abc",
+    "delta.logRetentionDuration": "interval 1 month",
+    "delta.appendOnly": "yes",
+    "delta.dataSkippingNumIndexedCols": "-2",
+    "delta.inCommitTimestampEnablementVersion": "x",
+}
+
+
+def _columns() -> Iterator[UnreadableCommit]:
+    """Definitions whose JSON is right, and whose columns or properties clients cannot use."""
+    day = {"name": "day", "type": "date"}
+    twice = {"type": "struct", "fields": json.loads(json.loads(schema_of({"name": "a"}, {"name": "A"})))["fields"]}
+    schemas: Mapping[str, Sequence[Mapping[str, Any]]] = {
+        "a column twice": ({"name": "id"}, {"name": "id"}, day),
+        "a column twice but for case": ({"name": "id"}, {"name": "ID"}, day),
+        "a nested column twice": ({"name": "s", "type": twice}, day),
+        "a column of an array twice": (
+            {"name": "s", "type": {"type": "array", "elementType": twice, "containsNull": True}},
+            day,
+        ),
+        "a column without a name": ({"name": ""}, day),
+        "a change to another type": (
+            {
+                "name": "id",
+                "type": "string",
+                "metadata": {"delta.typeChanges": [{"fromType": "long", "toType": "string"}]},
+            },
+            day,
+        ),
+        "changes of types no list": ({"name": "id", "metadata": {"delta.typeChanges": 5}}, day),
+    }
+    for name, fields in schemas.items():
+        yield _case("metaData", f"schema with {name}", WORKS, schemaString=schema_of(*fields))
+    for key, value in _BAD_PROPERTIES.items():
+        yield _case("metaData", f"configuration {key}", WORKS, configuration=json.dumps({key: value}))
+    identity, name = "delta.columnMapping.id", "delta.columnMapping.physicalName"
+    metadatas: Mapping[str, Mapping[str, Any]] = {
+        "no physical name": {identity: 2},
+        "a physical name of another type": {identity: 2, name: 5},
+        "an empty physical name": {identity: 2, name: ""},
+        "a physical name twice": {identity: 2, name: "col-1"},
+        "no id": {name: "col-2"},
+        "an id of another type": {identity: "2", name: "col-2"},
+        "an id twice": {identity: 1, name: "col-2"},
+    }
+    for mode, (text, metadata) in itertools.product(("name", "id"), metadatas.items()):
+        yield _case(
+            "metaData",
+            f"mapping by {mode} with {text}",
+            WORKS,
+            schemaString=schema_of(
+                {"name": "id", "metadata": {identity: 1, name: "col-1"}}, {**day, "metadata": metadata}
+            ),
+            configuration=json.dumps({"delta.columnMapping.mode": mode}),
+        )
 
 
 def _definitions() -> Iterator[UnreadableCommit]:

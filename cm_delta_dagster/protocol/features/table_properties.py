@@ -292,10 +292,10 @@ def _check_delta_property(key: str, value: str, *, any_name: bool) -> None:
     elif key.startswith(CONSTRAINT_PREFIX):
         if not value.strip() or key == CONSTRAINT_PREFIX:
             raise InvalidArgumentError(f"Table property {key!r} needs a name and an SQL expression.")
-    elif key in _CHECKS:
-        _CHECKS[key](key, value)
+    elif key in VALUE_CHECKS:
+        VALUE_CHECKS[key](key, value)
     elif not any_name:
-        near = next((known for known in _CHECKS if known.lower() == key.lower()), None)
+        near = next((known for known in VALUE_CHECKS if known.lower() == key.lower()), None)
         hint = f"Did you mean {near!r}?" if near else "Check the spelling, or use a key without the prefix 'delta.'."
         raise InvalidArgumentError(f"Table property {key!r} is not known to this client. {hint}")
 
@@ -388,7 +388,7 @@ def _parquet_version(key: str, value: str) -> str:
     return value
 
 
-_CHECKS: Mapping[str, Callable[[str, str], object]] = {
+VALUE_CHECKS: Mapping[str, Callable[[str, str], object]] = {
     APPEND_ONLY_KEY: _boolean,
     "delta.autoOptimize.autoCompact": _boolean,
     "delta.autoOptimize.optimizeWrite": _boolean,
@@ -419,7 +419,11 @@ _CHECKS: Mapping[str, Callable[[str, str], object]] = {
     "delta.setTransactionRetentionDuration": _interval,
     "delta.targetFileSize": _byte_size,
     "delta.writePartitionColumnsToParquet": _boolean,
+    CHECKPOINT_PROTECTION_KEY: _integer,
+    ENABLEMENT_TIMESTAMP_KEY: _integer,
+    ENABLEMENT_VERSION_KEY: _integer,
 }
+"""The check of the value of each property: it raises InvalidArgumentError."""
 _ROW_TRACKING_SUSPENDED = "delta.rowTrackingSuspended"
 _INTERNAL = frozenset(
     {
@@ -435,5 +439,5 @@ _INTERNAL = frozenset(
         _ROW_TRACKING_SUSPENDED,
     }
 )
-KNOWN_KEYS = frozenset(_CHECKS) | _INTERNAL
+KNOWN_KEYS = frozenset(VALUE_CHECKS) | _INTERNAL
 _INTERNAL_PREFIXES = ("delta.rowTracking.materialized", "delta.inCommitTimestampEnablement", "io.unitycatalog.")

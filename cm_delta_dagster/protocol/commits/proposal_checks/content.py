@@ -30,6 +30,7 @@ from cm_delta_dagster.protocol.commits.commit_validation import (
     numbered_lines,
     parsed_lines,
 )
+from cm_delta_dagster.protocol.commits.proposal_checks.definition import flaw_of_definition
 from cm_delta_dagster.protocol.commits.proposal_checks.features import flaw_of_features
 from cm_delta_dagster.protocol.commits.proposal_checks.file_columns import flaw_of_files, repeated_file
 from cm_delta_dagster.protocol.commits.proposal_checks.marks import StatedMarks, flaw_of_identity, stated_marks
@@ -223,6 +224,11 @@ def _num_removed(content: ProposedContent) -> int:
     return in_columns + sum(action == "remove" for _, action, _ in content.actions)
 
 
+def _definition(content: ProposedContent) -> CommitFlaw | None:
+    metadata = _fields_of(content, "metaData")
+    return None if metadata is None else flaw_of_definition(metadata_of(metadata))
+
+
 def _features(content: ProposedContent) -> CommitFlaw | None:
     metadata, protocol = _fields_of(content, "metaData"), _fields_of(content, "protocol")
     if metadata is None or protocol is None:
@@ -235,7 +241,15 @@ def _identity_columns(content: ProposedContent) -> CommitFlaw | None:
     return None if metadata is None else flaw_of_identity(metadata_of(metadata))
 
 
-CHECKS: tuple[ContentCheck, ...] = (_actions, _files, _repeated_files, _served_protocol, _features, _identity_columns)
+CHECKS: tuple[ContentCheck, ...] = (
+    _actions,
+    _files,
+    _repeated_files,
+    _served_protocol,
+    _definition,
+    _features,
+    _identity_columns,
+)
 """The checks in order; each relies on the ones before it."""
 
 

@@ -7,6 +7,7 @@ names and others by their mapped names. Readers ignore the properties of other f
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from cm_delta_dagster.errors import InvalidArgumentError
 from cm_delta_dagster.protocol.actions.actions import Metadata, Protocol
 from cm_delta_dagster.protocol.commits.commit_validation import CommitFlaw
 from cm_delta_dagster.protocol.features.table_features import COLUMN_MAPPING, FEATURES, supports
@@ -32,7 +33,13 @@ def flaw_of_features(metadata: Metadata, protocol: Protocol) -> CommitFlaw | Non
     """
     schema = parse_schema(metadata.schema_string)
     for names, field in _FIELD_OF.items():
-        if not any(supports(protocol, name) for name in names) and _needs(names[0], schema, metadata):
+        if any(supports(protocol, name) for name in names):
+            continue
+        try:
+            is_needed = _needs(names[0], schema, metadata)
+        except InvalidArgumentError as error:  # The metadata of an earlier commit, which was not checked.
+            return CommitFlaw(action="metaData", field=field, why=f"is damaged. {str(error).removesuffix('.')}")
+        if is_needed:
             return CommitFlaw(
                 action="metaData", field=field, why=f"needs the feature {names[0]}, which the protocol does not list"
             )
