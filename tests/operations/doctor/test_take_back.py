@@ -93,7 +93,7 @@ def test_a_commit_that_readers_understand_is_no_finding(lake: Lake) -> None:
     ratify_unreadable(lake, table, BY_NAME["line unknown action nested deeply"])
     ratify_unreadable(lake, table, BY_NAME["commitInfo.unknown many digits"])
     assert doctor(opened(lake), repair=True).healthy
-    with pytest.raises(InvalidArgumentError, match="RESTORE"):
+    with pytest.raises(InvalidArgumentError, match="restore an older version"):
         doctor(opened(lake), repair=True, take_back=[1])
     with pytest.raises(InvalidArgumentError, match="repair=True"):
         doctor(opened(lake), take_back=[1])

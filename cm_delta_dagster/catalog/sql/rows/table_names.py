@@ -25,7 +25,7 @@ def name_parameters(identifier: TableIdentifier) -> dict[str, str]:
 
 def in_scope(scope: str, columns: Sequence[sa.Column[str]] = NAME_COLUMNS) -> sa.ColumnElement[bool]:
     """Whether the name in ``columns`` is in ``scope``, empty for the whole catalog. Raises InvalidArgumentError."""
-    parts = scope_parts(scope) if scope else ()
+    parts = () if scope == "" else scope_parts(scope)
     return sa.and_(sa.true(), *(column == part for column, part in zip(columns, parts, strict=False)))
 
 
