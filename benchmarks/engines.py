@@ -279,7 +279,7 @@ class Ours(_SparkEngine):
         ).published_source
         self.replay = importlib.import_module("cm_delta_dagster.protocol.log.action_reconciliation").replay
         self.grown = shutil.copytree(self._place("checkpoint"), self.home / "grown")
-        self.state = self.path_tables.load_path_snapshot(self.stores, f"file://{self.grown}").state
+        self.state = self.path_tables.open_path_table(self.stores, f"file://{self.grown}").snapshot().state
 
     def _refresh(self) -> dict[str, Any]:
         location, version = f"file://{self.grown}", self.state.version + 1

@@ -14,6 +14,7 @@ from cm_delta_dagster.catalog.ratification import RatifiedTogether
 from cm_delta_dagster.catalog.sql import SqlCatalog
 from cm_delta_dagster.catalog.sql.database import transaction_end
 from cm_delta_dagster.catalog.sql.database.callers import serving
+from cm_delta_dagster.catalog.sql.database.prepared import run_in_order
 from cm_delta_dagster.catalog.sql.ratification import commits
 from cm_delta_dagster.catalog.tables import TableIdentifier
 from tests.contracts.catalog_bench import create, proposal
@@ -40,8 +41,13 @@ def open_transaction(catalog: SqlCatalog) -> Iterator[sa.Connection]:
 
 
 def ratify(connection: sa.Connection, table: str, version: int) -> None:
+    """Ratify a commit in a transaction that stays open; what it would send together with its COMMIT is sent."""
+    transaction_end.forget(connection)
     ratified = commits.ratify(serving(connection, None, now_ms=2**41), {table: proposal(version)})
     assert isinstance(ratified, RatifiedTogether)
+    end = transaction_end._end_of(connection)
+    calls, end.calls = end.calls, []
+    run_in_order(connection, calls)
 
 
 def seen(catalog: SqlCatalog, after: int = 0) -> list[tuple[str, int]]:
@@ -123,7 +129,7 @@ def test_readers_miss_nothing_while_transactions_stay_open_and_roll_back(catalog
                 if draw.random() < 0.3:
                     connection.rollback()
                 else:
-                    connection.commit()
+                    transaction_end.commit(connection)
                     version += 1
 
     def read(_: int) -> list[tuple[int, str, int]]:
