@@ -42,5 +42,6 @@ def test_the_size_of_a_commit_chooses_its_mode(text: str, size: int, mode: Commi
 def test_only_auto_takes_a_number_of_bytes() -> None:
     for kind in CommitPolicyKind:
         limit = None if kind is CommitPolicyKind.AUTO else 1
-        with pytest.raises(InvalidArgumentError, match=rf"{kind.value} was given with(out a| the) limit"):
+        limited = "without a limit" if limit is None else f"with the limit {limit}"
+        with pytest.raises(InvalidArgumentError, match=f"{kind.value} was given {limited} of inline commits"):
             CommitPolicy(kind=kind, inline_max_bytes=limit)

@@ -87,12 +87,8 @@ def a_commit_requires_what_its_content_does(bench: Bench) -> None:
                 one = case.proposal(version + 1)
                 lacking = case.requires - included
                 if case.rejected:
-                    with pytest.raises((CommitRejectedError, IllegalCommitError, CommitRefusedError)) as answer:
+                    with pytest.raises(CommitRejectedError, match=case.rejected):
                         writer.coordinator.commit(entry.table_id, one)
-                    if included & {Privilege.APPEND, Privilege.MODIFY, Privilege.ALTER, Privilege.MAINTAIN}:
-                        answer.match(f"{case.rejected}|is not valid")
-                    else:
-                        answer.match(f"does not have the privilege append|{case.rejected}|is not valid")
                 elif case.illegal:
                     with pytest.raises((IllegalCommitError, CommitRefusedError)) as refused:
                         writer.coordinator.commit(entry.table_id, one)
@@ -129,9 +125,7 @@ def a_caller_without_read_gets_no_commit(bench: Bench) -> None:
             lambda: stranger.coordinator.record_published(table_id, published),
             lambda: stranger.coordinator.request_approval(table_id, commit_of(2, ADD), request),
         ):
-            with pytest.raises(
-                (PermissionDeniedError, CommitRefusedError, TableNotFoundError), match="does not have the privilege"
-            ):
+            with pytest.raises((PermissionDeniedError, CommitRefusedError), match="does not have the privilege"):
                 attempt()
         assert owner.coordinator.get_ratified_commits(table_id).latest_version == 1
 

@@ -160,7 +160,7 @@ CASES = (
     illegal("a transaction without version", {"txn": {"appId": "job"}}, why="version of the action txn is missing"),
     illegal("a line that is not JSON", lines=("{",), why="is not JSON"),
     illegal("a line that is a list", lines=("[]",), why="exactly one action"),
-    CommitCase(name="two metadata actions", actions=(METADATA, METADATA), rejected="was proposed inline with content"),
+    illegal("two metadata actions", METADATA, METADATA, why="two actions for metaData"),
     CommitCase(name="a carriage return", lines=(json.dumps(ADD) + "\r",), rejected="carriage return"),
 )
 

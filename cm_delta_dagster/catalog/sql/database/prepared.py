@@ -127,7 +127,7 @@ def _in_one_round_trip(
         connection.begin()
     first = []
     if driver.info.transaction_status == _IDLE:
-        # The driver would wait for the answer to its own BEGIN. Until the pool takes the connection back, the transaction is ours.
+        # The driver would wait for the answer to its own BEGIN. BEGIN and COMMIT are statements until the pool takes it back.
         driver.autocommit, first = True, ["BEGIN"]
     texts = [statement._for_driver(connection.dialect, parameters) for statement, parameters in calls]
     try:

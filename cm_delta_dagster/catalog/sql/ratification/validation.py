@@ -1,5 +1,7 @@
 """Checks of the content of proposals for every caller, before the transaction that ratifies them.
 
+Only :func:`check_definition`, which compares with the stored definition, runs within that transaction.
+
 What the bytes of a commit decide is checked by :mod:`~cm_delta_dagster.protocol.commits.proposal_checks.content`. A proposal whose
 content is not known or too large is not checked.
 

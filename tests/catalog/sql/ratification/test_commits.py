@@ -30,7 +30,7 @@ from cm_delta_dagster.errors import (
     TableNotFoundError,
 )
 from cm_delta_dagster.protocol.actions.actions import Protocol
-from tests.contracts.catalog_bench import NAME, OTHER, create, inline, proposal
+from tests.contracts.catalog_bench import NAME, OTHER, PROTOCOL, create, defined, inline, metadata, proposal
 from tests.support.commit_builder import ADD, REMOVE, commit_of
 from tests.support.database_roles import create_role, url_as
 
@@ -225,11 +225,11 @@ def test_a_lost_answer_to_a_commit_is_an_unknown_outcome(catalog: SqlCatalog, po
 
 def test_a_commit_with_a_definition_is_served_with_it(catalog: SqlCatalog) -> None:
     """CM-C2, CM-C13."""
-    table = create(catalog).table_id
-    catalog.coordinator.commit(
-        table, replace(proposal(1), protocol=Protocol(min_reader_version=3, min_writer_version=7))
-    )
-    assert isinstance(catalog.coordinator.commit(table, proposal(1)), VersionTaken | Ratified)
+    table, changed = defined(catalog).table_id, metadata("id", "more")
+    catalog.coordinator.commit(table, replace(proposal(1), metadata=changed, protocol=PROTOCOL))
+    served = catalog.registry.load_table_by_id(table).definition
+    assert served is not None and (served.metadata, served.protocol, served.version) == (changed, PROTOCOL, 1)
+    assert isinstance(catalog.coordinator.commit(table, proposal(1)), VersionTaken)
     assert catalog.feed.latest_feed_position() == 2
 
 
